@@ -300,6 +300,8 @@ def _answer(question: _Question) -> _Answer:
     written = _forms(question, entries)
     spanned = [Echelon(written.rows, entries)]
     ranks = [len(orthonormal(batch.gradients)) for batch in sample]
+    if not all(ranks):  # what is narrow vanishes at all points
+        ranks = []
     if ranks and ranks[0] < spanned[-1].rank:
         spanned.append(Echelon(_forms(question, entries, by_coefficients=True).rows, entries))
     if ranks and ranks[0] < spanned[-1].rank and len(set(ranks)) == 1:

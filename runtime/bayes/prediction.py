@@ -131,9 +131,11 @@ def _half_between_draws(problem: Problem, q: np.ndarray, half_widths: np.ndarray
         # V plays no part in a test error; the map wants it positive.
         return Overlaps(law.rho_star, law.rho_star, law.teacher_means, known)
 
-    value, error, size = observables.test_error(problem, between(q), _SHARE * float(np.abs(law.rho_star).max()))
-    at = observables.average_metric(problem, between(q), size)
-    moved = sum(abs(observables.average_metric(problem, between(less), size) - at) for less in _less(q, half_widths))
+    value, error, rule = observables.test_error(problem, between(q), _SHARE * float(np.abs(law.rho_star).max()))
+    if rule is None:
+        return np.nan, np.nan
+    at = observables.average_metric(problem, between(q), rule)
+    moved = sum(abs(observables.average_metric(problem, between(less), rule) - at) for less in _less(q, half_widths))
     return value / 2, (error + moved) / 2
 
 

@@ -149,10 +149,10 @@ def _finished(
     complexity_error = 0.0
     if given:
         complexity_error = width_of([_complexity(one, y) for one in (answer, *moved)]) + abs(y) * rounding
-    tested = Tested.by_metric(problem, state.within)
+    tested = Tested.by_metric(problem, state.within, accuracy)
     tests_error = []
     for test in tested:
-        changes = np.array(counts) * np.abs(test.moved(state.within.pack(), within_moves) - test.value)
+        changes = np.array(counts) * np.abs(test.changes(state.within.pack(), within_moves))
         tests_error.append(float(np.nanmax([0.0, *changes])) + test.own)
     status = status_of(symmetric, rule, found.residual, state, errors, within_errors, accuracy)
     return BrokenSolution(

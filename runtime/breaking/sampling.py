@@ -81,13 +81,13 @@ def finished(
     energy_error += DIFFERENCE_SAFETY * abs(few.free_entropy - deeper.free_entropy - deep_slope)
     complexity_error = float(y * (two_standard_errors(slopes[:, None])[0] + DIFFERENCE_SAFETY * abs(deep_slope)))
 
-    tested = Tested.by_metric(problem, state.within)
+    tested = Tested.by_metric(problem, state.within, accuracy)
     of_one = [*(withins / rule.scramblings), Broken.unpack(deep_move, state.sizes).within.pack()]
     tests_error = []
     for test in tested:
         width = 0.0
-        if test.nodes:
-            *changes, deepened = test.moved(state.within.pack(), of_one) - test.value
+        if test.rule is not None:
+            *changes, deepened = test.changes(state.within.pack(), of_one)
             width = float(two_standard_errors(np.array(changes)[:, None] * rule.scramblings)[0])
             width += DIFFERENCE_SAFETY * abs(float(deepened))
             width = width if np.isfinite(width) else np.inf  # where a set leaves the domain

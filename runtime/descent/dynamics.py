@@ -151,14 +151,13 @@ class Dynamics:
         values, errors = (np.full(len(self.times), np.nan) for _ in range(2))
         if not self.problem.solver.metric.HAS_METRIC:
             return values, errors
-        size = observables.metric_size(self.problem, _METRIC_BUDGET)
-        coarser = size - 2 if observables.is_sampled(self.problem) else max(4, size * 3 // 4)
         for n, overlaps in enumerate(self.overlaps):
             try:
-                values[n] = observables.average_metric(self.problem, overlaps, size)
+                rule = observables.metric_rule(self.problem, overlaps, _METRIC_BUDGET)
+                values[n] = observables.average_metric(self.problem, overlaps, rule)
                 moved = Moments.unpack(self.path[n] + self.half_widths[n], self.problem).overlaps(self.problem)
-                errors[n] = 1.5 * abs(values[n] - observables.average_metric(self.problem, overlaps, coarser))
-                errors[n] += abs(values[n] - observables.average_metric(self.problem, moved, size))
+                errors[n] = 1.5 * abs(values[n] - observables.average_metric(self.problem, overlaps, rule.coarser))
+                errors[n] += abs(values[n] - observables.average_metric(self.problem, moved, rule))
             except (DomainError, np.linalg.LinAlgError):
                 continue  # the fields have no density, or the half widths reach beyond the domain
         return values, errors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from ..problems.compiled import loops
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import Rule
-from .sampled import Sampled, TeacherRule, teacher_split
+from .sampled import Sampled, TeacherRule, teacher_edges
 
 REACH = 8.5  # of a line, in standard deviations
 LONGEST = 3.2  # panel
@@ -163,9 +162,8 @@ class Pieces(Sampled):
         They are halved until averages over omega are polynomials there: short where omega follows Y closely.
         """
         t, w = gauss_legendre(self.points)
-        edges = [-REACH, *teacher_split(problem, fields).places(REACH), REACH]
-        cuts = [np.linspace(a, b, int(np.ceil((b - a) / LONGEST)) + 1) for a, b in pairwise(edges)]
-        low, high = (np.concatenate([cut[part] for cut in cuts]) for part in (slice(None, -1), slice(1, None)))
+        edges = teacher_edges(problem, fields, REACH, LONGEST)
+        low, high = edges[:-1], edges[1:]
         parts, panels, average = [], 0, 0.0
         while len(low):
             middle, half = (low + high) / 2, (high - low) / 2

@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from .cells import MOST_AXES, Cells, has_narrow, scales_of
 from .rule import NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, moments_by_context
 from .splitting import Split
 
@@ -26,20 +27,50 @@ NEAR_CUSP = 0.15  # of det(I + V H)
 MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
 FEW = 3  # dimensions, in which a product has more digits than lines or a lattice
 _OPINIONS = (24, 36, 54, 80, 120, 180)  # nodes an axis of products that look again at what other rules gave
+_LEAST, _SHARED = 4, 8  # nodes an axis of a cell: so many, and one for so many of those an axis elsewhere
 _MOST_WARM = 2e9  # losses evaluated by a product rule at a finite temperature, X and omega together
 
 
 def teacher_split(problem: Problem, fields: Fields) -> Split:
     """Planes on which the loss is not smooth in Y and Gaussian noise, whatever X, in standard normal coordinates."""
+    return Split.of(*_teacher_planes(problem, fields, "loss"))
+
+
+def _teacher_planes(problem: Problem, fields: Fields, *of: str) -> tuple[np.ndarray, int]:
+    """Planes in Y and Gaussian noise, in standard normal coordinates, and the number of these."""
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
-    planes = problem.planes("loss", fields.constants)
+    planes = np.concatenate([problem.planes(name, fields.constants) for name in of])
     known = fields.in_nodes(planes[~planes[:, :inner].any(axis=1)], problem.noise_scale)
-    return Split.of(np.delete(known, range(outer, outer + inner), axis=1), problem.dimension - inner)
+    return np.delete(known, range(outer, outer + inner), axis=1), problem.dimension - inner
+
+
+def narrow_cells(problem: Problem, fields: Fields) -> Cells | None:
+    """Cells in Y and Gaussian noise that resolve what of the loss is narrow there, whatever X; None where nothing is,
+    or where they are too many."""
+    scales, dimension = scales_of(problem, fields, "teacher"), problem.dimension - problem.tokens * problem.student_rank
+    if scales is None or dimension > MOST_AXES or not has_narrow(scales, dimension):
+        return None
+    return Cells.between(*_teacher_planes(problem, fields, "loss", "teacher_places")).resolving(scales)
+
+
+def teacher_edges(problem: Problem, fields: Fields, reach: float, longest: float) -> np.ndarray:
+    """Ends of panels of the only coordinate of Y or noise, ascending: none longer than asked for, between the kinks of
+    the loss, and as short as what is narrow in it."""
+    cells = narrow_cells(problem, fields)
+    places = teacher_split(problem, fields).places(reach) if cells is None else cells.edges[np.abs(cells.edges) < reach]
+    edges = np.array([-reach, *places, reach])
+    parts = np.ceil(np.diff(edges) / longest).astype(int)
+    return np.append(
+        np.concatenate(
+            [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(edges, edges[1:], parts, strict=False)]
+        ),
+        reach,
+    )
 
 
 @dataclass(frozen=True)
 class TeacherRule:
-    """A rule for the coordinates of Y and of Gaussian noise.
+    """A rule for the coordinates of Y and of Gaussian noise, in panels or cells where the loss is narrow there.
 
     Attributes:
         nodes, weights: (N, L t + U) and (N,).
@@ -56,6 +87,10 @@ class TeacherRule:
         equidistant nodes."""
         if problem.dimension == problem.tokens * problem.student_rank:
             return cls(*tensor([]), ())
+        cells = narrow_cells(problem, fields)
+        if cells is not None:
+            nodes, weights = (each.reshape(-1, *each.shape[2:]) for each in cells.rule(_LEAST + points // _SHARED))
+            return cls(nodes, weights, ((nodes[:, 0], weights),) if cells.dimension == 1 else None)
         split = teacher_split(problem, fields)
         if split.is_product:
             axes = tuple(split.axes(points, equidistant))
@@ -69,8 +104,11 @@ class TeacherRule:
         """Exchanges that leave the fields and the nodes as they are; no node is made for it."""
         if problem.dimension == problem.tokens * problem.student_rank:
             return Reduction(())
-        split = teacher_split(problem, fields)
-        axes = split.axes(points, equidistant) if split.is_product else None
+        split, axes = teacher_split(problem, fields), None
+        if narrow_cells(problem, fields) is not None:
+            axes = cls.of(problem, fields, points).axes
+        elif split.is_product:
+            axes = tuple(split.axes(points, equidistant))
         return Reduction.of(problem, fields, labels, axes)
 
     def with_fields(self, axes: list[tuple[np.ndarray, np.ndarray]], outer: int) -> tuple[np.ndarray, np.ndarray]:

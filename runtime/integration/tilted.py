@@ -26,7 +26,7 @@ from ..problems.reduced import ReducedProblem, integrated
 from ..threads import share
 from .pieces import LONGEST, REACH, Pieces, between_steps, features_at
 from .rule import back, moments_by_context
-from .sampled import TeacherRule, teacher_split
+from .sampled import TeacherRule, teacher_edges
 
 PANEL = 2.5  # longest, in widths of what is integrated over it
 _HALVINGS = 14  # of a panel
@@ -204,9 +204,8 @@ def _resolved(
     """Where one coordinate of Y or noise is left: panels of it between the kinks of the loss, halved until what lines
     give is a polynomial there: it is not at a cusp of the Moreau envelope, where proximal points begin to jump."""
     t, w = gauss_legendre(rule.points)
-    edges = [-REACH, *teacher_split(problem, fields).places(REACH), REACH]
-    cuts = [np.linspace(a, b, int(np.ceil((b - a) / LONGEST)) + 1) for a, b in pairwise(edges)]
-    low, high = (np.concatenate([cut[part] for cut in cuts]) for part in (slice(None, -1), slice(1, None)))
+    edges = teacher_edges(problem, fields, REACH, LONGEST)
+    low, high = edges[:-1], edges[1:]
     total: np.ndarray | float = 0.0
     largest: np.ndarray | float = 0.0
     for level in range(_HALVINGS + 1):

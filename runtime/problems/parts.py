@@ -52,7 +52,12 @@ class ModelFacts(Protocol):
         """Of the Gaussian coordinates of u."""
 
     def planes(self, c: Any) -> Mapping[str, Any]:
-        """Of loss and metric: where they are not smooth, rows of coefficients and a constant."""
+        """Of loss and metric: where they are not smooth, and in the middle of what may be narrow, rows of coefficients
+        and a constant."""
+
+    def scales(self, v: np.ndarray, c: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Arguments of functions and bases of powers in the loss, where they hold no X, and in the metric, at fields
+        (., N)."""
 
 
 class ReducedFacts(Protocol):
@@ -69,6 +74,9 @@ class ReducedFacts(Protocol):
 
     def planes(self, c: Any) -> Mapping[str, Any]:
         """As of `ModelFacts`, in (z, y)."""
+
+    def scales(self, v: np.ndarray, c: Any) -> Mapping[str, Mapping[str, Any]]:
+        """As of `ModelFacts`, of (z, y)."""
 
     def combinations(self, c: Any) -> Mapping[str, Any]:
         """Rows A, B, E, F, H and the share of its labels, of every case."""

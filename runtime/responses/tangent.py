@@ -246,11 +246,11 @@ class Tangent:
         """d(test error)/dp; nan without a metric."""
         if not self.solution.problem.solver.metric.HAS_METRIC:
             return np.nan
-        size = observables.metric_size(self.solution.problem, budget)
+        rule = observables.metric_rule(self.solution.problem, Overlaps.unpack(u, self.sizes), budget)
 
         def error(s: float) -> float:
             there = Overlaps.unpack(u + s * x, self.sizes)
-            return observables.average_metric(self.direction.moved(s), there, size)
+            return observables.average_metric(self.direction.moved(s), there, rule)
 
         return float(self.slope(x, error))
 

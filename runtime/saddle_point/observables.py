@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
 from ..channel.shared import summed
+from ..integration.cells import MOST_AXES, Cells, has_narrow, scales_of
 from ..integration.estimates import ladder_half_width, two_standard_errors
 from ..integration.rule import Averages
 from ..integration.splitting import Split
@@ -18,13 +21,16 @@ from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import averaged_by_metric
 from ..progress import step
+from ..threads import share
 from .state_map import StateMap
 
 _ROUNDING = 16 * np.finfo(float).eps
 _EXACT = 1e-12  # of the metric: many nodes are known no better
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
+_MOST_NODES, _MOST_CELL_NODES = 4e7, 4e6
+_DIGITS, _MOST_DIGITS = 7, 13  # of cells, where no error is asked for and at the most
 _SETS, _SEED = 16, 4242  # Sobol sets for the metric
-_MOST_AXES = 6  # of a product rule
+_MOST_PRODUCT = 6  # axes of a product rule
 _LEAST_POINTS, _MOST_POINTS = 16, 180  # of Gauss-Hermite
 _LEAST_COUNTS = (1.0, 0.0)  # of the last two steps: the one rate that these show may be a chance
 
@@ -68,11 +74,47 @@ def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Ave
     return Losses(sum(terms), problem.alpha * loss, penalty + own, rounding)
 
 
-def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant: bool = False) -> float:
-    """E metric(h, Y, k, u), by the rule of a size that `test_error` returns.
+class MetricRule(NamedTuple):
+    """A rule for the average of the metric.
 
-    It is a product rule of `size` nodes an axis, or a panel where the metric has kinks; in more than six dimensions, or
-    where a kink is no plane, the mean of scrambled Sobol sets of 2^size nodes (and their mirror images).
+    Attributes:
+        family: "product" of `size` nodes an axis, or a panel where the metric has kinks; "cells", halved where the
+            metric asks for it until `size` digits are known; "sobol", the mean of scrambled Sobol sets of 2^size nodes
+            (and their mirror images).
+    """
+
+    family: str
+    size: int
+
+    @property
+    def coarser(self) -> MetricRule:
+        """The same with fewer nodes."""
+        less = {"product": max(4, self.size * 3 // 4), "cells": self.size - 3, "sobol": self.size - 2}
+        return self._replace(size=less[self.family])
+
+
+def rule_within(problem: Problem, family: str, budget: float) -> MetricRule:
+    """A rule of a family that takes about `budget` nodes (in a panel); cells of a usual accuracy."""
+    dimension = max(1, averaged_by_metric(problem).dimension)
+    sizes = {
+        "product": max(6, min(64, round(budget ** (1 / dimension)))),
+        "cells": _DIGITS,
+        "sobol": max(4, int(np.log2(budget / (4 * _SETS)))),
+    }
+    return MetricRule(family, sizes[family])
+
+
+def metric_rule(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRule:
+    """A rule that takes about `budget` nodes (in a panel), or what a metric with narrow features asks for.
+
+    Raises:
+        DomainError: the overlaps admit no law of the fields.
+    """
+    return rule_within(problem, _Metric.of(problem, overlaps).family, budget)
+
+
+def average_metric(problem: Problem, overlaps: Overlaps, rule: MetricRule, equidistant: bool = False) -> float:
+    """E metric(h, Y, k, u), by a rule that `test_error` returns.
 
     Args:
         equidistant: nodes in place of Gauss-Hermite's.
@@ -80,61 +122,140 @@ def average_metric(problem: Problem, overlaps: Overlaps, size: int, equidistant:
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    return float(_replicates(problem, overlaps, equidistant)(size).mean())
+    return _Metric.of(problem, overlaps).average(rule, equidistant)
 
 
-def _replicates(problem: Problem, overlaps: Overlaps, equidistant: bool) -> Callable[[int], np.ndarray]:
-    """E metric of every Sobol set by a rule of a size, (R,); R = 1 of a product rule."""
-    part = averaged_by_metric(problem)
-    return _means(part, overlaps_of(part, overlaps), equidistant)
+@dataclass(frozen=True)
+class _Metric:
+    """The metric over all fields that it reads.
 
+    Attributes:
+        laws: of the fields, each with its probability.
+    """
 
-def _means(problem: Problem, overlaps: Overlaps, equidistant: bool) -> Callable[[int], np.ndarray]:
-    """The same over all fields of the problem."""
-    laws = [(fields_of(problem, overlaps, labels), probability) for labels, probability in problem.label_choices]
-    if is_sampled(problem):
+    problem: Problem
+    laws: tuple[tuple[Fields, float], ...]
 
-        def over_set(size: int, seed: int) -> float:
-            return sum(p * _sum(problem, fields, [_sobol_block(problem, size, seed)]) for fields, p in laws)
+    @classmethod
+    def of(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
+        """Of what it reads, where that is less."""
+        part = averaged_by_metric(problem)
+        return cls.over(part, overlaps_of(part, overlaps))
 
-        return lambda size: np.array([over_set(size, seed) for seed in range(_SETS)])
-    splits = [(fields, probability, _split_of(problem, fields)) for fields, probability in laws]
-    steps = problem.solver.model.METRIC_IS_STEPS
-    return lambda size: np.array(
-        [sum(p * _sum(problem, fields, split.blocks(size, equidistant, steps=steps)) for fields, p, split in splits)]
-    )
+    @classmethod
+    def over(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
+        """Over all fields of the problem."""
+        return cls(problem, tuple((fields_of(problem, overlaps, labels), p) for labels, p in problem.label_choices))
 
+    @cached_property
+    def family(self) -> str:
+        """The rules that see all of it."""
+        dimension, curved = self.problem.dimension, bool(self.problem.solver.model.CURVED["metric"])
+        narrow = any(has_narrow(scales_of(self.problem, fields, "metric"), dimension) for fields, _ in self.laws)
+        if dimension > _MOST_PRODUCT or curved or (narrow and self.cells is None):
+            return "sobol"
+        return "cells" if narrow else "product"
 
-def _sum(problem: Problem, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
-    return sum(
-        float(
-            summed(
-                problem.solver.error_metric.test_error,
-                1,
-                np.ascontiguousarray(nodes),
-                np.ascontiguousarray(weights),
-                *fields.sampling,
-                problem.noise_scale,
-                fields.constants,
-            ).sum()
+    @cached_property
+    def cells(self) -> list[Cells] | None:
+        """Cells that resolve all arguments, of every law; None where there are too many."""
+        found: list[Cells | None] = [] if self.problem.dimension <= MOST_AXES else [None]
+        for fields, _ in self.laws[: len(self.laws) * (not found)]:
+            cells = Cells.between(self._planes(fields, "metric", "metric_places"), self.problem.dimension)
+            scales = scales_of(self.problem, fields, "metric")
+            found.append(cells if scales is None else cells.resolving(scales))
+        return None if any(cells is None for cells in found) else found
+
+    def refined(
+        self, family: str, tolerance: float, equidistant: bool, most: float, relative: float
+    ) -> tuple[float, float, MetricRule]:
+        """`test_error` by one family of rules; the error is infinite where it is none for this metric."""
+        rule = rule_within(self.problem, family, _BUDGET)
+        if family == "cells":
+            if self.cells is None:
+                return np.nan, np.inf, rule
+            asked, absolute = min(10.0**-_DIGITS, relative or np.inf), tolerance or np.inf
+            value, error, modulus = self.by_cells(asked, absolute, min(most, _MOST_CELL_NODES))
+            asked = min(asked, absolute / modulus if modulus > 0 else np.inf)
+            return value, error, rule._replace(size=min(int(np.ceil(-np.log10(asked))), _MOST_DIGITS))
+        values: list[float] = []
+        error = np.inf
+        for each, fine in _sizes(rule, self.problem.dimension, most):
+            rule = each
+            if family == "sobol":
+                replicates = self.over_sets(rule.size)
+                values.append(float(replicates.mean()))
+                error = float(two_standard_errors(replicates))
+            else:
+                values.append(self.by_product(rule.size, equidistant))
+                if len(values) > 2:
+                    steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-3:])][::-1]
+                    error = ladder_half_width(steps, _LEAST_COUNTS)
+            if error < (exact := _EXACT * abs(values[-1])):
+                return values[-1], exact, rule
+            if fine and error <= tolerance + relative * abs(values[-1]):
+                break
+        return values[-1], error, rule
+
+    def average(self, rule: MetricRule, equidistant: bool) -> float:
+        """As of `average_metric`."""
+        if rule.family == "sobol":
+            return float(self.over_sets(rule.size).mean())
+        if rule.family == "cells" and self.cells is not None:
+            return self.by_cells(10.0**-rule.size, np.inf, _MOST_CELL_NODES)[0]
+        return self.by_product(rule.size, equidistant)
+
+    def over_sets(self, size: int) -> np.ndarray:
+        """By every Sobol set."""
+        sets = (sobol_block(self.problem, size, seed) for seed in range(_SETS))
+        return np.array([sum(p * self._sum(fields, [block]) for fields, p in self.laws) for block in sets])
+
+    def by_product(self, size: int, equidistant: bool) -> float:
+        steps = self.problem.solver.model.METRIC_IS_STEPS
+        return sum(
+            p
+            * self._sum(
+                fields,
+                Split.of(self._planes(fields, "metric"), self.problem.dimension).blocks(size, equidistant, steps=steps),
+            )
+            for fields, p in self.laws
         )
-        for nodes, weights in blocks
-    )
+
+    def by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
+        """Average, error and average of the modulus; arguments as of `Cells.integral`."""
+        assert self.cells is not None
+        found = np.zeros(3)
+        for cells, (fields, p) in zip(self.cells, self.laws, strict=True):
+            found += p * np.array(
+                cells.integral(lambda z, w, fields=fields: self._each(fields, z, w), relative, absolute, most)
+            )
+        value, error, modulus = found.tolist()
+        return value, error, modulus
+
+    def _planes(self, fields: Fields, *of: str) -> np.ndarray:
+        """Planes in (z_Y, z_h, noise)."""
+        rows = np.concatenate([self.problem.planes(name, fields.constants) for name in of])
+        return fields.in_nodes(rows, self.problem.noise_scale)
+
+    def _each(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Weight times metric at every node."""
+        out = np.zeros((len(nodes), 1))
+        share(self._loop, len(nodes), len(nodes), *self._arguments(fields, nodes, weights), out)
+        return out[:, 0]
+
+    def _sum(self, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+        return sum(float(summed(self._loop, 1, *self._arguments(fields, *block)).sum()) for block in blocks)
+
+    @property
+    def _loop(self) -> Callable[..., None]:
+        return self.problem.solver.error_metric.test_error
+
+    def _arguments(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
+        known = np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
+        return *known, *fields.sampling, self.problem.noise_scale, fields.constants
 
 
-def _split_of(problem: Problem, fields: Fields) -> Split:
-    """Where the metric is not smooth, in (z_Y, z_h, noise)."""
-    planes = problem.planes("metric", fields.constants)
-    return Split.of(fields.in_nodes(planes, problem.noise_scale), problem.dimension)
-
-
-def is_sampled(problem: Problem) -> bool:
-    """Whether the metric is averaged over Sobol sets, whose spread knows of jumps that no rule is split at."""
-    part = averaged_by_metric(problem)
-    return part.dimension > _MOST_AXES or bool(part.solver.model.CURVED["metric"])
-
-
-def _sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A Sobol set in (z_Y, z_h, noise)."""
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
     groups = tuple(filter(None, (tuple(range(outer)), tuple(range(outer, outer + inner)))))
@@ -142,31 +263,29 @@ def _sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
-def metric_size(problem: Problem, budget: float) -> int:
-    """Size of the rule of `average_metric` that takes about `budget` nodes (in a panel)."""
-    if is_sampled(problem):
-        return max(4, int(np.log2(budget / (4 * _SETS))))
-    return max(6, min(64, round(budget ** (1 / averaged_by_metric(problem).dimension))))
+_FAMILIES = {"product": ("product", "cells"), "cells": ("cells", "sobol"), "sobol": ("sobol",)}
+"""Families of rules, each with those that are tried one after the other until the error asked for is reached."""
 
 
-def _sizes(problem: Problem, most: float) -> Iterator[tuple[int, bool]]:
-    """Sizes of the rules for the metric, coarse to fine, and whether one will do where no error is asked for: product
-    rules of about _BUDGET nodes; smaller ones come before, which leave little but rounding where the metric is simple.
+def _sizes(first: MetricRule, dimension: int, most: float) -> Iterator[tuple[MetricRule, bool]]:
+    """Rules for the metric, coarse to fine, and whether one will do where no error is asked for: product rules of about
+    _BUDGET nodes; smaller ones come before, which leave little but rounding where the metric is simple.
     """
-    size = metric_size(problem, _BUDGET)
-    if is_sampled(problem):
-        yield from ((each, True) for each in range(size - 2, metric_size(problem, most) + 1))
+    size = first.size
+    if first.family == "sobol":
+        last = int(np.log2(most / (4 * _SETS)))
+        yield from ((first._replace(size=each), True) for each in range(size - 2, max(size, last) + 1))
         return
     sizes = [max(4, size * 9 // 16), max(5, size * 3 // 4), size]
     while (coarser := sizes[0] * 3 // 4) >= _LEAST_POINTS:
         sizes.insert(0, coarser)
     for each in sizes:
-        yield each, each == size  # three of them tell an error
+        yield first._replace(size=each), each == size  # three of them give an error
     while True:
         size = max(size + 2, size * 4 // 3)
-        if size ** averaged_by_metric(problem).dimension > max(_BUDGET, most) or size > _MOST_POINTS:
+        if size**dimension > max(_BUDGET, most) or size > _MOST_POINTS:
             return
-        yield size, True
+        yield first._replace(size=size), True
 
 
 @step("test error")
@@ -175,40 +294,33 @@ def test_error(
     overlaps: Overlaps,
     tolerance: float = np.inf,
     equidistant: bool = False,
-    most: float = 4e7,
-) -> tuple[float, float, int]:
-    """E metric(h, Y, k, u), an integration error and the size of the rule used.
+    most: float = _MOST_NODES,
+    relative: float = 0.0,
+) -> tuple[float, float, MetricRule | None]:
+    """E metric(h, Y, k, u), an integration error and the rule used.
 
     The error is what the last rules differ by, with the rate at which they converge, or two standard errors of the
-    Sobol sets. nan, nan and 0 without a metric.
+    Sobol sets. nan, nan and None without a metric.
 
     Args:
         tolerance: the rule is refined until its error is no larger, or it would take more than `most` nodes.
         equidistant: another family of nodes, to compare with.
+        relative: to the value, added to the tolerance.
 
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
     if not problem.solver.metric.HAS_METRIC:
-        return np.nan, np.nan, 0
-    known: list[float] = []
-    error, used = np.nan, 0
-    by_size = _replicates(problem, overlaps, equidistant)
-    for size, fine in _sizes(problem, most):
-        replicates = by_size(size)
-        known.append(float(replicates.mean()))
-        used = size
-        if is_sampled(problem):
-            error = float(two_standard_errors(replicates))
-        elif len(known) > 2:
-            steps = [np.array(finer - coarser) for coarser, finer in pairwise(known[-3:])][::-1]
-            error = ladder_half_width(steps, _LEAST_COUNTS)
-        if error < (exact := _EXACT * abs(known[-1])):
-            error = exact
+        return np.nan, np.nan, None
+    metric = _Metric.of(problem, overlaps)
+    found = None
+    for family in _FAMILIES[metric.family]:
+        other = metric.refined(family, tolerance, equidistant, most, relative)
+        found = other if found is None or other[1] < found[1] else found
+        if found[1] <= tolerance + relative * abs(found[0]):
             break
-        if fine and error <= tolerance:
-            break
-    return known[-1], error, used
+    assert found is not None
+    return found
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:

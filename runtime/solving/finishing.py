@@ -31,6 +31,7 @@ _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first o
 _RUN_OFF = 20.0  # times the size of its start that a trained number is from where solving failed
 _FAR = 1e8  # times the inputs' variance that q is where solving failed
 _FLAT = 1e-8  # in block scales: what moves the solution by less changes Phi, which is stationary, by less than rounding
+_MOST_TEST_NODES, _CHANGE_NODES = 4e6, 1.5e5  # of a test error, and of its changes
 _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 
 
@@ -95,12 +96,12 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 farther = _curvature(state_map, point, shifts)
                 errors, shifts = farther * errors, shifts.mean(axis=0) + farther * (shifts - shifts.mean(axis=0))
             loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
-            tested = Tested.by_metric(problem, overlaps)
-            tests_error = [float(two_standard_errors(test.moved(point.u, shifts))) + test.own for test in tested]
+            tested = Tested.by_metric(problem, overlaps, task.accuracy)
+            tests_error = [float(two_standard_errors(test.changes(point.u, shifts))) + test.own for test in tested]
         else:
             averages = point.averages_by(problem, rule) or state_map.averages(overlaps)
             differences = _differences(task, point, rule, averages, finer)
-            tested = Tested.by_metric(problem, overlaps)
+            tested = Tested.by_metric(problem, overlaps, task.accuracy)
             tests_error = [test.own for test in tested]
             errors, loss_error, second_order = np.zeros(len(point.u)), 0.0, 0.0
             # Weights that do not add up to one: nothing is known better than that.
@@ -112,7 +113,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
                 moreau = abs(float(other.moreau.mean() - averages.moreau.mean()))
                 loss_error = max(loss_error, loss_factor * problem.alpha * moreau)
                 for n, test in enumerate(tested):
-                    moved = abs(float(test.moved(point.u, [shift])[0]) - test.value)
+                    moved = abs(float(test.changes(point.u, [shift])[0]))
                     tests_error[n] = max(tests_error[n], factor * moved + test.own)
             # Phi is flat: what moves the solution farthest tells, of rules that mostly move it along one direction.
             farthest = max((factor * shift for shift, _, factor, _ in differences), key=partial(_size, overlaps))
@@ -124,7 +125,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
             to_limit += _VANISHING * np.abs(shift)
             loss_error += _VANISHING * problem.alpha * abs(float((other.moreau - averages.moreau).mean()))
             for n, test in enumerate(tested):
-                tests_error[n] += _VANISHING * abs(float(test.moved(point.u, [shift])[0]) - test.value)
+                tests_error[n] += _VANISHING * abs(float(test.changes(point.u, [shift])[0]))
         hats = state_map.conjugates(overlaps, averages.means)
         image = state_map.kept(point.u, state_map.image(overlaps, averages.means), sizes)
     except DomainError:
@@ -307,34 +308,46 @@ def _other_metrics(problem: Problem) -> list[Problem]:
 
 @dataclass(frozen=True)
 class Tested:
-    """A test error at a solution: its value, the error of its own integral, the size of the rule (0 without one)."""
+    """A test error at a solution.
+
+    Attributes:
+        value, own: itself, and the error of its own integral.
+        rule: by which changes are followed, None without a metric; here: the value by that rule.
+    """
 
     problem: Problem
     sizes: Sizes
     value: float
     own: float
-    nodes: int
+    rule: observables.MetricRule | None
+    here: float
 
     @classmethod
-    def by_metric(cls, problem: Problem, overlaps: Overlaps) -> list[Tested]:
+    def by_metric(cls, problem: Problem, overlaps: Overlaps, accuracy: float) -> list[Tested]:
         """By the metric of a problem, then by each of the others that it has by name."""
         others = problem.once(_other_metrics) if problem.solver.base is None else []
-        return [cls.of(each, overlaps) for each in (problem, *others)]
+        return [cls.of(each, overlaps, accuracy) for each in (problem, *others)]
 
     @classmethod
-    def of(cls, problem: Problem, overlaps: Overlaps) -> Tested:
-        """By the problem's metric."""
-        return cls(problem, overlaps.sizes, *observables.test_error(problem, overlaps))
+    def of(cls, problem: Problem, overlaps: Overlaps, accuracy: float) -> Tested:
+        """By the problem's metric, refined until its own integral is known to an accuracy relative to its value."""
+        value, own, rule = observables.test_error(problem, overlaps, 0.0, relative=accuracy, most=_MOST_TEST_NODES)
+        here = value
+        if rule is not None:
+            usual = observables.rule_within(problem, rule.family, _CHANGE_NODES)
+            if usual.size < rule.size and rule.family != "cells":  # changes need fewer digits
+                rule, here = usual, observables.average_metric(problem, overlaps, usual)
+        return cls(problem, overlaps.sizes, value, own, rule, here)
 
-    def moved(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
-        """At other overlaps u + shift, by the rule of this size; nan without a metric or outside the domain."""
-        return np.array([self._at(u + shift) for shift in shifts])
+    def changes(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
+        """Changes from overlaps u to u + shift; nan without a metric or outside the domain."""
+        return np.array([self._at(u + shift) - self.here for shift in shifts])
 
     def _at(self, u: np.ndarray) -> float:
-        if not self.nodes:
+        if self.rule is None:
             return np.nan
         try:
-            return observables.average_metric(self.problem, Overlaps.unpack(u, self.sizes), self.nodes)
+            return observables.average_metric(self.problem, Overlaps.unpack(u, self.sizes), self.rule)
         except DomainError:
             return np.nan
 

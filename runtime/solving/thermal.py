@@ -118,8 +118,8 @@ def gibbs(solution: Solved) -> Gibbs | None:
         return None
     b, widths = problem.inverse_temperature, solution.half_widths
     drawn = of_drawn_weights(solution.overlaps, b)
-    test, own, nodes = observables.test_error(problem, drawn)
-    test_error = own + _spread(solution, lambda u: _test_error(solution, u, nodes)) if nodes else np.nan
+    test, own, rule = observables.test_error(problem, drawn)
+    test_error = own + _spread(solution, lambda u: _test_error(solution, u, rule)) if rule else np.nan
     return Gibbs(
         inverse_temperature=b,
         free_entropy=b * losses.free_entropy,
@@ -164,12 +164,12 @@ def _energy_error(solution: Solved) -> float:
     return moved + abs(_energy(solution, rule.finer(), u) - here)
 
 
-def _test_error(solution: Solved, u: np.ndarray, nodes: int) -> float:
+def _test_error(solution: Solved, u: np.ndarray, rule: observables.MetricRule) -> float:
     problem = solution.problem
     assert problem.inverse_temperature is not None
     drawn = of_drawn_weights(Overlaps.unpack(u, solution.overlaps.sizes), problem.inverse_temperature)
     try:
-        return observables.average_metric(problem, drawn, nodes)
+        return observables.average_metric(problem, drawn, rule)
     except DomainError:
         return np.nan
 

@@ -159,13 +159,13 @@ class _Observable:
 def _test_error(solution: Solution, equidistant: bool) -> _Observable:
     def at(tolerance: float) -> _Observable:
         problem, overlaps = solution.problem, solution.overlaps
-        value, error, size = observables.test_error(problem, overlaps, tolerance, equidistant)
+        value, error, rule = observables.test_error(problem, overlaps, tolerance, equidistant)
 
         def moved(shift: np.ndarray) -> float:
             there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
-            return observables.average_metric(problem, there, size, equidistant)
+            return observables.average_metric(problem, there, rule, equidistant) if rule else np.nan
 
-        return _Observable(value, error, moved if size else None, at)
+        return _Observable(value, error, moved if rule else None, at)
 
     return at(np.inf)
 

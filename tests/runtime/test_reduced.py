@@ -104,8 +104,9 @@ def test_the_test_error_is_that_over_all_fields(name: str) -> None:
     problem = sf.problem(name, alpha=1.5)
     state = any_state(problem)
     assert averaged_by_metric(problem).dimension == 1
-    whole = float(observables._means(problem, state, False)(40).mean())
-    assert observables.average_metric(problem, state, 40) == pytest.approx(whole, rel=1e-12)
+    whole = observables._Metric.over(problem, state).by_product(40, False)
+    rule = observables.MetricRule("product", 40)
+    assert observables.average_metric(problem, state, rule) == pytest.approx(whole, rel=1e-12)
 
 
 def test_kinks_that_move_with_labels_stand_still_in_the_residual() -> None:
@@ -126,7 +127,7 @@ def test_whatever_is_read_overlaps_without_a_law_are_refused() -> None:
         lambda: GaussHermite(4).averages(problem, impossible),
         lambda: GaussHermite(4).jacobians(problem, impossible),
         lambda: GaussHermite(4).moment_tangents(problem, impossible),
-        lambda: observables.average_metric(problem, impossible, 6),
+        lambda: observables.average_metric(problem, impossible, observables.MetricRule("product", 6)),
     ):
         with pytest.raises(DomainError):
             asked()

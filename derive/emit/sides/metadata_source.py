@@ -19,7 +19,9 @@ from ...theory.kinks import (
 )
 from ...theory.reads import metric_reading, reading
 from ...theory.reduced import ReducedModel
+from ...theory.scales import Scales, loss_scales, metric_scales, teacher_scales
 from ..kernel import builder, freeze, place, stamp, stamped
+from ..printers.arrays import ARRAYS
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
 from ..probes import seems_nonnegative
@@ -150,9 +152,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         "",
         *_planes_source(at),
     ]
-    if any("math." in line for line in lines):
-        lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", "import math"]
-    return "\n".join(lines) + "\n"
+    return _with_imports(lines)
 
 
 def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
@@ -208,8 +208,15 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
         "",
         *_planes_source(at),
     ]
-    if any("math." in line for line in lines):
-        lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", "import math"]
+    return _with_imports(lines)
+
+
+def _with_imports(lines: list[str]) -> str:
+    """The text of a file, with imports of what its lines use after its docstring."""
+    used = {"import math": "math.", "import numpy as np": "np."}
+    imports = [line for line, name in used.items() if any(name in each for each in lines)]
+    if imports:
+        lines[lines.index('"""', 1) + 1 : lines.index('"""', 1) + 1] = ["", *imports]
     return "\n".join(lines) + "\n"
 
 
@@ -235,14 +242,17 @@ def _trained(at: ModelAt) -> str:
 
 
 def _planes_source(at: ModelAt) -> list[str]:
-    """Where loss and metric are not smooth, as a function of the constants, and what of it no rule can split."""
+    """Where loss and metric are not smooth, as a function of the constants, and what of it no rule can split; in the
+    middle of what they may be narrow, and on what scales."""
     kinks = {"loss": loss_kinks(at), "metric": metric_kinks(at)}
+    scales = {"teacher": teacher_scales(at), "metric": metric_scales(at)}
     variables = integration_variables(at)
+    planes = {name: found.planes for name, found in kinks.items()}
+    planes |= {f"{name}_places": found.places for name, found in scales.items()}
     outputs: dict[str, sp.Expr] = {}
-    rows: dict[str, list[list[str]]] = {}
-    for name, found in kinks.items():
-        rows[name] = []
-        for n, plane in enumerate(found.planes):
+    rows: dict[str, list[list[str]]] = {name: [] for name in planes}
+    for name, own in planes.items():
+        for n, plane in enumerate(own):
             coefficients = [sp.expand(sp.diff(plane, v)) for v in variables]
             constant = plane.xreplace(dict.fromkeys(variables, sp.Integer(0)))
             row = []
@@ -251,7 +261,7 @@ def _planes_source(at: ModelAt) -> list[str]:
                     outputs[f"{name}_plane_{n}_{i}"] = entry
                 row.append(f"{name}_plane_{n}_{i}" if not entry.is_number else repr(float(entry)))
             rows[name].append(row)
-    kernel = freeze(outputs, formulas=[loss_kinks, metric_kinks])
+    kernel = freeze(outputs, formulas=[loss_kinks, metric_kinks, loss_scales, metric_scales])
     curved = {name: tuple(map(str, found.curved)) for name, found in kinks.items()}
     read = stamped([f"{name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names])
     return [
@@ -261,9 +271,42 @@ def _planes_source(at: ModelAt) -> list[str]:
         "",
         "def planes(c):",
         _origin("docs/theory.md (11.2)"),
-        '    """Planes in (X, Y, Gaussian noise) on which loss and metric are not smooth: coefficients, constant."""',
+        '    """Planes in (X, Y, Gaussian noise) where loss and metric are not smooth, and in the middle of what may',
+        '    be narrow: coefficients, constant."""',
         *["    " + line for line in [*read, *NUMBA.body(kernel)]],
         "    return dict(",
         *[f"        {name}={_tuple(_tuple(row) for row in own)}," for name, own in rows.items()],
         "    )",
+        *_scales_source(at, scales),
+    ]
+
+
+def _scales_source(at: ModelAt, scales: dict[str, Scales]) -> list[str]:
+    """On what scales the loss changes with the teacher, and the metric with anything, as a function of fields."""
+    outputs = {
+        f"{name}_{kind}_{n}": each
+        for name, found in scales.items()
+        for kind in ("arguments", "bases")
+        for n, each in enumerate(getattr(found, kind))
+    }
+    kernel = freeze(outputs, formulas=[teacher_scales, metric_scales])
+    known = {v.name: f"v[{i}]" for i, v in enumerate(integration_variables(at))}
+    known |= {name: f"c[{i}]" for i, name in enumerate(constants_of(at))}
+    read = stamped([f"{name} = {place}" for name, place in known.items() if name in kernel.names])
+    named = {
+        name: ", ".join(
+            f"{kind}={_tuple(each for each in outputs if each.startswith(f'{name}_{kind}_'))}"
+            for kind in ("arguments", "bases")
+        )
+        for name in scales
+    }
+    return [
+        "",
+        "",
+        "def scales(v, c):",
+        _origin("docs/theory.md (11.2)"),
+        '    """Arguments of functions and bases of powers in the loss, where they hold no X, and in the metric, at',
+        '    (X, Y, Gaussian noise) v, (fields, N)."""',
+        *["    " + line for line in [*read, *ARRAYS.body(kernel)]],
+        f"    return dict({', '.join(f'{name}=dict({own})' for name, own in named.items())})",
     ]

@@ -1,0 +1,35 @@
+"""Nodes of a kernel as NumPy source, for names that are arrays."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from ..kernel import Node
+from .dialect import Dialect
+
+
+class ArrayDialect(Dialect):
+    """A dialect in which conditions are arrays."""
+
+    def _call(self, node: Node) -> str:
+        name = node[1]
+        if name in ("and", "or", "max", "min"):
+            function = {"and": "logical_and", "or": "logical_or", "max": "maximum", "min": "minimum"}[name]
+            arguments = map(self.expression, node[2:])
+            return reduce(lambda before, each: f"{self.library}.{function}({before}, {each})", arguments)
+        return super()._call(node)
+
+
+_FUNCTIONS = {
+    "where": "np.where({0}, {1}, {2})",
+    "abs": "np.abs({0})",
+    "atan": "np.arctan({0})",
+    "erf": "np.tanh(1.2 * ({0}))",  # of the same scale, and NumPy's
+    "erfc": "(1.0 - np.tanh(1.2 * ({0})))",
+    "equal": "np.equal({0}, {1})",
+    "heaviside": "np.heaviside({0}, 0.5)",
+    "sigmoid": "(0.5 + 0.5 * np.tanh(0.5 * ({0})))",
+    "softplus": "np.logaddexp(0.0, {0})",
+    "softmax": "[1.0 / sum(np.exp(b - a) for b in ({all})) for a in ({all})]",
+}
+ARRAYS = ArrayDialect(lambda p, q: f"{p}.0" if q == 1 else f"({p}.0 / {q}.0)", _FUNCTIONS, "np")
