@@ -13,6 +13,7 @@ from ..calculus.piecewise import pieces_of as pieces_of_atom
 from ..errors import ModelError
 from .corners import untold
 from .kinks import LOSS_JUMPS, slope_jump, unwrapped
+from .scales import scales
 
 REFERENCE = sp.Symbol("r", real=True)
 _MOST_BRANCHES = 64
@@ -27,6 +28,7 @@ class Pieces:
         quadratic: whether every piece is a polynomial in x of degree two or less.
         corners: whether the loss or its slope jumps where pieces meet.
         least: a bound from below on the second derivative in x, in all pieces; -oo where no formula says.
+        narrow: (place, width) around which a function in it may change within the width.
     """
 
     loss: sp.Expr
@@ -34,6 +36,7 @@ class Pieces:
     quadratic: bool
     corners: bool
     least: sp.Expr
+    narrow: tuple[tuple[sp.Expr, sp.Expr], ...]
 
 
 def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
@@ -54,7 +57,29 @@ def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
     held = held_at(loss, {model.X[0]: REFERENCE})
     second, third = (almost_everywhere(sp.diff(held, model.X[0], order)) for order in (2, 3))
     least = sp.Min(*[_lowest(branch, model.X[0]) for branch in _branches(second)])
-    return Pieces(held, places or (), sp.expand(third) == 0, bool(jump), least)
+    quadratic = sp.expand(third) == 0
+    return Pieces(held, places or (), quadratic, bool(jump), least, () if quadratic else _narrow(held, model.X[0]))
+
+
+def _narrow(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
+    """Where arguments of functions vanish or turn and within which distance they change by one, where bases turn and
+    how far from the line their zeros are; of those that are polynomials of degree two or less."""
+    found: dict[tuple[sp.Expr, sp.Expr], None] = {}
+    for kind, argument in scales([loss], [x]):
+        if not argument.is_polynomial(x) or sp.degree(argument, x) > 2:
+            continue
+        a, b, c = (sp.expand(argument).coeff(x, power) for power in (2, 1, 0))
+        if a == 0:
+            found[sp.factor_terms(-c / b), sp.Abs(1 / b)] = None
+            continue
+        middle, root = sp.factor_terms(-b / (2 * a)), sp.sqrt(sp.factor(b**2 - 4 * a * c))
+        if kind == "bases":
+            found[middle, sp.sqrt(sp.Abs(root**2)) / sp.Abs(2 * a)] = None
+            continue
+        found[middle, sp.sqrt(sp.Abs(1 / a))] = None
+        if root != 0:
+            found |= dict.fromkeys((middle + sign * root / (2 * a), 1 / root) for sign in (-1, 1))
+    return tuple(found)
 
 
 def _branches(expression: sp.Expr) -> list[sp.Expr]:

@@ -129,6 +129,7 @@ class PieceKernels:
         piece: value, slope and curvature in x of the piece that holds r; slopes: the latter two, to be bounded on an
             interval; derivatives: all three of the objective.
         places: where pieces end, in the features.
+        narrow: places around which the loss may change within a width, and the width, in the features.
         least: a bound from below on the curvature of the loss, in the features; None where pieces are quadratic, or no
             formula says.
         steps: where features of the only teacher field step, None where they do not only step.
@@ -138,6 +139,7 @@ class PieceKernels:
     slopes: Kernel
     derivatives: Kernel
     places: Kernel
+    narrow: Kernel
     least: Kernel | None
     steps: Kernel | None
     quadratic: bool
@@ -263,6 +265,11 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
         slopes=freeze(own, stages.definitions, **written),
         derivatives=freeze(objective, stages.definitions, **written),
         places=freeze({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
+        narrow=freeze(
+            {name: e for n, pair in enumerate(found.narrow) for name, e in zip((f"narrow_{n}", f"width_{n}"), pair, strict=True)},
+            prefix="b",
+            **written,
+        ),
         least=None if unknown else freeze({"least": found.least}, prefix="b", **written),
         steps=None if steps is None else freeze({f"step_{n}": e for n, e in enumerate(steps)}, prefix="b", **written),
         quadratic=found.quadratic,

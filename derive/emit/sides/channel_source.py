@@ -55,7 +55,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     pieces = channel.pieces
     enclosed = pieces.slopes.names if pieces and not pieces.quadratic else ()
     if pieces:
-        kernels |= {"piece": pieces.piece, "places": pieces.places, "least": pieces.least, "steps": pieces.steps}
+        kernels |= {"piece": pieces.piece, "places": pieces.places, "narrow": pieces.narrow, "least": pieces.least, "steps": pieces.steps}
     if pieces and pieces.places.results:
         kernels["corner_response"] = nodes.corner_response(structure)
     if sides := channel.sides:
@@ -100,6 +100,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "columns": list(channel.column_names),
         "reference": REFERENCE.name,
         "places": [name for name, _ in pieces.places.results] if pieces else [],
+        "narrow": [name for name, _ in pieces.narrow.results] if pieces else [],
         "steps": None if pieces is None or pieces.steps is None else [name for name, _ in pieces.steps.results],
         "quadratic": bool(pieces and pieces.quadratic),
         "enclosed": [(n, name) for n, name in enumerate(channel.constants) if name in enclosed],
