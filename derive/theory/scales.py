@@ -59,14 +59,14 @@ def _scales_of(model: ModelAt, integrands: list[sp.Expr]) -> Scales:
     found: dict[str, dict[sp.Expr, None]] = {"arguments": {}, "bases": {}, "places": {}}
     for values in product(*[law.values for _, law in labelled]):
         drawn = {u: value for (u, _), value in zip(labelled, values, strict=True)}
-        for kind, each in _scales([e.xreplace(drawn) for e in (*integrands, *laws)], variables):
+        for kind, each in scales([e.xreplace(drawn) for e in (*integrands, *laws)], variables):
             found[kind][_positive(each)] = None
             found["places"] |= dict.fromkeys(_places(each, variables))
     return Scales(**{kind: tuple(each) for kind, each in found.items()})
 
 
-def _scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> Iterator[tuple[str, sp.Expr]]:
-    """Arguments and bases that hold a variable, each after the name of its kind."""
+def scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> Iterator[tuple[str, sp.Expr]]:
+    """Arguments and bases that hold a variable, each after the name of its kind, "arguments" or "bases"."""
     atoms = {atom for e in expressions for atom in e.atoms(sp.Function, sp.Pow) if atom.has(*variables)}
     for atom in sorted(atoms, key=sp.default_sort_key):
         arguments, bases = list(atom.args), []
