@@ -81,8 +81,12 @@ class Tape:
     def at(self, point: Sequence[float]) -> list[float] | None:
         """Values of the outputs; None where one of them has none."""
         values = self.run(point)
-        found = [_bare(values[n]) for n in self.outputs]
+        found = self.values(values)
         return found if all(map(_is_finite, found)) else None
+
+    def values(self, run: Sequence[Any]) -> list[Any]:
+        """Values of the outputs, of a run."""
+        return [_bare(run[n]) for n in self.outputs]
 
     def gradient(self, values: Sequence[Any], output: int) -> list[float] | None:
         """Of one output in all symbols, after a run; None where it has none."""

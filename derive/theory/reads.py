@@ -8,11 +8,12 @@ Whatever comes out is compared with the loss itself at random points.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import sympy as sp
@@ -36,8 +37,10 @@ from ..calculus.spans import (
 )
 from ..calculus.tape import Tape
 from .kinks import integration_variables
+from .scales import scales
 
 _BATCHES = 3  # values of the parameters at which gradients are sampled
+_NARROW, _NEWTON_STEPS = 4, 60  # points at which every argument is of order one, and steps that lead to one
 _POINTS = 64  # at which what is written is compared
 _FEWEST = 12  # of them at which the loss has a value
 _SCALES = (0.3, 1.0, 2.5)
@@ -446,6 +449,12 @@ class _Points:
         constants = (*question.parameters, *question.varying)
         self.symbols = [*question.variables, *[c.symbol for c in constants]]
 
+    @cached_property
+    def arguments(self) -> Tape:
+        """Arguments of functions in the parts."""
+        found = scales(self.question.parts, self.question.variables)
+        return Tape(self.symbols, list(dict.fromkeys(each for kind, each in found if kind == "arguments")))
+
     def parameters(self) -> list[float]:
         return [c.drawn(self.generator) for c in self.question.parameters]
 
@@ -455,6 +464,24 @@ class _Points:
         fields = [draw.gauss(0, scale) for _ in self.question.variables]
         noise = [float(draw.choice(c.values)) for c in self.question.noise]
         return [*fields, *parameters, *noise, *[c.drawn(draw) for c in self.question.own]]
+
+    def within(self, parameters: Sequence[float]) -> Iterator[list[float]]:
+        """Points at which one argument of a function after the other is of order one, where what is narrow is seen."""
+        width = len(self.question.variables)
+        for n in range(len(self.arguments.outputs)):
+            point, wanted = self.point(parameters), self.generator.uniform(0.2, 1)
+            for _ in range(_NEWTON_STEPS):
+                values = self.arguments.run(point)
+                slopes = self.arguments.gradient(values, n)
+                size = sum(slope**2 for slope in slopes[:width]) if slopes else 0.0
+                if not slopes or not 0 < size < math.inf:
+                    break
+                away = float(self.arguments.values(values)[n])
+                if abs(away) < 1:
+                    yield point
+                    break
+                step = (math.copysign(wanted, away) - away) / size
+                point = [z + step * slope * (i < width) for i, (z, slope) in enumerate(zip(point, slopes, strict=True))]
 
 
 @dataclass(frozen=True)
@@ -478,8 +505,10 @@ def _sample(question: _Question) -> list[_Batch]:
     batches = []
     for _ in range(_BATCHES):
         batch = _Batch(points.parameters(), [])
-        for _ in range(wanted):
-            values = tape.run(points.point(batch.parameters), points.generator.randrange)
+        drawn = (points.point(batch.parameters) for _ in range(wanted))
+        narrow = (point for _ in range(_NARROW) for point in points.within(batch.parameters))
+        for point in chain(drawn, narrow):
+            values = tape.run(point, points.generator.randrange)
             found = [tape.gradient(values, n) for n in range(len(functions))]
             batch.gradients.extend(slope[: len(variables)] for slope in found if slope is not None)
         if len(batch.gradients) < wanted * len(functions) // 4:
@@ -515,8 +544,9 @@ def _agrees(question: _Question, answer: _Answer) -> bool:
         after = Tape([*symbols, *points.symbols[count:]], answer.parts)
     except NotImplementedError:
         return all(_size(row) == 1 for row in basis)
-    for _ in range(_POINTS):
-        point = points.point(points.parameters())
+    drawn = (points.point(points.parameters()) for _ in range(_POINTS))
+    narrow = (point for _ in range(_NARROW) for point in points.within(points.parameters()))
+    for point in chain(drawn, narrow):
         known, combinations = before.at(point), read.at(point)
         if known is None or combinations is None:
             continue

@@ -66,7 +66,7 @@ def _scales_of(model: ModelAt, integrands: list[sp.Expr]) -> Scales:
 
 
 def scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> Iterator[tuple[str, sp.Expr]]:
-    """Arguments and bases that hold a variable, each after the name of its kind."""
+    """Arguments and bases that hold a variable, each after the name of its kind, "arguments" or "bases"."""
     atoms = {atom for e in expressions for atom in e.atoms(sp.Function, sp.Pow) if atom.has(*variables)}
     for atom in sorted(atoms, key=sp.default_sort_key):
         arguments, bases = list(atom.args), []

@@ -23,9 +23,10 @@ _BEYOND = 3.0  # times the reach, up to which a plane bounds cells that it leave
 _POINTS = 8  # an axis of a cell, of the coarser of two rules
 _WIDEST = 1.5  # change of an argument or the logarithm of a base within a cell
 _LIGHT = 1e-14  # measure of a cell that is not looked into
-_MOST_NODES = 5e6  # at which arguments are looked at
+_MOST_NODES = 2e6  # at which arguments are looked at
 _LARGEST = 700.0  # argument, beyond which nothing is narrow
 _LEFT = 0.3  # of the error asked for, in cells that are halved no further
+_CANCELLED = 1e-3  # of an average of the modulus that an average may be, before digits are given up
 _ROUNDING = 1e-13  # of the integral of the modulus
 _NODES_AT_ONCE = 1e6
 _LINES, _STEPS, _ALONG = 64, 25, 3.0  # along which arguments are looked at: number, places and reach of each
@@ -160,13 +161,14 @@ class Cells:
 
     def integral(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray], relative: float, absolute: float,
                  most: float) -> tuple[float, float, float]:  # fmt: skip
-        """The average of a function over N(0, 1), its error, and the average of the modulus.
+        """The average of a function over N(0, 1), its error, and its scale: its modulus, or a thousandth of the average
+        of the modulus if that is larger.
 
         Cells are compared by rules of two sizes, which share no node, and those that differ most are halved.
 
         Args:
             integrand: nodes (N, n) and weights (N,) -> weight times value, (N,).
-            relative: error asked for, of the modulus; absolute: the same in its own units; most: nodes.
+            relative: error asked for, of the scale; absolute: the same in its own units; most: nodes.
         """
         cells, known = self, self._compared(integrand)
         visited = 0.0
@@ -174,9 +176,10 @@ class Cells:
             visited += len(known[0]) * (_POINTS**self.dimension + (_POINTS + 1) ** self.dimension)
             value, modulus, errors = known[0].sum(), known[1].sum(), known[2]
             error = errors.sum() + _ROUNDING * modulus
-            goal = min(absolute, max(relative, 2 * _ROUNDING) * modulus)
+            scale = max(abs(value), _CANCELLED * modulus)
+            goal = max(min(absolute, relative * scale), 2 * _ROUNDING * modulus)
             if not error > goal or visited > most:
-                return float(value), float(error), float(modulus)
+                return float(value), float(error), float(scale)
             order = np.argsort(-errors, kind="stable")
             count = 1 + int(np.searchsorted(np.cumsum(errors[order]), error - _LEFT * goal))
             worst, rest = order[:count], order[count:]

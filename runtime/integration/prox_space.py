@@ -35,6 +35,7 @@ _LOSS_BLUR = 0.8
 # Where the proximal map jumps the error falls like the step cubed, with changing sign: the difference to a coarser
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 _COARSER_SHARE = 0.35
+_EDGE, _FAR = 7.8, 1e-15  # where the measure is below 1e-13, and weight of a node that may lie beyond
 _MASS_ROUNDING = 1e-12  # of the total weight of a grid, what lies beyond its box included
 
 _Array = np.ndarray
@@ -181,7 +182,7 @@ class ProxSpace(Rule):
             known = TeacherRule.of(problem, fields, self.teacher, equidistant=True)
         nodes, weights = known.nodes, known.weights
         reduction = Reduction.of(problem, fields, labels, known.axes)
-        edges = prox_box(problem, fields, labels)
+        edges = prox_box(problem, fields, labels, nodes[weights > _FAR] if known.narrow else None)
         grid, volumes = tensor(student_axes(problem, fields, edges, self.points))
         orbits = reduction.orbits(nodes, problem.teacher_rank)
         keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
@@ -316,15 +317,25 @@ def student_axes(
     return axes
 
 
-def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...]) -> list[float]:
+def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...], known: np.ndarray | None = None) -> list[float]:
     """Largest |X_prox| of each field over omega and Y out to where the measure is below 1e-13.
 
     Found from proximal points on spheres in standard normal coordinates, with a margin for what lies between them.
+
+    Args:
+        known: coordinates of Y and noise, (N, .), at which X may be far off within little of the measure.
     """
     count = problem.tokens * (problem.teacher_rank + problem.student_rank)
     directions = sobol_normal(count + len(problem.noise_scale), 7, 77, (tuple(range(count)),))
     norms = np.linalg.norm(directions, axis=1, keepdims=True)
-    nodes = np.concatenate([directions / norms * radius for radius in (2.0, 5.0, 7.8)])
+    nodes = np.concatenate([directions / norms * radius for radius in (2.0, 5.0, _EDGE)])
+    if known is not None:
+        outer, count = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
+        ways = np.concatenate([np.eye(count), -np.eye(count)])
+        far = np.sqrt(np.maximum(_EDGE**2 - (known**2).sum(axis=1), 0.0))
+        rows = np.repeat(known, len(ways), axis=0)
+        inner = (far[:, None, None] * ways).reshape(-1, count)
+        nodes = np.concatenate([nodes, np.concatenate([rows[:, :outer], inner, rows[:, outer:]], axis=1)])
     points = np.concatenate([points_at(problem, fields, nodes, 0, choice).x for choice in noise_choices(problem)])
     points = points[np.isfinite(points).all(axis=(1, 2))]
     edges = 1.06 * np.abs(points).max(axis=0) + 1e-9

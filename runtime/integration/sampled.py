@@ -27,6 +27,7 @@ NEAR_CUSP = 0.15  # of det(I + V H)
 MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
 FEW = 3  # dimensions, in which a product has more digits than lines or a lattice
 _OPINIONS = (24, 36, 54, 80, 120, 180)  # nodes an axis of products that look again at what other rules gave
+_DENSITY = 2.0  # standard deviations over which a normal density changes by order one
 _LEAST, _SHARED = 4, 8  # nodes an axis of a cell: so many, and one for so many of those an axis elsewhere
 _MOST_WARM = 2e9  # losses evaluated by a product rule at a finite temperature, X and omega together
 
@@ -50,7 +51,12 @@ def narrow_cells(problem: Problem, fields: Fields) -> Cells | None:
     scales, dimension = scales_of(problem, fields, "teacher"), problem.dimension - problem.tokens * problem.student_rank
     if scales is None or dimension > MOST_AXES or not has_narrow(scales, dimension):
         return None
-    return Cells.between(*_teacher_planes(problem, fields, "loss", "teacher_places")).resolving(scales)
+    known = scales
+
+    def with_density(nodes: np.ndarray) -> np.ndarray:
+        return np.concatenate([known(nodes), nodes / _DENSITY], axis=1)
+
+    return Cells.between(*_teacher_planes(problem, fields, "loss", "teacher_places")).resolving(with_density)
 
 
 def teacher_edges(problem: Problem, fields: Fields, reach: float, longest: float) -> np.ndarray:
@@ -75,11 +81,13 @@ class TeacherRule:
     Attributes:
         nodes, weights: (N, L t + U) and (N,).
         axes: nodes and weights of each coordinate where it is a product of them, else None.
+        narrow: whether the nodes follow what is narrow in the loss.
     """
 
     nodes: np.ndarray
     weights: np.ndarray
     axes: tuple[tuple[np.ndarray, np.ndarray], ...] | None
+    narrow: bool = False
 
     @classmethod
     def of(cls, problem: Problem, fields: Fields, points: int, equidistant: bool = False) -> TeacherRule:
@@ -90,7 +98,7 @@ class TeacherRule:
         cells = narrow_cells(problem, fields)
         if cells is not None:
             nodes, weights = (each.reshape(-1, *each.shape[2:]) for each in cells.rule(_LEAST + points // _SHARED))
-            return cls(nodes, weights, ((nodes[:, 0], weights),) if cells.dimension == 1 else None)
+            return cls(nodes, weights, ((nodes[:, 0], weights),) if cells.dimension == 1 else None, narrow=True)
         split = teacher_split(problem, fields)
         if split.is_product:
             axes = tuple(split.axes(points, equidistant))

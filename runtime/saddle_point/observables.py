@@ -168,16 +168,18 @@ class _Metric:
 
     def refined(
         self, family: str, tolerance: float, equidistant: bool, most: float, relative: float
-    ) -> tuple[float, float, MetricRule]:
-        """`test_error` by one family of rules; the error is infinite where it is none for this metric."""
+    ) -> tuple[float, float, MetricRule, float]:
+        """`test_error` by one family of rules, and the error that was asked for; the error is infinite where the family
+        is none for this metric."""
         rule = rule_within(self.problem, family, _BUDGET)
         if family == "cells":
             if self.cells is None:
-                return np.nan, np.inf, rule
+                return np.nan, np.inf, rule, 0.0
             asked, absolute = min(10.0**-_DIGITS, relative or np.inf), tolerance or np.inf
-            value, error, modulus = self.by_cells(asked, absolute, min(most, _MOST_CELL_NODES))
-            asked = min(asked, absolute / modulus if modulus > 0 else np.inf)
-            return value, error, rule._replace(size=min(int(np.ceil(-np.log10(asked))), _MOST_DIGITS))
+            value, error, scale = self.by_cells(asked, absolute, min(most, _MOST_CELL_NODES))
+            asked = min(asked, absolute / scale if scale > 0 else np.inf)
+            rule = rule._replace(size=min(int(np.ceil(-np.log10(asked))), _MOST_DIGITS))
+            return value, error, rule, tolerance + relative * scale
         values: list[float] = []
         error = np.inf
         for each, fine in _sizes(rule, self.problem.dimension, most):
@@ -192,10 +194,11 @@ class _Metric:
                     steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-3:])][::-1]
                     error = ladder_half_width(steps, _LEAST_COUNTS)
             if error < (exact := _EXACT * abs(values[-1])):
-                return values[-1], exact, rule
+                error = exact
+                break
             if fine and error <= tolerance + relative * abs(values[-1]):
                 break
-        return values[-1], error, rule
+        return values[-1], error, rule, tolerance + relative * abs(values[-1])
 
     def average(self, rule: MetricRule, equidistant: bool) -> float:
         """As of `average_metric`."""
@@ -222,15 +225,15 @@ class _Metric:
         )
 
     def by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
-        """Average, error and average of the modulus; arguments as of `Cells.integral`."""
+        """Average, error and scale, as of `Cells.integral`."""
         assert self.cells is not None
         found = np.zeros(3)
         for cells, (fields, p) in zip(self.cells, self.laws, strict=True):
             found += p * np.array(
                 cells.integral(lambda z, w, fields=fields: self._each(fields, z, w), relative, absolute, most)
             )
-        value, error, modulus = found.tolist()
-        return value, error, modulus
+        value, error, scale = found.tolist()
+        return value, error, scale
 
     def _planes(self, fields: Fields, *of: str) -> np.ndarray:
         """Planes in (z_Y, z_h, noise)."""
@@ -315,9 +318,9 @@ def test_error(
     metric = _Metric.of(problem, overlaps)
     found = None
     for family in _FAMILIES[metric.family]:
-        other = metric.refined(family, tolerance, equidistant, most, relative)
-        found = other if found is None or other[1] < found[1] else found
-        if found[1] <= tolerance + relative * abs(found[0]):
+        *other, asked = metric.refined(family, tolerance, equidistant, most, relative)
+        found = tuple(other) if found is None or other[1] < found[1] else found
+        if found[1] <= asked:
             break
     assert found is not None
     return found

@@ -26,6 +26,7 @@ from .multipliers import Multipliers
 from .solution import Solution
 from .task import Task
 
+_ROUNDING = 16 * float(np.finfo(float).eps)  # of overlaps in block scales, which sums of averages leave
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
 _RUN_OFF = 20.0  # times the size of its start that a trained number is from where solving failed
@@ -133,7 +134,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
     residual = residual_of(image, point.u, sizes)
     scales = overlaps.block_scales
     relative = float(np.max(errors / scales))
-    errors = errors + residual * scales + to_limit
+    errors = errors + (residual + _ROUNDING) * scales + to_limit
     loss = observables.losses(problem, overlaps, hats, averages)
     residual_shift = _correction(state_map, point, image - point.u)
     if rule.replicated:

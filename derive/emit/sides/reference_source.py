@@ -94,7 +94,7 @@ def _combination(
         pivot = next((slope for slope in gradient if slope != 0), None)
         if pivot is None:
             continue
-        ratios = tuple(sp.simplify(slope / pivot) for slope in gradient)
+        ratios = tuple(sp.cancel(slope / pivot) for slope in gradient)
         if any(ratio.has(*inner) for ratio in ratios) or (common is not None and ratios != common):
             return None
         common = ratios
