@@ -52,6 +52,11 @@ def metric_scales(model: ModelAt) -> Scales:
     return _scales_of(model, [] if model.metric is None else [model.metric])
 
 
+def planes_of(loss: sp.Expr, X: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...]:
+    """Return expressions, affine in X, that vanish in the middle of what may be narrow in a loss."""
+    return tuple(dict.fromkeys(place for _, each in scales([loss], X) for place in _places(each, X)))
+
+
 def _scales_of(model: ModelAt, integrands: list[sp.Expr]) -> Scales:
     variables = integration_variables(model)
     labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]

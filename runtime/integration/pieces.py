@@ -186,7 +186,9 @@ class Pieces(Sampled):
             scales = np.array([np.sqrt(np.abs(sums[:, 1]).max()), np.abs(sums[:, 1]).max(), average * _PER_CUSP])
             nearest = np.clip(0.0, low, high)
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
-            open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * self.resolution
+            open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(
+                -nearest * nearest / 2
+            ) > 3 * self.resolution
             panels += len(low)
             if panels > _MOST_PANELS:
                 open_[:] = False

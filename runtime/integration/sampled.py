@@ -24,6 +24,7 @@ from .splitting import Split
 _TOTALS = 6
 FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
 NEAR_CUSP = 0.15  # of det(I + V H)
+_MOST_NEAR = 1.6  # times what a cusp has below NEAR_CUSP: between the powers 5/2 and 3/2
 MOST_NODES = 3e6  # of a product rule in omega, each with a proximal point
 FEW = 3  # dimensions, in which a product has more digits than lines or a lattice
 _OPINIONS = (24, 36, 54, 80, 120, 180)  # nodes an axis of products that look again at what other rules gave
@@ -292,9 +293,11 @@ def beyond_cusps(
 
     At a cusp, where jumps begin, det = det(I + V H) vanishes and G like 1 / det. Few nodes come near: of the measure,
     det < e holds a share e^(5/2), so that E[G (x) G; det < e] = E[G (x) G; e < det < 2 e] / (2^(1/2) - 1). What lies
-    below NEAR_CUSP is taken from there, where the counts agree with it: without a cusp nothing may lie below.
+    below NEAR_CUSP is taken from there, where the counts agree with it: without a cusp nothing may lie below, and where
+    det nearly vanishes along a line more does, a share e^(3/2).
     """
-    if near_weight > shell_weight / 3 / (2**2.5 - 1):
+    ratio = near_weight * (2**2.5 - 1) / max(shell_weight, 1e-300)
+    if 1 / 3 < ratio < _MOST_NEAR:
         near = shell / (np.sqrt(2) - 1)
     return away + shell + near
 

@@ -1,7 +1,7 @@
-"""Losses of one field with narrow features: the proximal search misses none of them, and slopes are averaged across them.
+"""Losses with narrow features: the proximal search misses none of them, and slopes are averaged across them.
 
-References integrate over the error e of the residual z = e + V l'(e), or take the proximal map from the lower convex hull
-of e^2 / 2 + V l(e) on a mesh that is graded towards the feature.
+References integrate over the error e of the residual z = e + V l'(e), or take the proximal map from the lower convex
+hull of e^2 / 2 + V l(e) on a mesh that is graded towards the feature.
 """
 
 from __future__ import annotations
@@ -12,6 +12,12 @@ import sympy as sp
 from scipy.integrate import quad
 
 import saddleforge as sf
+from saddleforge.channel.fields import fields_of, overlaps_of
+from saddleforge.channel.nodes import sobol_normal
+from saddleforge.channel.points import points_at
+from saddleforge.channel.search import THOROUGH
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.problems.reduced import integrated
 
 DELTA, LAMBDA = 0.25, 0.1
 
@@ -23,16 +29,18 @@ COMMON = {
     "starts": {"semantic": sf.Start(teacher="3/5")},
 }
 Delta = sf.Parameter(DELTA, 0, doc="variance of the noise")
+width_of_wells = sf.Parameter(0.003, 0, open_low=True, doc="width of the wells")
+power = sf.Parameter(1.5, 1, open_low=True, doc="power")
 
 
 @sf.model(**COMMON)
-def narrow_well(X, Y, u, *, Delta=Delta, w=sf.Parameter(0.1, 0, open_low=True, doc="width of the well")):
+def narrow_well(X, Y, u, *, Delta=Delta, w=width_of_wells):
     """log(1 + (e / w)^2): a well of width w, and flat beyond."""
     return sp.log(1 + ((Y[0, 0] + u - X[0, 0]) / w) ** 2)
 
 
 @sf.model(**COMMON)
-def power_loss(X, Y, u, *, Delta=Delta, p=sf.Parameter(1.5, 1, open_low=True, doc="power")):
+def power_loss(X, Y, u, *, Delta=Delta, p=power):
     """|e|^p, whose curvature is infinite at zero for p below 2."""
     return sp.Abs(Y[0, 0] + u - X[0, 0]) ** p
 
@@ -70,7 +78,9 @@ def test_no_well_of_a_loss_is_too_narrow_for_the_proximal_search(width, q):
     found, V, density = solved(narrow_well, alpha=5.0, w=width)
     assert float(found.overlaps.q.flat[0]) == pytest.approx(q, abs=5e-6)
     graded = np.concatenate([np.linspace(0, 30 * width, 30001), np.geomspace(30 * width, 9, 60001)[1:]])
-    expected = by_hull(lambda e: np.log1p((e / width) ** 2), V, density, np.concatenate([-graded[:0:-1], graded]), width)
+    expected = by_hull(
+        lambda e: np.log1p((e / width) ** 2), V, density, np.concatenate([-graded[:0:-1], graded]), width
+    )
     assert float(found.conjugates.q.flat[0]) == pytest.approx(5 * expected, rel=3e-5)
 
 
@@ -116,3 +126,27 @@ def test_the_replicon_passes_one_where_quadrature_says():
     )
     assert found.value == pytest.approx(0.41493210, abs=max(found.error, 1e-8))
     assert found.error < 1e-6
+
+
+@sf.model(tokens=2, **COMMON)
+def two_narrow_wells(X, Y, u, *, Delta=Delta, w=width_of_wells):
+    """log(1 + (e / w)^2) of two tokens: a cross of two narrow valleys."""
+    return sum(sp.log(1 + ((Y[token, 0] + u - X[token, 0]) / w) ** 2) for token in range(2))
+
+
+def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
+    """The loss reads two residuals and is a sum over them, whose proximal points are those of one field each."""
+    V, width = 0.5, 0.003
+    problem = sf.problem(two_narrow_wells, alpha=2.5, w=width)
+    blocks = [np.full((2, 1, 1), value) for value in (0.4, V, 0.2)]
+    part = integrated(problem)
+    fields = fields_of(part, overlaps_of(part, Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2])), (0, 0))
+    nodes = sobol_normal(part.dimension, 9, 31, ())
+    found = points_at(part, fields, nodes, THOROUGH)
+    mesh = np.geomspace(1e-6, 12, 4000)
+    mesh = np.concatenate([-mesh[::-1], [0], mesh])
+    lowest = np.zeros(len(nodes))
+    for token in range(2):
+        away = (mesh - found.omega.reshape(-1, 2, 1)[:, token]) ** 2 / (2 * V)
+        lowest += (away + np.log1p((mesh / width) ** 2)).min(axis=1)
+    assert np.all(found.value < lowest + 1e-6)

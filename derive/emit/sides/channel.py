@@ -25,6 +25,7 @@ from ...theory.corners import has_sides, sides_of
 from ...theory.free_entropy import free_entropy
 from ...theory.pieces import pieces_of, steps_in_teacher
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
+from ...theory.scales import planes_of
 from ..kernel import Entry, Kernel, freeze, hoist, home, upper_entries
 from . import nodes
 
@@ -63,6 +64,7 @@ class Channel:
         constants: names of the entries of the constants vector: rho_l, labels k_l, parameters.
         features: teacher features f0, f1, ... from Y, u.
         objective: value only; derivatives: value, gradient (D), Hessian (upper triangle, rows first).
+        planes: coefficients of X and offset of planes on which narrow minima may lie.
         starts: extra start points of the proximal solver, as signs of the token's fields.
         moments: layout; moment_rows: kernel whose results are row_<name>[token, a, b]; token 0 carries those of phi.
         moment_slopes: kernel of the non-zero derivatives of those results in g and dw of the token,
@@ -77,6 +79,7 @@ class Channel:
     """
 
     model: ModelAt
+    planes: Kernel
     constants: tuple[str, ...]
     features: Kernel
     feature_names: tuple[str, ...]
@@ -169,6 +172,7 @@ def build_channel(model: ModelAt) -> Channel:
     definitions, loss = features_of(model)
     features, feature_names = teacher_features(model, definitions)
     sides = _side_kernels(model)
+    planes = planes_of(loss, X) if len(X) > 1 and not sides else ()
     quadratic, own = nodes.quadratic(structure), home(model)
     stages = staged_derivatives(loss, X)
     # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
@@ -209,6 +213,18 @@ def build_channel(model: ModelAt) -> Channel:
     staged, both = [staged_derivatives, own], [nodes.quadratic, staged_derivatives, own]
     return Channel(
         model=model,
+        planes=freeze(
+            {
+                Entry("plane", n, i): sp.diff(plane, X[i])
+                if i < len(X)
+                else plane.xreplace(dict.fromkeys(X, sp.S.Zero))
+                for n, plane in enumerate(planes)
+                for i in range(len(X) + 1)
+            },
+            prefix="b",
+            equations="docs/theory.md section 15",
+            formulas=[planes_of, own],
+        ),
         constants=constants_of(model),
         features=features,
         feature_names=feature_names,
@@ -266,7 +282,11 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
         derivatives=freeze(objective, stages.definitions, **written),
         places=freeze({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
         narrow=freeze(
-            {name: e for n, pair in enumerate(found.narrow) for name, e in zip((f"narrow_{n}", f"width_{n}"), pair, strict=True)},
+            {
+                name: e
+                for n, pair in enumerate(found.narrow)
+                for name, e in zip((f"narrow_{n}", f"width_{n}"), pair, strict=True)
+            },
             prefix="b",
             **written,
         ),

@@ -43,6 +43,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "field": nodes.field(structure),
         "loss_at_minimum": nodes.loss_of(structure, "value"),
         "linear_response": nodes.linear_response(structure),
+        "planes": channel.planes,
         **descent(structure),
         "own_slopes": channel.own_slopes,
         "own_gradient": channel.own_gradient,
@@ -55,7 +56,13 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     pieces = channel.pieces
     enclosed = pieces.slopes.names if pieces and not pieces.quadratic else ()
     if pieces:
-        kernels |= {"piece": pieces.piece, "places": pieces.places, "narrow": pieces.narrow, "least": pieces.least, "steps": pieces.steps}
+        kernels |= {
+            "piece": pieces.piece,
+            "places": pieces.places,
+            "narrow": pieces.narrow,
+            "least": pieces.least,
+            "steps": pieces.steps,
+        }
     if pieces and pieces.places.results:
         kernels["corner_response"] = nodes.corner_response(structure)
     if sides := channel.sides:
@@ -102,6 +109,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "places": [name for name, _ in pieces.places.results] if pieces else [],
         "narrow": [name for name, _ in pieces.narrow.results] if pieces else [],
         "steps": None if pieces is None or pieces.steps is None else [name for name, _ in pieces.steps.results],
+        "planes": [name for name, _ in channel.planes.results],
         "quadratic": bool(pieces and pieces.quadratic),
         "enclosed": [(n, name) for n, name in enumerate(channel.constants) if name in enclosed],
         "enclosed_lines": interval_body(pieces.slopes) if pieces and not pieces.quadratic else [],
@@ -112,6 +120,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "of": lambda array: "".join(f"{array}[{i}], " for i in range(D)),
         "has_prox_space": channel.critical is not None,
         "x_names": entries("x", L, s),
+        "start_names": [f"start_{x}" for x in entries("x", L, s)],
         "y_names": entries("y", L, t),
         "g_names": entries("g", L, s),
         "w_names": entries("w", L, s),
