@@ -79,7 +79,8 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     if switch.has(sp.Piecewise) or not switch.is_polynomial(variable) or sp.degree(switch, variable) > 2:
         return None
     a, b, c = (sp.expand(switch).coeff(variable, power) for power in (2, 1, 0))
-    linear = [sp.factor_terms(-c / b)] if b != 0 and (a == 0 or a.free_symbols) else []  # where a vanishes
+    may_vanish = a == 0 or sp.fraction(sp.together(a))[0].free_symbols
+    linear = [sp.factor_terms(-c / b)] if b != 0 and may_vanish else []
     if a == 0:
         return linear
     root = sp.sqrt(sp.factor(b**2 - 4 * a * c))
