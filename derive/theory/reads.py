@@ -293,9 +293,11 @@ def _forms(question: _Question, entries: Entries, by_coefficients: bool = False)
 
 def _entries(question: _Question) -> Entries:
     generator = random.Random(3)
-    constants = (*question.parameters, *question.noise, *question.own)
+    joint = list(product(*[c.values for c in question.noise]))  # an indicator of one value is zero at any other
     draws = [
-        {c.symbol: sp.Rational(round(1e6 * c.drawn(generator)), 10**6) for c in constants} for _ in range(_BATCHES)
+        {c.symbol: sp.Rational(round(1e6 * c.drawn(generator)), 10**6) for c in (*question.parameters, *question.own)}
+        | dict(zip([c.symbol for c in question.noise], joint[n % len(joint)], strict=True))
+        for n in range(max(_BATCHES, len(joint)))
     ]
     return Entries(draws)
 
