@@ -79,7 +79,9 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     if switch.has(sp.Piecewise) or not switch.is_polynomial(variable) or sp.degree(switch, variable) > 2:
         return None
     a, b, c = (sp.expand(switch).coeff(variable, power) for power in (2, 1, 0))
+    may_vanish = a == 0 or sp.fraction(sp.together(a))[0].free_symbols
+    linear = [sp.factor_terms(-c / b)] if b != 0 and may_vanish else []
     if a == 0:
-        return [sp.factor_terms(-c / b)] if b != 0 else []
+        return linear
     root = sp.sqrt(sp.factor(b**2 - 4 * a * c))
-    return [sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1)]
+    return [*[sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1)], *linear]

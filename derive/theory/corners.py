@@ -13,6 +13,7 @@ from ..authoring.model import ModelAt
 from ..calculus.chain import rows_of_two_as_sigmoids
 from ..calculus.piecewise import PIECEWISE
 from ..errors import ModelError
+from .draws import choices_of
 from .kinks import LOSS_JUMPS, slope_jump, unwrapped
 
 _POINTS = 6
@@ -144,21 +145,24 @@ class _Switches:
         return side
 
     def _ratio(self, one: sp.Expr, other: sp.Expr, constant: bool = True) -> sp.Integer | None:
-        """The sign of one / other, which random points find to be constant, or to have one sign; None if it is not."""
+        """The sign of one / other, which random points find to be constant at every choice of labels and noise,
+        or to have one sign; None if it is not."""
         generator = random.Random(3)
-        symbols = sorted(one.free_symbols | other.free_symbols, key=str)
-        ratios = []
-        for _ in range(_POINTS):
-            at = {s: sp.Rational(abs(z) if s.is_positive else z) for s in symbols for z in [generator.gauss(0, 1)]}
-            above, below = (e.xreplace(at).evalf(_DIGITS) for e in (one, other))
-            if not (above.is_real and below.is_real and above != 0 and below != 0):
+        signs = set()
+        for choice in choices_of(self.model, one, other):
+            ends = [e.xreplace(choice) for e in (one, other)]
+            symbols = sorted(ends[0].free_symbols | ends[1].free_symbols, key=str)
+            ratios = []
+            for _ in range(_POINTS):
+                at = {s: sp.Rational(abs(z) if s.is_positive else z) for s in symbols for z in [generator.gauss(0, 1)]}
+                above, below = (e.xreplace(at).evalf(_DIGITS) for e in ends)
+                if not (above.is_real and below.is_real and above != 0 and below != 0):
+                    return None
+                ratios.append(above / below)
+            if constant and not all(abs(r - ratios[0]) < _SAME * abs(ratios[0]) for r in ratios):
                 return None
-            ratios.append(above / below)
-        same = all(abs(r - ratios[0]) < _SAME * abs(ratios[0]) for r in ratios)
-        signs = {int(sp.sign(r)) for r in ratios}
-        if len(signs) > 1 or (constant and not same):
-            return None
-        return sp.Integer(signs.pop())
+            signs |= {int(sp.sign(r)) for r in ratios}
+        return sp.Integer(signs.pop()) if len(signs) == 1 else None
 
 
 def _in_turn(pieces: sp.Piecewise) -> list[tuple[sp.Expr, sp.Basic, list[sp.Basic]]]:

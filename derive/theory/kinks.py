@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import nan
 
 import sympy as sp
 from sympy.core.relational import Relational
@@ -14,9 +15,11 @@ from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, GaussianNoise
 from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from ..calculus.piecewise import PIECEWISE, pieces_of, switches
+from .draws import Constant, choices_of, constants_of, own_of
 
 _LINES = 40
-_STEPS = 50
+_STEPS = 60
+_ALONG = [sign * 10 ** (n / 4) for sign, powers in ((-1, range(8, -13, -1)), (1, range(-12, 9))) for n in powers]
 _INCREASING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan, sp.erf, Sigmoid, Softplus)
 _ODD = (sp.tanh, sp.sinh, sp.atan, sp.erf)
 _OWN = (SoftmaxEntry, Sigmoid, Softplus)
@@ -145,42 +148,46 @@ def _singular(model: ModelAt, expressions: Iterable[sp.Expr], variables: Sequenc
 
 
 def _changes_sign(model: ModelAt, expression: sp.Expr) -> bool:
-    """Whether random points of the fields, at the parameters' defaults, find it of both signs."""
+    """Whether random points of the fields, at the parameters' defaults, find it of both signs for a choice of labels
+    and labelled noise."""
     generator = random.Random(7)
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
-    at = expression.xreplace(defaults).xreplace({symbol: value.start for symbol, value in model.trained.values()})
-    symbols = sorted(at.free_symbols, key=str)
-    signs = set()
-    for n in range(_PROBES):
-        drawn = {s: sp.Float(2 ** (n % 4) * generator.gauss(0, 1)) for s in symbols}
-        value = at.xreplace({s: abs(z) if s.is_positive or s.is_integer else z for s, z in drawn.items()}).evalf()
-        if value.is_real and value != 0:
-            signs.add(bool(value > 0))
-    return len(signs) == 2
+    defaults |= {symbol: value.start for symbol, value in model.trained.values()}
+    for choice in choices_of(model, expression):
+        at = expression.xreplace(choice | defaults)
+        symbols = sorted(at.free_symbols, key=str)
+        signs = set()
+        for n in range(_PROBES):
+            drawn = {s: sp.Float(2 ** (n % 4) * generator.gauss(0, 1)) for s in symbols}
+            value = at.xreplace({s: abs(z) if s.is_positive else z for s, z in drawn.items()}).evalf()
+            if value.is_real and value != 0:
+                signs.add(bool(value > 0))
+        if len(signs) == 2:
+            return True
+    return False
 
 
 def slope_jump(model: ModelAt) -> str:
     """Where the slope of the loss in X jumps, or the loss itself, in words; empty where neither does.
 
-    A probe at the parameters' defaults: every step in the loss or its slope is approached along random lines, and the
-    two limits are compared.
+    A probe, for every choice of labels and labelled noise, at the parameters' defaults and at others in their ranges:
+    every step in the loss or its slope is approached along random lines, and the two limits are compared.
     """
     if not model.loss.has(*PIECEWISE):
         return ""
     generator = random.Random(5)
-    defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
     fields = set(model.X)
-    for what, function in [
-        ("the loss", model.loss),
-        *[(f"the slope of the loss in {x}", sp.diff(model.loss, x)) for x in model.X],
-    ]:
+    constants = {c.symbol: c for c in (*constants_of(model), *own_of(model))}
+    losses = list(dict.fromkeys(model.loss.xreplace(choice) for choice in choices_of(model, model.loss)))
+    functions = [("the loss", loss) for loss in losses]
+    functions += [(f"the slope of the loss in {x}", sp.diff(loss, x)) for loss in losses for x in model.X]
+    for what, function in functions:
         for atom in sorted(function.atoms(sp.Heaviside, sp.sign, Relational), key=sp.default_sort_key):
             surface = atom.lhs - atom.rhs if isinstance(atom, Relational) else atom.args[0]
             if not surface.free_symbols & fields:
                 continue
-            above, below = (function.xreplace(side) for side in _decided(function, atom, surface))
-            jump = above - below
-            if _on_surface(jump.xreplace(defaults), surface.xreplace(defaults), generator) > 1e-9:
+            sides = [function.xreplace(side) for side in _decided(function, atom, surface)]
+            if _differ_on_surface(sides, surface, constants, generator):
                 return f"{what} jumps where {surface} = 0"
     return ""
 
@@ -199,22 +206,43 @@ def _decided(function: sp.Expr, atom: sp.Basic, surface: sp.Expr) -> tuple[dict[
     return found
 
 
-def _on_surface(jump: sp.Expr, surface: sp.Expr, generator: random.Random) -> float:
-    """Largest |jump| found on surface = 0, by bisection along random lines."""
-    symbols = sorted(surface.free_symbols | jump.free_symbols, key=str)
-    worst = 0.0
-    where = sp.lambdify(symbols, surface, [_IN_DOUBLES, "math"])
-    size = sp.lambdify(symbols, jump, [{f.__name__: f for f in _OWN}, "sympy"])
-    for _ in range(_LINES):
-        ends = [
-            [3 * abs(z) if s.is_positive else 3 * z for s in symbols for z in [generator.gauss(0, 1)]] for _ in "12"
-        ]
-        signs = [where(*end) > 0 for end in ends]
-        if signs[0] == signs[1]:
-            continue
-        for _ in range(_STEPS):
-            middle = [(a + b) / 2 for a, b in zip(*ends, strict=True)]
-            ends[0 if (where(*middle) > 0) == signs[0] else 1] = middle
-        if abs(where(*ends[0])) < 1e-9:  # else the sign changed in a step of the surface itself
-            worst = max(worst, abs(complex(size(*ends[0]))))
-    return worst
+def _differ_on_surface(
+    sides: Sequence[sp.Expr], surface: sp.Expr, constants: Mapping[sp.Symbol, Constant], generator: random.Random
+) -> bool:
+    """Whether two functions differ where surface = 0, which is looked for along random lines, near the origin and far
+    out; by bisection."""
+    symbols = sorted(surface.free_symbols.union(*(side.free_symbols for side in sides)), key=str)
+    place = sp.lambdify(symbols, surface, [_IN_DOUBLES, "math"])
+    values = sp.lambdify(symbols, list(sides), [{f.__name__: f for f in _OWN}, "sympy"])
+
+    def size(point: Sequence[float]) -> float:
+        try:
+            return float(place(*point))
+        except (ValueError, ArithmeticError, TypeError):
+            return nan
+
+    for n in range(_LINES):
+        base, ray = [], []
+        for s in symbols:
+            if (constant := constants.get(s)) is not None:
+                base.append(constant.drawn(generator) if n % 2 else float(constant.default))
+            else:
+                base.append(10.0 ** (n // 2 % 5 - 3) * generator.gauss(0, 1))
+            ray.append(0.0 if constant or s.is_positive else generator.gauss(0, 1))
+            base[-1] = abs(base[-1]) if s.is_positive else base[-1]
+
+        def at(t: float, base: Sequence[float] = base, ray: Sequence[float] = ray) -> list[float]:
+            return [b + t * r for b, r in zip(base, ray, strict=True)]
+
+        sizes = [size(at(t)) for t in _ALONG]
+        for low, high, before, after in zip(_ALONG, _ALONG[1:], sizes, sizes[1:], strict=False):
+            if not before * after < 0:
+                continue
+            for _ in range(_STEPS):
+                middle = (low + high) / 2
+                low, high = (middle, high) if (size(at(middle)) > 0) == (before > 0) else (low, middle)
+            if abs(size(at(low))) < 1e-9:  # else the sign changed in a step of the surface itself
+                one, other = (complex(value) for value in values(*at(low)))
+                if abs(one - other) > 1e-9 * (1 + abs(one) + abs(other)):
+                    return True
+    return False

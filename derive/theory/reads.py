@@ -19,9 +19,8 @@ from typing import Any
 import sympy as sp
 from sympy.core.relational import Relational
 
-from ..authoring.language import token_weight
 from ..authoring.model import ModelAt
-from ..authoring.parameters import DiscreteNoise, leaves
+from ..authoring.parameters import DiscreteNoise
 from ..calculus.forms import Forms, affine_row, deciding, scaled
 from ..calculus.piecewise import switches
 from ..calculus.spans import (
@@ -36,6 +35,7 @@ from ..calculus.spans import (
     right_inverse,
 )
 from ..calculus.tape import Tape
+from .draws import Constant, constants_of, own_of
 from .kinks import integration_variables
 from .scales import scales
 
@@ -147,28 +147,6 @@ def metric_reading(model: ModelAt, drawn: bool = False) -> Reading | None:
 
 
 @dataclass(frozen=True)
-class _Constant:
-    """A symbol that is constant over an average, its default and range; one of its own `values` if there are any."""
-
-    symbol: sp.Symbol
-    default: sp.Expr
-    low: float | None = None
-    high: float | None = None
-    values: tuple[sp.Expr, ...] = ()
-
-    def drawn(self, generator: random.Random) -> float:
-        """A generic value within the range."""
-        low, high, default = self.low, self.high, float(self.default)
-        if low is not None and high is not None:
-            return low + (high - low) * generator.uniform(0.05, 0.95)
-        if low is not None:
-            return low + max(1.0, default - low) * generator.uniform(0.3, 1.7)
-        if high is not None:
-            return high - max(1.0, high - default) * generator.uniform(0.3, 1.7)
-        return default * generator.uniform(0.6, 1.5) if default else generator.gauss(0, 1)
-
-
-@dataclass(frozen=True)
 class _Question:
     """An integrand at fixed labels; `laws` are the probabilities of all joint values of `noise`."""
 
@@ -176,9 +154,9 @@ class _Question:
     laws: tuple[sp.Expr, ...]
     variables: tuple[sp.Symbol, ...]
     students: int
-    noise: tuple[_Constant, ...]
-    parameters: tuple[_Constant, ...]
-    own: tuple[_Constant, ...]
+    noise: tuple[Constant, ...]
+    parameters: tuple[Constant, ...]
+    own: tuple[Constant, ...]
 
     @property
     def parts(self) -> tuple[sp.Expr, ...]:
@@ -186,7 +164,7 @@ class _Question:
         return (self.integrand, *self.laws)
 
     @property
-    def varying(self) -> tuple[_Constant, ...]:
+    def varying(self) -> tuple[Constant, ...]:
         """What no coefficient may hold."""
         return (*self.noise, *self.own)
 
@@ -210,19 +188,19 @@ def _reading(model: ModelAt, integrand: sp.Expr, drawn: bool) -> Reading:
         sp.Mul(*[law.probabilities[n] for (_, law), n in zip(held, choice, strict=True)])
         for choice in product(*[range(len(law.values)) for _, law in held])
     ]
-    noise = tuple(_Constant(u, law.values[0], values=tuple(law.values)) for u, law in held)
+    noise = tuple(Constant(u, law.values[0], values=tuple(law.values)) for u, law in held)
     questions: list[tuple[tuple[int, ...], tuple[sp.Expr, ...], _Question]] = []
     for labels in product(range(structure.clusters), repeat=structure.tokens):
         known: dict[sp.Basic, sp.Basic] = {k: sp.Integer(n) for k, n in zip(model.labels, labels, strict=True)}
         here = _at(integrand, known)
         shape = variables, structure.tokens * structure.student_rank
         if not drawn:
-            question = _Question(here, tuple(laws) if held else (), *shape, noise, _constants(model), _own(model))
+            question = _Question(here, tuple(laws) if held else (), *shape, noise, constants_of(model), own_of(model))
             questions.append((labels, (), question))
             continue
         for law, values in zip(laws, product(*[law.values for _, law in held]), strict=True):
             there = _at(here, dict(zip(discrete, values, strict=True)))
-            question = _Question(there, (law,) if held else (), *shape, (), _constants(model), _own(model))
+            question = _Question(there, (law,) if held else (), *shape, (), constants_of(model), own_of(model))
             questions.append((labels, values, question))
     answers = _alike([_answer(question) for *_, question in questions], [question for *_, question in questions])
     teachers = structure.tokens * structure.teacher_rank
@@ -264,28 +242,6 @@ def _assignment(
 def _at(expression: sp.Expr, known: Mapping[sp.Basic, sp.Basic]) -> sp.Expr:
     """With labels or noise put in, and what is constant then worked out."""
     return expression.subs(known) if expression.has(*known) else expression
-
-
-def _constants(model: ModelAt) -> tuple[_Constant, ...]:
-    weights = [_Constant(token_weight(l), sp.Integer(1), low=0.0) for l in range(model.structure.tokens)]
-    named = [
-        _Constant(symbol, default, parameter.low, parameter.high)
-        for parameter in model.parameters.values()
-        for symbol, default in zip(
-            leaves(parameter.symbols(model.structure)), leaves(parameter.value(model.structure)), strict=True
-        )
-    ]
-    return (*weights, *named)
-
-
-def _own(model: ModelAt) -> tuple[_Constant, ...]:
-    diagonal = {matrix[a, a] for matrix in model.Q for a in range(matrix.rows)}
-    starts = {symbol: sp.sympify(value.start) for symbol, value in model.trained.values()}
-    return tuple(
-        _Constant(s, starts[s]) if s in starts
-        else _Constant(s, sp.Integer(1), low=0.0) if s in diagonal else _Constant(s, sp.Integer(0), -0.2, 0.2)
-        for s in model.own
-    )  # fmt: skip
 
 
 def _symbols(z: Sequence[Row], y: Sequence[Row]) -> list[sp.Symbol]:
@@ -342,9 +298,11 @@ def _forms(question: _Question, entries: Entries, by_coefficients: bool = False)
 
 def _entries(question: _Question) -> Entries:
     generator = random.Random(3)
-    constants = (*question.parameters, *question.noise, *question.own)
+    joint = list(product(*[c.values for c in question.noise]))  # an indicator of one value is zero at any other
     draws = [
-        {c.symbol: sp.Rational(round(1e6 * c.drawn(generator)), 10**6) for c in constants} for _ in range(_BATCHES)
+        {c.symbol: sp.Rational(round(1e6 * c.drawn(generator)), 10**6) for c in (*question.parameters, *question.own)}
+        | dict(zip([c.symbol for c in question.noise], joint[n % len(joint)], strict=True))
+        for n in range(max(_BATCHES, len(joint)))
     ]
     return Entries(draws)
 

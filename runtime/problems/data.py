@@ -12,12 +12,51 @@ from ..progress import say
 from .law import TokenLaw
 
 _CLEAR = 4.0  # standard errors
+_DEPENDENT = 0.02  # correlation between tokens of a sentence from which on it is warned of
+_NO_VARIANCE = 1e-12  # of the largest variance
+_NAMED = 8  # columns in a message
+_MOST_CASES = 10**6  # assignments of labels to tokens
 _COARSE, _FINE = 1e-2, 5e-4  # what bins move of averages: too much, and what is asked of bins that are chosen
 _SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _PLACES = 25  # of z
 _DIRECTIONS, _SEED = 32, 20
 _ENOUGH = 1.2  # samples a dimension, from which least squares will do
 _STRENGTHS = np.geomspace(1e-6, 1e4, 61)  # of the ridge, in units of the mean eigenvalue of x^T x / d
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How far two tokens of a sentence depend on each other given their labels: of all pairs the largest values.
+
+    Attributes:
+        tokens: numbers, from 1, of the pair that is farthest from independent.
+        correlation: mean correlation of the same coordinate of both, Tr C_12 / sqrt(Tr C_11 Tr C_22), and its standard
+            error.
+        norm: |C_12| / sqrt(|C_11| |C_22|) of the covariances in the Frobenius norm, whatever the coordinates, without
+            the part of finitely many samples; and the value that samples of independent tokens stay below.
+        squares: correlation of the squares of both fields along random directions, which tokens without a correlation
+            may have, too; and its standard error.
+    """
+
+    tokens: tuple[int, int]
+    correlation: tuple[float, float]
+    norm: tuple[float, float]
+    squares: tuple[float, float]
+
+    @property
+    def measures(self) -> tuple[tuple[float, float], ...]:
+        """Size and bound by chance of each of the three."""
+        errors = [(abs(value), _CLEAR * error) for value, error in (self.correlation, self.squares)]
+        return (errors[0], self.norm, errors[1])
+
+    def in_words(self) -> str:
+        """Return the three values and their uncertainties as a clause."""
+        (first, second), (value, error), (square, its) = self.tokens, self.correlation, self.squares
+        return (
+            f"tokens {first} and {second} have the correlation {value:.3g} +- {error:.1g} coordinate by coordinate, "
+            f"{self.norm[0]:.3g} in the norm of their covariance (by chance up to {self.norm[1]:.1g}), "
+            f"{square:.2g} +- {its:.1g} of squared fields"
+        )
 
 
 @dataclass(frozen=True)
@@ -35,6 +74,8 @@ class DataLaw:
         taught_kurtosis: along every column of the teacher, (t,); None where it was not given.
         norms: variance of |x|^2 over that of a Gaussian with the same covariance, 2 Tr Sigma^2; 1 of Gaussian tokens,
             more where some samples are larger as a whole than others, which no Gaussian law has.
+        dependence: how far the tokens of a sentence depend on each other given their labels, where the theory takes
+            them for independent; None for one token.
 
     Example:
         >>> x = np.random.default_rng(1).normal(size=(400, 1, 20))
@@ -50,6 +91,7 @@ class DataLaw:
     kurtosis: tuple[float, float] = (0.0, 0.0)
     taught_kurtosis: np.ndarray | None = None
     norms: float = 1.0
+    dependence: Dependence | None = None
 
     def table(self) -> str:
         """How far the data are from the law that is assumed of them, a line a measure."""
@@ -64,6 +106,7 @@ class DataLaw:
             f"excess kurtosis of fields {self.kurtosis[0]:.2g} +- {self.kurtosis[1]:.1g} along random directions",
             f"excess kurtosis along the teacher {along}" if along else "",
             f"squared norms spread {self.norms:.3g} times as much as of a Gaussian",
+            f"within a sentence {self.dependence.in_words()}" if self.dependence else "",
         ]
         return "\n".join(line for line in lines if line)
 
@@ -79,10 +122,11 @@ def law_of_data(
     The common eigenbasis is that of the average covariance; its coordinates are sorted by their average eigenvalue and
     binned. The squared length of a mean is corrected for sampling noise, which is of order one where n is of order d; a
     mean that four standard errors of that do not tell from zero is taken for none.
-    How far the data are from the law assumed is measured beside it (`DataLaw`), and said in a warning where it is far.
+    How far the data are from the law assumed is measured beside it (`DataLaw`), and said in a warning where it is far:
+    tokens of a sentence that depend on each other, for one, which the theory takes for independent given their labels.
 
     Args:
-        x: tokens, (n, L, d), or (n, d) for one token.
+        x: tokens, (n, L, d), or (n, d) for one token; more samples than coordinates.
         labels: cluster of every token, whole numbers from 0, (n, L); one cluster by default.
         encodings: positional encodings p_l, (L, d); none by default.
         teacher: W*, (d, t), fields Y = x W* / sqrt(d); or what `fitted_teacher` found, whose own noise is taken off
@@ -91,22 +135,37 @@ def law_of_data(
             the logarithm of the eigenvalue, as move averages over the spectrum by no more than 5e-4.
 
     Raises:
-        InputError: shapes that do not fit, numbers that are not finite, a label seen fewer than twice.
+        InputError: shapes that do not fit, numbers that are not finite, a label seen fewer than twice, no more samples
+            than coordinates, coordinates or directions in which the data do not vary.
 
     Example:
         >>> x = np.random.default_rng(1).normal(size=(400, 1, 20))
         >>> sf.law_of_data(x).norms > 0
         True
     """
-    x = np.asarray(x, float)
+    try:
+        x = np.asarray(x, float)
+    except (TypeError, ValueError):
+        raise InputError("x must be an array of numbers in shape (n, L, d) or (n, d)") from None
     x = x[:, None, :] if x.ndim == 2 else x
-    if x.ndim != 3 or not np.isfinite(x).all():
+    if x.ndim != 3 or not x.size or not np.isfinite(x).all():
         raise InputError(f"x must hold finite numbers in shape (n, L, d) or (n, d), not {x.shape}")
     n, tokens, d = x.shape
+    if tokens > d:
+        raise InputError(
+            f"x has shape (n, L, d) = {x.shape}: {tokens} tokens of {d} coordinates, where the theory has a few tokens "
+            "of many coordinates; transpose the last two axes if coordinates come first"
+        )
     labels = np.zeros((n, tokens), int) if labels is None else np.asarray(labels)
     labels = labels[:, None] if labels.ndim == 1 else labels
     if labels.shape != (n, tokens) or not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
         raise InputError(f"labels must be whole numbers from 0 in shape {(n, tokens)}, not {labels.shape}")
+    clusters = int(labels.max()) + 1
+    if clusters**tokens > _MOST_CASES:
+        raise InputError(
+            f"labels from 0 to {clusters - 1} on {tokens} tokens have {clusters}^{tokens} assignments, more than 1e6; "
+            "join labels, or give fewer tokens"
+        )
     if atoms is not None and not 1 <= atoms <= d:
         raise InputError(f"atoms = {atoms}: allowed are 1 to d = {d}")
     p = np.zeros((tokens, d)) if encodings is None else np.asarray(encodings, float)
@@ -115,21 +174,21 @@ def law_of_data(
     rows = None if teacher is None else np.asarray(teacher, float).reshape(d, -1)
     if p.shape != (tokens, d):
         raise InputError(f"encodings have shape {p.shape}; {(tokens, d)} is expected")
-    clusters = int(labels.max()) + 1
+    _check_samples(x, labels, clusters)
 
     contexts = [(l, k) for l in range(tokens) for k in range(clusters)]
-    counts, means, covariances = [], [], []
+    counts, centres, means, covariances = [], [], [], []
     for l, k in contexts:
         own = x[labels[:, l] == k, l]
-        if len(own) < 2:
-            raise InputError(f"label {k} of token {l} was seen {len(own)} times; at least 2 are needed")
         counts.append(len(own))
         covariances.append(np.atleast_2d(np.cov(own, rowvar=False)))
-        means.append(_told_from_zero(own.mean(axis=0), covariances[-1], len(own)))
+        centres.append(own.mean(axis=0))
+        means.append(_told_from_zero(centres[-1], covariances[-1], len(own)))
     share = np.array(counts) / (n * tokens)
     _, basis = np.linalg.eigh(np.einsum("c,cij->ij", share, np.array(covariances)))
-    turned = np.einsum("ia,cij,jb->cab", basis, np.array(covariances), basis)
+    turned = basis.T @ np.array(covariances) @ basis
     gamma = np.einsum("caa->ca", turned)
+    _check_directions(gamma, contexts)
     whole = float((turned**2).sum())
     noise = sum((g.sum() ** 2 - (g**2).sum()) / count for g, count in zip(gamma, counts, strict=True))
 
@@ -137,7 +196,7 @@ def law_of_data(
     shifted = np.array([mean + p[l] for (l, _), mean in zip(contexts, means, strict=True)])
     tau = np.sqrt(d) * shifted @ basis
     pi = np.zeros((0, d)) if rows is None else rows.T @ basis
-    blurred = np.zeros(d) if uncertain is None else np.einsum("ia,ij,ja->a", basis, uncertain, basis)
+    blurred = np.zeros(d) if uncertain is None else np.einsum("ia,ia->a", basis, uncertain @ basis)
     squares = np.ones((1, d)) if rows is None else np.maximum(pi**2 - blurred, 0.0)
     groups, binning = _groups(gamma, squares, atoms)
     if rows is not None and blurred.any():  # what a fitted teacher holds of its own noise
@@ -164,7 +223,7 @@ def law_of_data(
         teacher_means=np.zeros((len(contexts), t)) if rows is None else np.array(means) @ rows / np.sqrt(d),
     )
     law.check()
-    centred = x - np.array(means).reshape(tokens, clusters, d)[np.arange(tokens), labels]
+    centred = x - np.array(centres).reshape(tokens, clusters, d)[np.arange(tokens), labels]
     off_diagonal = max(whole - float((gamma**2).sum()), 0.0)  # rounding for one context
     found = DataLaw(
         law,
@@ -175,15 +234,62 @@ def law_of_data(
         kurtosis=_kurtosis(centred, labels, clusters),
         taught_kurtosis=None if rows is None else _excess(centred @ rows, labels, clusters),
         norms=_norms(centred, labels, clusters),
+        dependence=_dependence(centred),
     )
     for sentence in _warnings(found):
         say(f"warning: {sentence}")
     return found
 
 
+def _check_samples(x: np.ndarray, labels: np.ndarray, clusters: int) -> None:
+    """Refuse samples that are too few, and coordinates that do not vary."""
+    n, tokens, d = x.shape
+    for l in range(tokens):
+        seen = np.bincount(labels[:, l], minlength=clusters)
+        if seen.min() < 2:
+            raise InputError(f"label {seen.argmin()} of token {l} was seen {seen.min()} times; at least 2 are needed")
+    if n <= d:
+        raise InputError(
+            f"x has shape {x.shape[::2] if tokens == 1 else x.shape}: its {n} samples have {d} coordinates, and "
+            f"covariances of no more samples than coordinates have eigenvalues that are zero; give several times {d} "
+            "samples or fewer coordinates, and transpose x if its samples are along the last axis"
+        )
+    for l in range(tokens):
+        for k in range(clusters):
+            spread = np.ptp(x[labels[:, l] == k, l], axis=0)
+            still = np.flatnonzero(spread <= _NO_VARIANCE * spread.max())
+            if len(still):
+                named = ", ".join(map(str, still[:_NAMED])) + (
+                    f" and {len(still) - _NAMED} more" * (len(still) > _NAMED)
+                )
+                where = f" of token {l}" * (tokens > 1) + f" where its label is {k}" * (clusters > 1)
+                raise InputError(
+                    f"{len(still)} of {d} columns of x are constant{where}, counted from 0: {named}; eigenvalues of "
+                    "the covariance must be positive, so leave these columns out"
+                )
+
+
+def _check_directions(gamma: np.ndarray, contexts: list[tuple[int, int]]) -> None:
+    """Refuse data that do not vary in some directions, though in every coordinate."""
+    for own, (l, k) in zip(gamma, contexts, strict=True):
+        missing = int(np.sum(own <= _NO_VARIANCE * own.max()))
+        if missing:
+            raise InputError(
+                f"x does not vary in {missing} of {len(own)} directions (token {l}, label {k}): some columns are "
+                "linear combinations of others; eigenvalues of the covariance must be positive, so leave columns out, "
+                f"or give x on the {len(own) - missing} principal directions that vary"
+            )
+
+
 def _warnings(found: DataLaw) -> list[str]:
     """Where the data are farther from the law than curves are usually read."""
     words = []
+    if found.dependence and any(size > chance + _DEPENDENT for size, chance in found.dependence.measures):
+        words.append(
+            f"tokens of a sentence depend on each other: {found.dependence.in_words()}; the theory takes them for "
+            "independent given their labels, and what it says of a loss that reads several tokens may be off by more "
+            "than these numbers: compare it with a learner on the data themselves (`learning_curve`) before you use it"
+        )
     if found.binning > _COARSE:
         words.append(
             f"{len(found.law.weights)} bins move averages over the spectrum by {found.binning:.1%}: give more atoms, "
@@ -271,6 +377,39 @@ def _kurtosis(centred: np.ndarray, labels: np.ndarray, clusters: int) -> tuple[f
     found = _excess(centred @ directions, labels, clusters)
     sampled = np.sqrt(24 / len(centred) / centred.shape[1])
     return float(found.mean()), float(np.hypot(found.std(ddof=1) / np.sqrt(_DIRECTIONS), sampled))
+
+
+def _dependence(centred: np.ndarray) -> Dependence | None:
+    """Of the pair of tokens that is farthest from independent; None for one token."""
+    n, tokens, d = centred.shape
+    directions = np.random.default_rng(_SEED).standard_normal((d, _DIRECTIONS))
+    squares = (centred @ directions) ** 2
+    squares -= squares.mean(axis=0)
+    squares /= np.maximum(squares.std(axis=0), 1e-300)
+    lengths = (centred**2).sum(axis=2)
+
+    def norm(l: int, k: int) -> float:
+        """Square of the Frobenius norm of a covariance, without what finitely many samples add."""
+        whole = float(((centred[:, l].T @ centred[:, k]) ** 2).sum())
+        return (whole - float(lengths[:, l] @ lengths[:, k])) / (n * (n - 1))
+
+    own = [norm(l, l) for l in range(tokens)]
+    chance = np.sqrt(_CLEAR * np.sqrt(2) / n)
+    found = []
+    for l in range(tokens):
+        for k in range(l + 1, tokens):
+            products = (centred[:, l] * centred[:, k]).sum(axis=1) / np.sqrt(
+                lengths[:, l].mean() * lengths[:, k].mean()
+            )
+            both = (squares[:, l] * squares[:, k]).mean(axis=1)
+            pair = Dependence(
+                (l + 1, k + 1),
+                (float(products.mean()), float(products.std(ddof=1) / np.sqrt(n))),
+                (float(np.sqrt(max(norm(l, k), 0.0) / np.sqrt(own[l] * own[k]))), float(chance)),
+                (float(both.mean()), float(both.std(ddof=1) / np.sqrt(n))),
+            )
+            found.append(pair)
+    return max(found, key=lambda pair: max(size / chance for size, chance in pair.measures), default=None)
 
 
 def _norms(centred: np.ndarray, labels: np.ndarray, clusters: int) -> float:

@@ -39,6 +39,8 @@ class ModelFacts(Protocol):
     HOLDS_Q: bool
     METRICS: tuple[str, ...]
     NONNEGATIVE: bool
+    UNBOUNDED: bool
+    BOUNDED_BY: Sequence[str]
     REGULARISER: str
     NO_PROXIMAL_MAP: str
     LOSS_JUMPS: bool

@@ -16,11 +16,13 @@ from ..derive.report.names import GREEK
 from ..errors import DomainError, InputError
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
+from .growth import Fall, falls_of
 from .law import TokenLaw
 from .overlaps import Conjugates, Overlaps, Sizes, triangle
 from .solver import Solver, load_solver
 
 Answer = TypeVar("Answer")
+_WIDTHS = (0.5, 1.0, 1.0, 2.0) * 4  # of fields of teacher and noise at which a loss is tried, in their spreads
 PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
 
 
@@ -281,6 +283,32 @@ class Problem:
         choices = product(range(self.clusters), repeat=self.tokens)
         return [(k, float(self.law.labels[k])) for k in choices if self.law.labels[k] > 0]
 
+    @cached_property
+    def falls(self) -> list[tuple[tuple[int, ...], Fall]]:
+        """Labels and rays of X along which the loss is seen to fall without end; a probe, at random fields of the
+        teacher and noise."""
+        generator, channel = np.random.default_rng(19), self.solver.channel
+        spread = np.sqrt(np.diagonal(self.law.rho_star, axis1=1, axis2=2))
+        gaussian = self.is_gaussian
+        found = []
+        for labels, _ in self.label_choices:
+            contexts, c = self.context_of(labels), self.constants(labels)
+            for values in channel.LABELLED_NOISE or ((),):
+                for widths in _WIDTHS:
+                    drawn = generator.standard_normal((self.tokens, self.teacher_rank))
+                    y = self.law.teacher_means[contexts] + widths * spread[contexts] * drawn
+                    u = np.zeros(len(gaussian))
+                    u[gaussian] = widths * self.noise_scale * generator.standard_normal(len(self.noise_scale))
+                    u[~gaussian] = values
+                    known = channel.features.py_func(*y.ravel().tolist(), *u.tolist(), c)
+
+                    def loss(x: np.ndarray, known: Any = known, c: np.ndarray = c) -> Any:
+                        return channel.loss.py_func(*x.tolist(), *known, c)
+
+                    size = self.tokens * self.student_rank
+                    found += [(labels, fall) for fall in falls_of(loss, size, generator)]
+        return found
+
     def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
         """The constants vector of the generated channel: rho_l, k_l, parameters, and what losses hold of a solution.
 
@@ -524,6 +552,7 @@ def _build(
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
     _ = built.law
     _check_penalty(built)
+    _check_bounded(built)
     if np.any(~(built.noise_scale >= 0)):
         raise InputError("a noise variance is negative")
     return built
@@ -588,6 +617,32 @@ def _check_penalty(problem: Problem) -> None:
         if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
             named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
             raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}")
+
+
+def _check_bounded(problem: Problem) -> None:
+    """Refuse values of a loss's parameters at which it is seen to fall without end, or beyond what is held."""
+    model = problem.solver.model
+    defaults = {spec["name"]: spec["default"] for spec in model.PARAMETERS}
+    changed = [n for n in model.BOUNDED_BY if not np.array_equal(problem.parameters[n], defaults[n])]
+    if not (changed or model.UNBOUNDED):
+        return
+    falls = [(labels, fall) for labels, fall in problem.falls if fall.beyond_quadratic or not model.UNBOUNDED]
+    if not falls:
+        return
+    labels, worst = max(falls, key=lambda found: (found[1].power, -found[1].value))
+    named = ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in changed)
+    where = f"X = ({', '.join(f'{x:.3g}' for x in worst.distance * worst.ray)})"
+    if problem.clusters > 1:
+        where += f", k = ({', '.join(map(str, labels))})"
+    if worst.beyond_quadratic:
+        advice = "faster than |X|^2, which no penalty and no given norm of the weights holds: choose other values"
+    else:
+        held = "or declare @model(unbounded=True) if the regulariser holds it"
+        advice = f"as |X|^{worst.power:.2g}: choose other values, {held}"
+    raise InputError(
+        f"model {problem.solver.name}: the loss has no lower bound{f' at {named}' if named else ''}: it is "
+        f"{worst.value:.3g} at {where} and falls {advice}"
+    )
 
 
 def _spectrum(value: Any, contexts: int) -> np.ndarray | None:

@@ -29,6 +29,26 @@ def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
     return ""
 
 
+def loss_outside(problem: Problem, overlaps: Overlaps) -> str:
+    """Of a loss that is declared to have no lower bound: whether the Moreau objective has one; empty where it does.
+
+    Where the loss falls as -k |X|^2 / 2 along a ray r, r^T V^(-1) r > k is needed.
+    """
+    if not problem.solver.model.UNBOUNDED or not np.isfinite(overlaps.V).all():
+        return ""
+    for labels, fall in problem.falls:
+        contexts = problem.context_of(labels)
+        ray = fall.ray.reshape(problem.tokens, problem.student_rank)
+        held = sum(r @ np.linalg.pinv(V, hermitian=True) @ r for r, V in zip(ray, overlaps.V[contexts], strict=True))
+        if held <= fall.curvature:
+            where = " and ".join(problem.context_in_words(context) for context in contexts)
+            return (
+                f"the loss falls as -{fall.curvature / 2:.3g} |X|^2 along a ray of X, faster than (X - omega)^2 / 2V "
+                f"rises with V^(-1) = {held:.3g} at {where}: the penalty does not hold it there, a stronger one may"
+            )
+    return ""
+
+
 def weights_outside(problem: Problem, hats: Conjugates) -> str:
     """Of the weights in a spectral direction, docs/theory.md (4.10): Lambda + G, G = sum over contexts of gamma V^.
 

@@ -19,7 +19,7 @@ from ..problems import gauge
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes, block_scales
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
-from .domain import fields_outside, weights_outside
+from .domain import fields_outside, loss_outside, weights_outside
 
 
 def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
@@ -120,7 +120,8 @@ class StateMap:
         return self.overlaps(self.conjugates(overlaps, moments), self.trained(overlaps, moments)).pack()
 
     def averages(self, overlaps: Overlaps) -> Averages:
-        """Averages at overlaps; TimeLimitError where the time left is not enough for them.
+        """Averages at overlaps; TimeLimitError where the time left is not enough for them, DomainError where the loss
+        falls faster than V holds.
 
         The last ones of a problem are kept: who looks whether a rule covers the fields, who iterates from there and who
         takes slopes all ask for the same.
@@ -129,6 +130,8 @@ class StateMap:
         if key not in kept:
             if budget.is_limited():
                 budget.check(pace.expected(self.problem, self.rule))
+            if reason := loss_outside(self.problem, overlaps):
+                raise DomainError(reason)
             self.evaluations += 1
             begun = perf_counter()
             found = self.rule.averages(self.problem, overlaps)

@@ -136,6 +136,8 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
     relative = float(np.max(errors / scales))
     errors = errors + (residual + _ROUNDING) * scales + to_limit
     loss = observables.losses(problem, overlaps, hats, averages)
+    if not np.isfinite(loss.training_loss):
+        return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
     residual_shift = _correction(state_map, point, image - point.u)
     if rule.replicated:
         second_order = _second_order(state_map, point, shifts, loss.free_entropy, relative)

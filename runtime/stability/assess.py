@@ -233,7 +233,7 @@ def assess(
     def weight(moments: np.ndarray, slope: np.ndarray) -> float:
         smooth = _slope_trace(problem, slope)
         hats = state_map.conjugates(overlaps, moments)
-        return (smooth - float(np.trace(hats.V, axis1=1, axis2=2).sum())) / abs(smooth)
+        return (smooth - float(np.trace(hats.V, axis1=1, axis2=2).sum())) / (abs(smooth) or 1.0)  # 0: a linear loss
 
     replicon = radius(problem, parts[0].square.mean(axis=0), responses)
     if replicates:
@@ -255,7 +255,7 @@ def assess(
     budget.check()
     if jumps is not None:
         smooth = abs(float(np.mean([_slope_trace(problem, slope) for slope in parts[0].slope])))
-        direct, width = (value / smooth for value in jumps.susceptibility(problem))
+        direct, width = (value / (smooth or 1.0) for value in jumps.susceptibility(problem))
         if width < stability.jump_weight_error:
             stability = replace(stability, jump_weight=direct, jump_weight_error=width)
     linear = replicon_matrix(problem, parts[0].square.mean(axis=0), responses)

@@ -4,9 +4,18 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
+from saddleforge.derive.calculus.piecewise import zeros
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.models.mixture_classification import mixture_classification
-from saddleforge.derive.theory.kinks import integration_variables, loss_kinks, metric_is_steps, metric_kinks
+from saddleforge.derive.theory.corners import sides_of
+from saddleforge.derive.theory.kinks import (
+    integration_variables,
+    loss_kinks,
+    metric_is_steps,
+    metric_kinks,
+    slope_jump,
+)
+from saddleforge.derive.theory.reduced import reduced_loss
 
 
 def shown(expressions):
@@ -114,3 +123,74 @@ def test_every_metric_of_the_catalogue_can_be_split(name):
     assert not metric_kinks(at).curved
     for plane in (*loss_kinks(at).planes, *metric_kinks(at).planes):
         assert plane.has(*integration_variables(at))
+
+
+SECOND = sf.Parameter(0, 0, 1)
+HALVES = (sp.Rational(1, 2), sp.Rational(1, 2))
+
+
+def two_labels(structure):
+    """Two clusters of one law."""
+    return sf.Tokens(weights=[1], covariance=[[1, 1]], labels=HALVES, teacher=sp.eye(1))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda X, Y, by: sp.Max(0, 1 - by(1, -1) * X[0]),
+        lambda X, Y, by: sp.Abs(X[0] - by(60, -90)) + X[0] ** 2,
+        lambda X, Y, by: by(sf.half_square(Y[0] - X[0]), sp.Abs(Y[0] - X[0])),
+        lambda X, Y, by: by(0, 1) * sp.Max(Y[0] - X[0], 3 * (X[0] - Y[0])) + X[0] ** 2,
+        lambda X, Y, by: sp.Max(0, by(sp.Rational(1, 1000), 1) - sp.Abs(X[0])) + X[0] ** 2,
+    ],
+)
+def test_a_corner_is_found_whichever_of_labels_noise_and_parameters_chooses_it(loss):
+    @sf.model(clusters=2, law=two_labels)
+    def by_labels(X, Y, k):
+        return loss(X, Y, lambda *values: sf.by_label(k[0], *values))
+
+    @sf.model(noise={"s": sf.DiscreteNoise((0, 1), HALVES)})
+    def by_noise(X, Y, s):
+        return loss(X, Y, lambda one, other: one + s * (other - one))
+
+    @sf.model()
+    def by_parameter(X, Y, *, second=SECOND):
+        return loss(X, Y, lambda one, other: one + second * (other - one))
+
+    for at in (by_labels.at(), by_noise.at(), by_parameter.at()):
+        assert slope_jump(at).startswith("the slope of the loss in x_0_0 jumps where")
+    assert slope_jump(reduced_loss(by_labels.at()) or by_labels.at())
+
+
+def test_a_slope_that_no_label_makes_jump_is_none():
+    @sf.model(clusters=2, law=two_labels)
+    def smooth(X, Y, k):
+        return sf.by_label(k[0], sp.Max(0, X[0]) ** 2, sf.rounded_hinge(Y[0] - X[0], sp.Rational(1, 5)))
+
+    assert slope_jump(smooth.at()) == ""
+
+
+def test_switches_are_one_only_where_they_are_multiples_at_every_label():
+    @sf.model(clusters=2, student=2, law=two_labels)
+    def crossed(X, Y, k):
+        sign = sf.by_label(k[0], 1, -1)
+        return sp.Max(0, 1 - sign * X[0]) + sp.Max(0, 1 + sign * X[0]) / 2 + sp.Abs(X[1]) + sp.Abs(sign * X[1])
+
+    assert len(sides_of(crossed.at()).switches) == 3
+
+
+def test_a_root_that_one_label_makes_singular_is_a_kink():
+    @sf.model(clusters=2, law=two_labels, metric=lambda h, Y, k: sp.cbrt(sf.by_label(k[0], 2 + h[0] ** 2, h[0])))
+    def square(X, Y, k):
+        return sf.half_square(Y - X)
+
+    at = square.at()
+    found = metric_kinks(at)
+    assert any(e.subs({at.labels[0]: 1, at.X[0]: 0}) == 0 for e in (*found.planes, *found.curved))
+
+
+def test_the_zero_of_a_line_is_among_those_of_a_parabola_that_may_be_none():
+    x, bend = sp.symbols("x bend", real=True)
+    places = zeros(bend * x**2 + x - 1, x)
+    assert sp.Integer(1) in [place.subs(bend, 0) for place in places]
+    assert {sp.Rational(1, 2), sp.Integer(-1)} <= {place.subs(bend, 2) for place in places}

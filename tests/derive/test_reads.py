@@ -275,6 +275,17 @@ def test_a_field_that_is_read_by_its_sign(labelled, known):
     agree(at, found, at.loss)
 
 
+def test_a_loss_is_chosen_by_the_value_of_a_noise_as_by_a_label():
+    def chosen(X, Y, s):
+        return sp.Max(0, 1 - sf.by_label(s, 1, -1) * X[0]) + sf.by_label(s, 0, sp.Abs(Y[0] - X[0]))
+
+    shares = (sp.Rational(1, 3), sp.Rational(2, 3))
+    found = reading(made(chosen, noise={"s": sf.DiscreteNoise((0, 1), shares)}), drawn=True)
+    assert found.assignments[0].loss == sp.Max(0, 1 - found.assignments[0].z[0])
+    assert len(found.assignments[1].z) == 1 and len(found.assignments[1].y) == 1
+    reading(made(chosen, noise={"s": sf.DiscreteNoise((0, 1), shares)}))
+
+
 def test_a_metric_reads_less_than_its_loss():
     found = metric_reading(catalogue_model("committee_machine").at())
     assert symbols("u_u")[0] not in sum(combinations(found)).free_symbols

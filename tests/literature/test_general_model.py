@@ -367,3 +367,4 @@ def test_a_loss_that_the_ridge_holds_may_be_declared():
     solution = solved(hebb, alpha=2.0)
     assert solution.overlaps.theta.item() == pytest.approx(2.0 / 0.5, rel=1e-9)
     assert solution.overlaps.q.item() == pytest.approx(2.0 * 3.0 / 0.5**2, rel=1e-9)
+    assert solution.stability.replicon == 0 and solution.stability.verdict.startswith("RS stable")

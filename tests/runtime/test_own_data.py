@@ -180,3 +180,70 @@ def test_a_curve_goes_along_an_entry_of_an_array():
     assert "lambda[1]" in entry.to_pandas().columns
     tuned = sf.tune(problem, "lambda[1]", bracket=(0.05, 1), accuracy=1e-3)
     assert tuned.value == pytest.approx(0.25, rel=3e-3)
+
+
+def sentences(kind: str, n: int = 1000, d: int = 40) -> np.ndarray:
+    """Two tokens, the second as the first, mixed with it, or independent of it."""
+    rng = np.random.default_rng(3)
+    one, other = rng.standard_normal((2, n, d))
+    second = {
+        "independent": other,
+        "correlated": 0.5 * one + np.sqrt(0.75) * other,
+        "shifted": np.roll(one, 1, axis=1),
+        "of random sign": one * rng.choice([-1, 1], size=(n, 1)),
+    }
+    return np.stack([one, second[kind]], axis=1)
+
+
+def test_tokens_that_depend_on_each_other_are_warned_of_with_their_correlation(capsys):
+    known = {"correlated": (0.5, 0.5, 0.25), "shifted": (0, 1, 0), "of random sign": (0, 0, 1)}
+    for kind, (value, norm, squares) in known.items():
+        found = sf.law_of_data(sentences(kind)).dependence
+        assert found.tokens == (1, 2)
+        assert found.correlation[0] == pytest.approx(value, abs=4 * found.correlation[1])
+        assert found.norm[0] == pytest.approx(norm, abs=max(found.norm[1], 0.02))
+        assert found.squares[0] == pytest.approx(squares, abs=4 * found.squares[1])
+        words = capsys.readouterr().err
+        assert "warning: tokens of a sentence depend on each other: tokens 1 and 2" in words
+        assert f"the correlation {found.correlation[0]:.3g} +- {found.correlation[1]:.1g}" in words
+
+
+def test_independent_tokens_are_not_warned_of_whatever_their_labels_and_means(capsys):
+    x = sentences("independent")
+    labels = np.random.default_rng(4).integers(0, 2, size=len(x))  # of both tokens: what labels explain is allowed
+    x[labels == 1] += 0.5
+    found = sf.law_of_data(x, np.stack([labels, labels], axis=1))
+    assert abs(found.dependence.correlation[0]) < 4 * found.dependence.correlation[1]
+    assert "depend on each other" not in capsys.readouterr().err
+    assert sf.law_of_data(x[:, 0]).dependence is None
+    sf.law_of_data(x)
+    assert "depend on each other" in capsys.readouterr().err
+
+
+def with_constants() -> np.ndarray:
+    x = np.random.default_rng(5).standard_normal((90, 1, 20))
+    x[:, 0, [0, 7]] = 3.0
+    return x
+
+
+def with_a_sum() -> np.ndarray:
+    x = np.random.default_rng(6).standard_normal((90, 20))
+    x[:, 5] = x[:, :5].sum(axis=1)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (np.zeros((64, 2, 500)), r"x has shape \(64, 2, 500\): its 64 samples have 500 coordinates.*transpose"),
+        (np.zeros((50, 2000)), r"x has shape \(50, 2000\): its 50 samples have 2000 coordinates.*transpose"),
+        (np.zeros((500, 64, 2)), r"64 tokens of 2 coordinates.*transpose the last two axes"),
+        (with_constants(), r"2 of 20 columns of x are constant, counted from 0: 0, 7; .*leave these columns out"),
+        (with_a_sum(), r"does not vary in 1 of 20 directions .*linear combinations of others"),
+        ([[1.0, 2.0], [3.0]], r"x must be an array of numbers"),
+        (np.zeros((0, 3)), r"x must hold finite numbers in shape"),
+    ],
+)
+def test_arrays_that_cannot_be_a_law_are_refused_in_a_sentence(x, words):
+    with pytest.raises(InputError, match=words):
+        sf.law_of_data(x)

@@ -20,6 +20,7 @@ from saddleforge.integration import Lines, Pieces, ProxSpace, Rule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.problems.reduced import integrated
+from saddleforge.solving.solve import reach
 
 FINE = Pieces(16)
 MODELS = [
@@ -262,3 +263,55 @@ def test_a_corner_in_a_combination_of_tokens_is_one_of_a_single_field():
     alone = sf.solve(sf.problem("hinge", alpha=2.0, sigma=(1 / 3) ** 0.5), accuracy=1e-9)
     assert found.training_loss == pytest.approx(alone.training_loss, rel=1e-9)
     assert found.overlaps.q.flat[0] / 3 == pytest.approx(alone.overlaps.q.flat[0], rel=1e-8)
+
+
+def _one_law(shares):
+    def law(structure):
+        """Clusters of one law, by their shares."""
+        return sf.Tokens(
+            weights=[1], covariance=[[1] * len(shares)], labels=shares, teacher=sp.eye(structure.teacher_rank)
+        )
+
+    return law
+
+
+HALVES, THIRDS = (sp.Rational(1, 2),) * 2, (sp.Rational(1, 2), sp.Rational(3, 10), sp.Rational(1, 5))
+CHOSEN = {
+    "hinge": (lambda X, Y, by: sp.Max(0, 1 - by(1, -1) * X[0]), HALVES, 1),
+    "corners": (lambda X, Y, by: sp.Abs(X[0] - by(1, -2)) + X[0] ** 2 / 10, HALVES, 1),
+    "two tasks": (lambda X, Y, by: by(sp.Abs(Y[0] - X[0]), sf.half_square(Y[1] - X[0])), HALVES, 2),
+    "margins": (lambda X, Y, by: sp.Max(0, by(1, 2, 1) - sp.sign(Y[0]) * X[0]) + by(0, 0, 1) * X[0] ** 2, THIRDS, 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHOSEN)
+def test_labels_and_labelled_noise_are_two_ways_to_write_one_problem(name):
+    """A label of clusters that have one law is noise of as many values."""
+    loss, shares, teacher = CHOSEN[name]
+    count = len(shares)
+    starts = {"semantic": sf.Start(teacher=sp.Rational(1, 3), noise=sp.Rational(3, 5))}
+    common = {"teacher": teacher, "regulariser": sf.Ridge(0.1), "starts": starts}
+
+    @sf.model(clusters=count, law=_one_law(shares), **common)
+    def by_label(X, Y, k):
+        return loss(X, Y, lambda *values: sf.by_label(k[0], *values))
+
+    @sf.model(law=_one_law((1,)), noise={"s": sf.DiscreteNoise(tuple(range(count)), shares)}, **common)
+    def by_noise(X, Y, s):
+        return loss(X, Y, lambda *values: sf.by_label(s, *values))
+
+    first, second = (reach(sf.problem(model, alpha=1.0), "semantic") for model in (by_label, by_noise))
+    assert first.success and second.success
+    for block in ("q", "V", "theta"):
+        one, other = (getattr(found.overlaps, block) for found in (first, second))
+        np.testing.assert_allclose(one, np.repeat(other, count, axis=0), rtol=1e-7, atol=1e-9)
+    assert first.training_loss == pytest.approx(second.training_loss, rel=1e-7)
+    assert first.stability.replicon == pytest.approx(second.stability.replicon, rel=1e-6)
+    largest = [found.stability.eigenvalues[:2] for found in (first, second)]
+    np.testing.assert_allclose(*largest, atol=1e-6)
+    assert first.stability.verdict[:9] == second.stability.verdict[:9]
+    moved = [sf.sensitivities(found, "alpha")["alpha"].training_loss for found in (first, second)]
+    assert moved[0] == pytest.approx(moved[1], rel=1e-6)
+    if name == "hinge":
+        assert first.stability.replicon == pytest.approx(0.6471131846, rel=1e-8)

@@ -8,7 +8,7 @@ from typing import Any
 import sympy as sp
 
 from ...authoring.model import Model, ModelAt
-from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure
+from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure, leaves
 from ...theory.kinks import (
     LOSS_JUMPS,
     integration_variables,
@@ -129,6 +129,8 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         f"HOLDS_Q = {len(at.own) > len(at.trained)!r}",
         f"METRICS = {tuple(name for name in model.metrics if name)!r}  # names of the test errors, where they have any",
         f"NONNEGATIVE = {seems_nonnegative(at)!r}",
+        f"UNBOUNDED = {at.unbounded!r}  # whether its author says that the regulariser holds the loss",
+        f"BOUNDED_BY = {_bounded_by(at)!r}  # parameters that may decide whether the loss has a lower bound",
         f"REGULARISER = {at.regulariser.kind!r}",
         f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
         f"LOSS_JUMPS = {slope_jump(at).startswith(LOSS_JUMPS)!r}  # itself, not its slope",
@@ -227,6 +229,14 @@ def _tuple(entries: Iterable[str]) -> str:
 
 def _rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
     return tuple(tuple(matrix.row(i)) for i in range(matrix.rows))
+
+
+def _bounded_by(at: ModelAt) -> tuple[str, ...]:
+    """Names of the parameters of a loss that may be negative somewhere; none where it holds overlaps q."""
+    if at.loss.is_nonnegative or at.loss_holds_q:
+        return ()
+    structure = at.structure
+    return tuple(p.name for p in at.parameters.values() if at.loss.has(*leaves(p.symbols(structure))))
 
 
 def _trained(at: ModelAt) -> str:

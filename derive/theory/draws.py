@@ -1,0 +1,67 @@
+"""Values at which a loss or a metric is tried: choices of labels and labelled noise, constants within their ranges."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import product
+
+import sympy as sp
+
+from ..authoring.language import token_weight
+from ..authoring.model import ModelAt
+from ..authoring.parameters import DiscreteNoise, leaves
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A symbol that is constant over an average, its default and range; one of its own `values` if there are any."""
+
+    symbol: sp.Symbol
+    default: sp.Expr
+    low: float | None = None
+    high: float | None = None
+    values: tuple[sp.Expr, ...] = ()
+
+    def drawn(self, generator: random.Random) -> float:
+        """A generic value within the range."""
+        low, high, default = self.low, self.high, float(self.default)
+        if low is not None and high is not None:
+            return low + (high - low) * generator.uniform(0.05, 0.95)
+        if low is not None:
+            return low + max(1.0, default - low) * generator.uniform(0.3, 1.7)
+        if high is not None:
+            return high - max(1.0, high - default) * generator.uniform(0.3, 1.7)
+        return default * generator.uniform(0.6, 1.5) if default else generator.gauss(0, 1)
+
+
+def constants_of(model: ModelAt) -> tuple[Constant, ...]:
+    """Return the weights rho_l and all parameters, with their defaults and ranges."""
+    weights = [Constant(token_weight(l), sp.Integer(1), low=0.0) for l in range(model.structure.tokens)]
+    named = [
+        Constant(symbol, default, parameter.low, parameter.high)
+        for parameter in model.parameters.values()
+        for symbol, default in zip(
+            leaves(parameter.symbols(model.structure)), leaves(parameter.value(model.structure)), strict=True
+        )
+    ]
+    return (*weights, *named)
+
+
+def own_of(model: ModelAt) -> tuple[Constant, ...]:
+    """Return the overlaps q and trained numbers that loss or metric hold."""
+    diagonal = {matrix[a, a] for matrix in model.Q for a in range(matrix.rows)}
+    starts = {symbol: sp.sympify(value.start) for symbol, value in model.trained.values()}
+    return tuple(
+        Constant(s, starts[s]) if s in starts
+        else Constant(s, sp.Integer(1), low=0.0) if s in diagonal else Constant(s, sp.Integer(0), -0.2, 0.2)
+        for s in model.own
+    )  # fmt: skip
+
+
+def choices_of(model: ModelAt, *expressions: sp.Expr) -> list[dict[sp.Symbol, sp.Expr]]:
+    """Return every choice of the labels and of the labelled noise that the expressions hold."""
+    ranges = {k: [sp.Integer(n) for n in range(model.structure.clusters)] for k in model.labels}
+    ranges |= {u: list(law.values) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)}
+    held = {s: values for s, values in ranges.items() if any(e.has(s) for e in expressions)}
+    return [dict(zip(held, values, strict=True)) for values in product(*held.values())]
