@@ -49,7 +49,7 @@ class MapSpectrum:
             return matrix, np.nan
         with step("error bar of the leading eigenvalue"):
             try:
-                return matrix, self._error(lead, sample, displacements)
+                return matrix, self._error(matrix, lead, sample, displacements)
             except DomainError:
                 return matrix, np.inf
 
@@ -57,14 +57,14 @@ class MapSpectrum:
         """Return the largest real part of the spectrum."""
         return float(np.linalg.eigvals(matrix).real.max())
 
-    def _error(self, lead: float, sample: Sobol, displacements: Displacements) -> float:
-        """What replicates, or the next finer rule and other steps, and the error bars of the overlaps move it by."""
+    def _error(self, matrix: np.ndarray, lead: float, sample: Sobol, displacements: Displacements) -> float:
+        """What replicates, or a finer rule and other steps, the error bars of the overlaps and rounding move it by."""
         elsewhere = self.at + displacements.farthest
         if self.printed:
             other = self._by_formulas(self.rule.finer(), elsewhere)
-            return DIFFERENCE_SAFETY * abs(self.leading(other) - lead) + _ROUNDING
+            return DIFFERENCE_SAFETY * abs(self.leading(other) - lead) + self._moved_by(matrix, _ROUNDING)
         used, steps, one_sided = slope_settings(self.problem, self.rule, self._overlaps(self.at), sample)
-        rounding = _ROUNDING / float(np.min(steps))
+        rounding = self._moved_by(matrix, _ROUNDING / float(np.min(steps)))
         if not used.replicated:
             # Steps of half the length to the other side change what is left of the next order.
             other = self._by_differences(used.finer(), elsewhere, -np.asarray(steps) / 2, one_sided)
@@ -74,6 +74,20 @@ class MapSpectrum:
         leads = [self.leading(self._by_differences(one, self.at, steps, one_sided)) for one in sets]
         moved = self.leading(self._by_differences(used, elsewhere, steps, one_sided)) - lead
         return float(two_standard_errors(np.array(leads))) + abs(moved) + rounding
+
+    def _moved_by(self, matrix: np.ndarray, size: float) -> float:
+        """How far a change of the matrix of a relative size moves the leading eigenvalue, by its condition number; two
+        that fall together move by the root."""
+        scales = self._overlaps(self.at).block_scales
+        scaled = matrix * scales / scales[:, None]
+        values, vectors = np.linalg.eig(scaled)
+        at = int(np.argmax(values.real))
+        size *= float(np.linalg.norm(scaled, 2))
+        try:
+            condition = float(np.linalg.norm(np.linalg.inv(vectors)[at]) * np.linalg.norm(vectors[:, at]))
+        except np.linalg.LinAlgError:
+            condition = np.inf
+        return float(min(condition * size, np.sqrt(size)))
 
     def _matrix(self, u: np.ndarray, sample: Sobol) -> np.ndarray:
         if self.printed:

@@ -265,7 +265,7 @@ def test_damping_follows_from_the_spectrum():
 def test_eigenvalues_that_were_not_asked_for_are_null():
     """As of solutions on whose branch only the replicon counts."""
     told = clean(stability(eigenvalues=np.zeros(0, complex)).to_json())
-    assert told["longitudinal"] == {"spectral_radius": None, "eigenvalues": []}
+    assert told["longitudinal"] == {"spectral_radius": None, "eigenvalues": [], "error": None, "verdict": "stable"}
     assert told["damping"] is None and told["replicon"] == 0.5
 
 

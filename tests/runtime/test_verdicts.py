@@ -42,6 +42,26 @@ def test_the_error_bar_of_the_replicon_holds_that_of_the_overlaps(how, seed):
 
 
 @pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"integrator": "sobol", "accuracy": 1e-2},
+        {"integrator": "gauss-hermite", "points": 8},
+        {"integrator": "pieces", "points": 6, "accuracy": 1e-3},
+    ],
+)
+def test_the_error_bar_of_an_eigenvalue_near_1_holds_it(how):
+    """Least squares at alpha = 1 and hardly a ridge: two eigenvalues that are the replicon, with one eigenvector."""
+    penalty = 1e-3
+    found = sf.solve(sf.problem("ridge_regression", alpha=1.0, lambda_=penalty), **how)
+    V = (np.sqrt(penalty**2 + 4 * penalty) - penalty) / (2 * penalty)
+    exact = (V / (1 + V)) ** 2
+    off, error = abs(found.stability.eigenvalues[0].real - exact), found.stability.longitudinal_error
+    assert off <= error < 1e-2 and found.stability.longitudinal == "stable"
+    assert abs(found.stability.replicon - exact) <= found.stability.replicon_error
+
+
+@pytest.mark.parametrize(
     ("changes", "replica_symmetry", "longitudinal"),
     [
         ({}, "stable", "stable"),
