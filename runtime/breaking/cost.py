@@ -11,9 +11,10 @@ from ..integration.tilted_samples import Samples
 from ..solving.solution import Solution
 from .rules import ladder
 
-# Replica symmetric averages that the search for one step takes as long as, about: a tilted average is one over omega at
-# some hundred places of omega_0, and states ask for a few dozen of these.
-_AVERAGES = {Pieces: 2000.0, Grids: 700.0, Samples: 1000.0}
+# What the search for one step takes: replica symmetric averages, for panels whose tilted averages are such at some
+# hundred places of omega_0; units of `Rule.cost`, for grids and samples, whose sizes do not follow the other rule.
+_AVERAGES = 4000.0
+_EFFORT = {Grids: 5e9, Samples: 2e10}
 
 
 def expected_seconds(solution: Solution) -> float:
@@ -29,4 +30,4 @@ def expected_seconds(solution: Solution) -> float:
         begun = perf_counter()
         rule.averages(problem, solution.overlaps)
         seconds = perf_counter() - begun
-    return _AVERAGES[family] * seconds
+    return seconds * (_AVERAGES if family is Pieces else _EFFORT[family] / rule.cost(problem))

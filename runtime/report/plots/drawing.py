@@ -59,7 +59,7 @@ _PER_INCH = 130
 _STYLES: dict[str, Any] = {UNSTABLE: "--", MARGINAL: "-.", STABLE: "-"}  # the worst first
 _LABELS = {
     STABLE: "stable",
-    MARGINAL: "marginal: 1 within its error",
+    MARGINAL: "marginal: replicon or eigenvalue 1 within its error",
     UNSTABLE: "unstable, or not judged",
 }
 _ROUNDING = 1e-9  # of a replicon
