@@ -17,6 +17,7 @@ from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
 from ..solving.solution import HalfWidths, Solution, by_name
+from ..stability.assess import MARGINAL, UNSTABLE, compared_with_one
 from .rules import TiltedRule, told_beside, tolerances
 from .state import Broken
 
@@ -54,10 +55,12 @@ class Splitting:
             text = with_error(value, error)
             if name == "type II" and self.bistable > NEGLIGIBLE_JUMPS and value < 1:
                 words.append(f"{name} unstable through proximal jumps ({text} without them): {meaning}")
-            elif value - error >= 1:
+            elif compared_with_one(value, error) == UNSTABLE:
                 words.append(f"{name} unstable ({text}): {meaning}")
+            elif compared_with_one(value, error) == MARGINAL:
+                words.append(f"{name} marginal ({text}, 1 within its error)")
             else:
-                words.append(f"{name} {'stable' if value + error < 1 else 'undecided'} ({text})")
+                words.append(f"{name} stable ({text})")
         return "; ".join(words)
 
 

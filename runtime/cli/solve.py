@@ -272,6 +272,7 @@ def _judged(solution: Solution | PreciseSolution, judge: bool) -> Any:
 
 def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: dict[str, str]) -> Outcome:
     from ..numbers import with_error
+    from ..report.ansatz import HEADING, is_unstable_beyond_digits, verdict_cell
     from ..report.contract import parameters_json
     from ..solving.solutions import solutions
 
@@ -284,10 +285,13 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: d
             f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
             f"{', '.join(problem.solver.model.STARTS)} shows its last iterate and what to try next"
         )
-    lines = [f"{len(ranked)} branches found, ranked by training loss:"]
+    rows = []
     for s in ranked:
         loss = with_error(s.training_loss, s.training_loss_error)
-        lines.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {s.status.words}, from start {s.start}")
+        ended = ", ".join([s.status.words, *([verdict_cell(s)] if s.stability else []), f"from start {s.start}"])
+        rows.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {ended}")
+    symmetric = f"{HEADING} " if any(is_unstable_beyond_digits(s) for s in ranked) else ""
+    lines = [f"{len(ranked)} branches found, ranked by {symmetric}training loss:", *rows]
     lines += [line for s in ranked for line in ("", s.table(symbols))]
     weak = [s for s in ranked if not s.success]
     return Outcome(

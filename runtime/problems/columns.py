@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RESULTS = {
     *(*OVERLAPS, "token", "cluster", "column", "column2", "teacher"),
     *("training_loss", "test_error", "baseline_error", "free_entropy", "residual", "status", "branch", "verdict"),
+    *("replica_symmetry", "longitudinal"),
     *("rsb", "parisi", "q_between", "distance", "energy_moved", "clustering", "splitting"),
     *("symmetric_training_loss", "symmetric_test_error"),
     *("replicon", "bistable_share", "jump_weight", "longitudinal_eigenvalue", "self_overlap_loss"),

@@ -13,6 +13,8 @@ from ..numbers import aligned, near_zero, with_error
 from ..problems.columns import column_of
 from ..problems.overlaps import OVERLAPS
 from ..problems.symbols import symbols_of
+from ..solving.solution import Solution
+from .ansatz import is_judged_other_than_stable, verdict_cell, warning_along
 from .contract import parameters_json
 
 if TYPE_CHECKING:
@@ -48,17 +50,18 @@ def curve_table(
     overlaps = [shown[name][0] for name in OVERLAPS]
     loss = "training loss" if first.problem.inverse_temperature is None else "free energy"
     parameter = shown[column_of(curve.parameter)][0]
-    rows = [[parameter, *overlaps, loss, "test error", "status"]]
+    judged = is_judged_other_than_stable(order)
+    rows = [[parameter, *["verdict"] * judged, *overlaps, loss, "test error", "status"]]
     for solution in order:
         widths = solution.half_widths
-        cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
+        cells = [f"{solution.problem.value_of(curve.parameter):.6g}", *[verdict_cell(solution)] * judged]
         for name in OVERLAPS:
             cells.append(_first(getattr(solution.overlaps, name), getattr(widths, name)))
         cells.append(with_error(solution.training_loss, solution.training_loss_error))
         cells.append(with_error(solution.test_error, solution.test_error_error))
         cells.append(solution.status.words)
         rows.append(cells)
-    lines = [f"{first.problem.solver.name}, {curve.end_text(parameter)}", *aligned(rows)]
+    lines = [f"{first.problem.solver.name}, {curve.end_text(parameter)}", *warning_along(order), *aligned(rows)]
     if several:
         lines.append(
             f"{', '.join(overlaps)} are those of token 1, first column; --columns shows others, -o FILE.nc all"
@@ -86,7 +89,8 @@ def _chosen_table(
                 cells.append(f"{float(value):.6g}")
         rows.append(cells)
     name = curve.solutions[0].problem.solver.name
-    return "\n".join([f"{name}, {curve.end_text(parameter)}", *aligned(rows)])
+    symmetric = [s for s in curve.solutions if isinstance(s, Solution)]
+    return "\n".join([f"{name}, {curve.end_text(parameter)}", *warning_along(symmetric), *aligned(rows)])
 
 
 def check_columns(
@@ -226,7 +230,7 @@ def followed_table(
         lines.append("events:")
     for event in followed.events:
         lines.append(f"  {event.told(symbol)}")
-        lines.append(f"    {event.evidence['type']}, {event.evidence['toward']}; {event.rs_verdict}")
+        lines.append(f"    {event.rs_verdict}; {event.evidence['type']}, {event.evidence['toward']}")
     return "\n".join(lines)
 
 

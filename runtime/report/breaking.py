@@ -14,7 +14,7 @@ from ..numbers import with_error
 from ..presenting import table, to_json
 from ..problems.symbols import symbols_of
 from .contract import blocks_json, parameters_json
-from .solution import overlap_lines, problem_line
+from .solution import overlap_lines, problem_line, solution_table
 
 
 @table.register(BrokenSolution)
@@ -22,7 +22,7 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
     """What `solve --rsb` prints: the overlaps of one minimiser, those between states, energies and verdicts."""
     symmetric, problem = solution.symmetric, solution.problem
     if solution.state is None:
-        return "\n".join([table(symmetric, names), f"  one step of breaking: {solution.found}"])
+        return "\n".join([solution_table(symmetric, names, alone=False), f"  one step of breaking: {solution.found}"])
     steps = "one step" if solution.steps == 1 else "two steps"
     shown = symbols_of(problem, names)
     widths = solution.state_half_widths

@@ -12,6 +12,7 @@ from ..planes.diagram import PhaseDiagram
 from ..planes.meetings import Meeting
 from ..presenting import to_dataset
 from ..problems.columns import column_of
+from ..sweeping.line import VERDICTS
 from .contract import clean, parameters_json
 
 _VALUES = ("training_loss", "training_loss_error", "test_error", "test_error_error", "replicon", "replicon_error")
@@ -20,8 +21,8 @@ _VALUES = ("training_loss", "training_loss_error", "test_error", "test_error_err
 @to_dataset.register(PhaseDiagram)
 def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Dataset:
     """Branches along `solution` and both parameters: training_loss, test_error and replicon with half widths, status,
-    verdict and unstable (through the replicon, through jumps, or empty); `lowest` and `phase` (in words) of every point
-    of the grid.
+    verdict, replica_symmetry, unstable and longitudinal as of a sweep; `lowest` and `phase` (in words) of every grid
+    point.
 
     Boundaries along `point`: kind, between (the branches), value, error, at and located (their status). The points
     where they meet along `triple`: triple_kind, triple_between (in words), triple_lines (JSON: kind and between of what
@@ -34,7 +35,7 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
     values = rows[0].values if rows else ()
     shape = (len(diagram.branches), len(rows), len(values))
     numbers = {name: np.full(shape, np.nan) for name in _VALUES}
-    words = {name: np.full(shape, "", object) for name in ("status", "verdict", "unstable")}
+    words = {name: np.full(shape, "", object) for name in ("status", *VERDICTS)}
     lowest, phase = (np.full(shape[1:], "", object) for _ in range(2))
     for r, row in enumerate(rows):
         for n in range(len(values)):

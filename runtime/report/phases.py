@@ -12,6 +12,7 @@ from ..planes.diagram import PhaseDiagram
 from ..planes.meetings import ENDS, TRIPLE
 from ..presenting import table, to_json
 from .contract import clean, parameters_json
+from .sweeps import verdict_lines
 
 
 @table.register(PhaseDiagram)
@@ -26,6 +27,8 @@ def phases_table(diagram: PhaseDiagram) -> str:
     ]
     if not diagram.judged:
         text.append("  replica symmetry is not judged (--stability does it)")
+    lowest = [(row, n, row.lowest(n)) for row in diagram.rows for n in range(len(row.values))]
+    text += verdict_lines(row.records[name][n] for row, n, name in lowest if name)
     text += [f"  {count:5d} points  {phase_name(*phase)}" for phase, count in diagram.phases.items()]
     for (kind, branches), boundaries in diagram.lines().items():
         text.append(f"  {boundary_name(kind, branches)}")

@@ -15,6 +15,7 @@ from ..problems.columns import column_of
 from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
 from ..solving.thermal import Gibbs
+from .ansatz import HEADING, warning_lines
 from .contract import blocks_json, parameters_json, trained_json
 from .stability import VANISHING
 
@@ -24,12 +25,21 @@ if TYPE_CHECKING:
 
 
 @table.register(Solution)
-def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -> str:
-    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict; `names` as in `naming.symbols_of`."""
+def solution_table(solution: Solution, names: Mapping[str, str] | None = None, alone: bool = True) -> str:
+    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict; `names` as in `naming.symbols_of`.
+
+    The verdict comes first where replica symmetry is unstable beyond the digits shown.
+
+    Args:
+        alone: whether no step of breaking has been tried.
+    """
     problem = solution.problem
     shown = symbols_of(problem, names)
+    stability = solution.stability
+    warning = warning_lines(solution) if alone else []
     lines = [
         problem_line(problem, shown),
+        *warning,
         f"start {solution.start}, reached {solution.branch}"
         + (f", rank {solution.rank} by training loss" if solution.rank else "")
         + f"; {solution.status.words}, residual "
@@ -37,6 +47,8 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
     ]
     if solution.advice:
         lines.append(f"  {solution.advice}")
+    if warning:
+        lines.append(f"  {HEADING}:")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
     if solution.multipliers is not None and solution.multipliers_error is not None:
         lines.append(multiplier_line(solution.multipliers, solution.multipliers_error))
@@ -54,11 +66,12 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None) -
     lines.append(f"  integrator {rule.name}, {rule.size}; errors are {solution.error_kind}")
     if not solution.judge:
         lines.append("  no verdict on stability was asked for")
-    if solution.stability:
-        lines.append(f"  {solution.stability.verdict}")
-        leading = [v.real if abs(v) > VANISHING else 0.0 for v in solution.stability.eigenvalues[:3]]
+    if stability:
+        if not warning:
+            lines.append(f"  {stability.verdict}")
+        leading = [v.real if abs(v) > VANISHING else 0.0 for v in stability.eigenvalues[:3]]
         top = ", ".join(f"{value:.3g}" for value in leading)
-        lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(solution.stability.eigenvalues.real):.3g}")
+        lines.append(f"  longitudinal eigenvalues {top}, ..., {np.min(stability.eigenvalues.real):.3g}")
     return "\n".join(lines)
 
 

@@ -24,8 +24,10 @@ def stability_table(solution: Solution) -> str:
     assert stability is not None
     problem = solution.problem
     values = stability.eigenvalues
+    known = np.isfinite(stability.longitudinal_error)
+    lead = with_error(values[0].real, stability.longitudinal_error) if known else f"{values[0].real:.4g}"
     rows = [
-        ["longitudinal", f"{values[0].real:.4g}", "largest real part; below 1: stable within replica symmetry"],
+        ["longitudinal", lead, "largest real part; below 1: stable within replica symmetry"],
         ["", f"{np.max(np.abs(values)):.4g}", "spectral radius; above 1: the iteration needs damping"],
         [
             "damping",
@@ -119,6 +121,8 @@ def stability_json(stability: Stability) -> dict[str, Any]:
         "longitudinal": {
             "spectral_radius": float(np.max(np.abs(values))) if len(values) else np.nan,
             "eigenvalues": [[float(v.real), float(v.imag)] for v in values],
+            "error": stability.longitudinal_error,
+            "verdict": stability.longitudinal,
         },
         "modes": list(stability.modes),
         "slopes": stability.slopes_by,
@@ -132,6 +136,7 @@ def stability_json(stability: Stability) -> dict[str, Any]:
         "self_overlap_loss": stability.self_overlap_loss,
         "self_overlap_loss_error": stability.self_overlap_loss_error,
         "finite_map": {"a": lost.slope, "b": lost.root, "b_error": lost.root_error} if lost else None,
+        "replica_symmetry": stability.replica_symmetry,
         "verdict": stability.verdict,
     }
 

@@ -14,13 +14,13 @@ from ..presenting import to_dataset, to_frame
 from ..problems.columns import block_shape, column_of
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
-from ..sweeping.line import SCALARS
+from ..sweeping.line import SCALARS, VERDICTS
 from ..sweeping.sweep import Sweep
 from .contract import clean
 from .frames import flat_frame
 from .tables import BLOCKS, LONG_NAMES, describe_fields
 
-_WORDS = ("status", "branch", "verdict", "unstable", "reason")
+_WORDS = ("status", "branch", *VERDICTS, "reason")
 _AXES = {"token": "tokens", "cluster": "clusters", "column": "student_rank", "column2": "student_rank"}
 _SIZES = {**_AXES, "teacher": "teacher_rank"}
 
@@ -31,10 +31,11 @@ def sweep_dataset(sweep: Sweep, stability: bool = True) -> xarray.Dataset:
 
     Variables: q, V, m, theta with the axes of a curve's behind them, trained_NAME and multiplier where there are any,
     training_loss and test_error, all with half widths in `*_error`; baseline_error, residual, bistable_share; of a
-    verdict replicon, jump_weight (both with errors), longitudinal_eigenvalue, verdict and unstable (through the
-    replicon, through jumps, or empty); accuracy, status, branch and reason. Where there is no solution numbers are
-    nan. lost_from and lost_to, without the first parameter, say where a line lost its branch. Of a table the
-    parameters are variables along point, arrays as JSON.
+    verdict replicon, jump_weight (both with errors), longitudinal_eigenvalue, verdict in words, replica_symmetry
+    (stable, marginal, unstable or undecided), unstable (through the replicon, through jumps, or empty) and longitudinal
+    (stable, marginal or unstable); accuracy, status, branch and reason. Where there is no solution numbers are nan.
+    lost_from and lost_to, without the first parameter, say where a line lost its branch. Of a table the parameters are
+    variables along point, arrays as JSON.
     """
     plan = sweep.plan
     problems = [plan.problem, *plan.sized.values()]

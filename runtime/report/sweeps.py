@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 from .._version import __version__
 from ..presenting import table, to_json
+from ..stability.assess import MARGINAL, STABLE, UNDECIDED, UNSTABLE
 from ..sweeping.line import UNFINISHED, Record, is_found
 from ..sweeping.plan import BACK, Line
 from ..sweeping.sweep import Sweep
+from .ansatz import HEADING
 from .contract import clean
 
 _MOST_LINES = 40
+VERDICT_ORDER = (UNSTABLE, MARGINAL, UNDECIDED, STABLE)
 
 
 @table.register(Sweep)
@@ -24,6 +27,7 @@ def sweep_table(sweep: Sweep) -> str:
     axes = " x ".join(f"{len(axis.values)} {axis.shown}" for axis in plan.axes) or f"{len(plan.rows)} rows"
     ways = ", both ways" if plan.both_ways else ""
     text = [f"{plan.problem.solver.name}  {axes}  from {', '.join(plan.starts)}{ways}: {plan.size} points"]
+    text += verdict_lines(record for _, _, record in sweep.points())
     for line, known in islice(sweep.lines(), _MOST_LINES) if plan.axes else ():
         text.append(f"  {_name_of(sweep, line)}: {_along(line, known)}")
     if plan.axes and len(plan.lines) > _MOST_LINES:
@@ -32,6 +36,17 @@ def sweep_table(sweep: Sweep) -> str:
     text.append(f"  {counted(sweep)}")
     text += [f"  {count} x {reason}" for reason, count in reasons.most_common(3) if reason != "it was not computed"]
     return "\n".join(text)
+
+
+def verdict_lines(records: Iterable[Record]) -> list[str]:
+    """Return at how many points replica symmetry is stable, marginal or unstable, and whose the numbers are then."""
+    words = Counter(record["replica_symmetry"] for record in records if record.get("replica_symmetry"))
+    if not words:
+        return []
+    line = f"  replica symmetry: {', '.join(f'{words[word]} x {word}' for word in VERDICT_ORDER if words[word])}"
+    if words[UNSTABLE]:
+        line += f"; numbers are {HEADING}, `solve --rsb 1` says at a point how far off they are"
+    return [line]
 
 
 def counted(sweep: Sweep) -> str:

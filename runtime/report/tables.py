@@ -65,6 +65,8 @@ LONG_NAMES = {
     "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
     "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
     "verdict": "stability of the replica-symmetric solution, in words",
+    "replica_symmetry": "stable, marginal (the replicon is 1 within its error), unstable or undecided",
+    "longitudinal": "stable, marginal (the largest real part is 1 within its error) or unstable",
     "accuracy": "half width asked of every overlap, relative to its block",
     "reason": "why there is no solution, in words",
     "lost_from": "last value of the first axis at which a line had its branch",
@@ -101,8 +103,8 @@ def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
     one), counted from 1. Variables: q, V, m, theta, training_loss, test_error and trained_NAME with half widths in
     `*_error`, and multiplier where norms are given;
     baseline_error, residual, status, branch, bistable_share; and, with `stability`, replicon, jump_weight (both with
-    errors), longitudinal_eigenvalue and verdict. The attributes name model, digest, version, parameters (JSON), branch
-    and where it ends.
+    errors), longitudinal_eigenvalue, verdict, replica_symmetry and longitudinal. The attributes name model, digest,
+    version, parameters (JSON), branch and where it ends.
 
     Args:
         stability: also judge the stability of every solution, which takes about as long as solving.
@@ -280,7 +282,8 @@ def _dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.D
     judged = {at: s.stability if stability else None for at, s in beside.items()}
     for name, pick in _STABILITY.items():
         scalars(name, partial(_stability_scalar, judged, pick))
-    words("verdict", lambda s: getattr(judged[id(s)], "verdict", ""))
+    for name in ("verdict", "replica_symmetry", "longitudinal"):
+        words(name, partial(_stability_word, judged, name))
     dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
     for name, text in LONG_NAMES.items():
         if name in dataset:
@@ -339,6 +342,10 @@ def _stability_scalar(
 ) -> float:
     stability = judged[id(solution)]
     return np.nan if stability is None else pick(stability)
+
+
+def _stability_word(judged: Mapping[int, Stability | None], name: str, solution: object) -> str:
+    return str(getattr(judged[id(solution)], name, ""))
 
 
 def _of_metric(name: str, part: int, solution: Any) -> float:

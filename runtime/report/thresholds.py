@@ -7,6 +7,7 @@ from typing import Any
 from ..numbers import with_error
 from ..presenting import table, to_json
 from ..thresholds.threshold import Threshold
+from .ansatz import HEADING, is_unstable_beyond_digits, offer, offer_elsewhere
 from .contract import parameters_json
 from .solution import not_in_the_limit
 
@@ -20,11 +21,18 @@ def threshold_table(threshold: Threshold) -> str:
     parts += [("second_rule", "the second rule"), ("second_step", "the second step of breaking")]
     known = [(threshold.evidence.get(f"half_width_{name}"), words) for name, words in parts]
     shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
+    verdicts = [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
+    beyond = [s for s in threshold.solutions if is_unstable_beyond_digits(s)] if not threshold.broken else []
+    lines = [repr(threshold)]
+    if beyond:
+        sentence = offer(beyond[0]) if threshold.kind == "crossing" else offer_elsewhere(beyond[0])
+        lines = [*verdicts, f"  {HEADING}; {sentence}", *lines]
+        verdicts = []
     if threshold.evidence.get("proof"):
-        lines = [repr(threshold), f"  {told(threshold.evidence)}"]
+        lines.append(f"  {told(threshold.evidence)}")
     else:
         limit = not_in_the_limit(threshold.evidence)
-        lines = [repr(threshold), f"  half width {threshold.error:.2g} = {shown}{limit}"]
+        lines.append(f"  half width {threshold.error:.2g} = {shown}{limit}")
     second = threshold.evidence.get("second_rule")
     if second:
         rule = second["integrator"]
@@ -37,7 +45,7 @@ def threshold_table(threshold: Threshold) -> str:
     if beside:
         steps = "one step" if threshold.evidence["rsb"] == 1 else "two steps"
         lines.append(f"  with {steps} of breaking; {', '.join(beside)}")
-    lines += [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
+    lines += verdicts
     return "\n".join(lines)
 
 

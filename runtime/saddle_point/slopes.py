@@ -76,7 +76,7 @@ def jacobian(
                 return (state_map(u + shift, sizes) - base) / size
             return (state_map(u + shift, sizes) - state_map(u - shift, sizes)) / (2 * size)
         except DomainError:
-            if size < least:
+            if abs(size) < abs(least):
                 raise
             return slope(along, size / 10, least)
 

@@ -19,11 +19,11 @@ from ..problems.symmetry import Symmetry
 from ..progress import step
 from ..saddle_point import observables
 from ..saddle_point.iteration import Status
-from ..saddle_point.printed_slopes import map_slopes, why_not
-from ..saddle_point.slopes import PATIENT, jacobian_by_rule
+from ..saddle_point.printed_slopes import why_not
 from ..saddle_point.starts import branch_of, overlaps_held, start_overlaps
-from ..saddle_point.state_map import StateMap
 from ..stability.assess import Stability, assess
+from ..stability.displacement import Displacements
+from ..stability.longitudinal import MapSpectrum
 from .explaining import explanation
 from .thermal import Gibbs, gibbs
 
@@ -234,24 +234,18 @@ class Solution:
 
     def _judged(self, averages: Averages, spectrum: bool, log2_lines: int | None) -> Stability:
         rules = slope_rules(self.rule, self.problem, averages.bistable)
+        displaced = Displacements.of(self.overlaps, self.errors, self.shifts, self.residual_shift, self.rule.replicated)
         if not spectrum:
-            return assess(self.problem, self.overlaps, rules, None, averages, log2_lines)
-        u, sizes = self.overlaps.pack(), self.overlaps.sizes
-        state_map, slopes_by = StateMap(self.problem, self.rule), "differences"
+            return assess(self.problem, self.overlaps, rules, None, averages, self.rule, displaced, log2_lines)
         # Nodes in the fields do not see what jumps between them add.
         exact = self.rule.in_x or (self.rule.splits_jumps and averages.bistable == 0)
-        if exact and rules[0] == self.rule and why_not(self.problem) is None:
-            # The loop that the replicon asks for brings the slopes along.
-            with step("slopes of the saddle-point map"):
-                matrix, slopes_by = map_slopes(state_map, u).state, "printed derivatives"
-        else:
-            matrix = jacobian_by_rule(self.problem, self.rule, u, sizes)
-        matrix = state_map.across(matrix, u, sizes)
-        if self.rule.replicated and np.linalg.eigvals(matrix).real.max() > 1:
-            # Noise over few points looks like an instability: a verdict asks for more.
-            matrix = state_map.across(jacobian_by_rule(self.problem, self.rule, u, sizes, PATIENT), u, sizes)
-        found = assess(self.problem, self.overlaps, rules, matrix, averages, log2_lines)
-        return replace(found, slopes_by=slopes_by)
+        # The loop that the replicon asks for brings the slopes along.
+        printed = exact and rules[0] == self.rule and why_not(self.problem) is None
+        slopes = MapSpectrum(self.problem, self.rule, self.overlaps.pack(), printed)
+        matrix, error = slopes.judged(displaced)
+        found = assess(self.problem, self.overlaps, rules, matrix, averages, self.rule, displaced, log2_lines)
+        by = "printed derivatives" if printed else "differences"
+        return replace(found, slopes_by=by, longitudinal_error=error)
 
     @cached_property
     def thermal(self) -> Gibbs | None:

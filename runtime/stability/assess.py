@@ -9,17 +9,22 @@ from typing import Any
 import numpy as np
 
 from .. import budget, presenting
+from ..errors import DomainError
 from ..integration.estimates import two_standard_errors
-from ..integration.rule import NEGLIGIBLE_JUMPS, Averages, Rule
+from ..integration.rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule
 from ..numbers import with_error
 from ..problems.overlaps import Conjugates, Overlaps, places_of
 from ..problems.problem import Problem
 from ..progress import step
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.state_map import StateMap, conjugates_of
+from .displacement import Displacements
 from .jumps import Jumps, find_jumps
 from .self_overlap import FiniteMap, SelfOverlap, self_overlap
 
 NEGLIGIBLE_LOSS = 1e-4  # of q: a self-overlap loss below is called negligible
+ROUNDING = 2e-14  # relative, of sums over very many nodes
+STABLE, MARGINAL, UNSTABLE, UNDECIDED = "stable", "marginal", "unstable", "undecided"
+"""Verdicts on a number that has to be below 1: it is, is 1 within its error bar, is not, or is not known."""
 _LINES = 9  # log2 of the lines a replicate where two coordinates and one choice of labels are searched
 
 
@@ -32,12 +37,14 @@ class Stability:
             real part is below 1. An eigenvalue below -1 asks for damping only. Empty where they were not asked for.
         modes: what each eigenvector moves, in words.
         replicon: Perron root of the replicon map from derivatives; finite even where jumps make the true one infinite.
-        replicon_error: two standard errors, or the difference of two rules.
+        replicon_error: error bar: of its own averages (two standard errors, or the difference of two rules), of the
+            overlaps at which they are taken, and of rounding.
         bistable_share: probability that the Moreau objective has a second minimum.
         jump_weight: -Tr V^_jump / |Tr V^_derivative|, the part of V^ that comes from jumps of the proximal map.
         jumps: the jump set; None where the bistable share is below NEGLIGIBLE_JUMPS.
         self_overlap: of the finite map (docs/theory.md (8.20)); None without jumps and without a replicon near 1.
         slopes_by: how dG/du was found: differences, or printed derivatives.
+        longitudinal_error: error bar of the largest real part; nan where that is too far from 1 to matter.
     """
 
     eigenvalues: np.ndarray
@@ -50,11 +57,19 @@ class Stability:
     jumps: Jumps | None = None
     self_overlap: SelfOverlap | None = None
     slopes_by: str = "differences"
+    longitudinal_error: float = np.nan
+
+    @property
+    def longitudinal(self) -> str:
+        """Whether max Re x < 1 over the eigenvalues (docs/theory.md (8.9)): STABLE, MARGINAL where it is 1 within its
+        error bar, or UNSTABLE; STABLE where they were not asked for."""
+        error = self.longitudinal_error if np.isfinite(self.longitudinal_error) else 0.0
+        return compared_with_one(float(np.max(self.eigenvalues.real, initial=-np.inf)), error)
 
     @property
     def longitudinally_stable(self) -> bool:
-        """Whether max Re x < 1 over the eigenvalues, docs/theory.md (8.9); true where they were not asked for."""
-        return bool(np.max(self.eigenvalues.real, initial=-np.inf) < 1)
+        """Whether `longitudinal` is STABLE."""
+        return self.longitudinal == STABLE
 
     @property
     def has_jumps(self) -> bool:
@@ -83,9 +98,19 @@ class Stability:
         return self.self_overlap.error if self.self_overlap else 0.0
 
     @property
+    def replica_symmetry(self) -> str:
+        """Whether replica symmetry is STABLE, MARGINAL (the replicon is 1 within its error bar) or UNSTABLE; UNDECIDED
+        where the replicon or its error bar is not known."""
+        if self.unstable:
+            return UNSTABLE
+        if not np.isfinite([self.replicon, self.replicon_error]).all():
+            return UNDECIDED
+        return compared_with_one(self.replicon, self.replicon_error)
+
+    @property
     def unstable(self) -> str:
         """What replica symmetry is unstable through: replicon, jumps of the proximal map, or nothing."""
-        if self.replicon - self.replicon_error >= 1:
+        if compared_with_one(self.replicon, self.replicon_error) == UNSTABLE:
             return "replicon"
         # However little is lost: the slope of the loss at D = 0 is infinite with jumps of any weight.
         lost = self.self_overlap_loss + self.self_overlap_loss_error
@@ -93,8 +118,8 @@ class Stability:
 
     @property
     def verdict(self) -> str:
-        """In words: RS stable, unstable through the replicon, or through jumps of the proximal map, with the overlap
-        lost; undecided where the replicon is within its error of 1."""
+        """In words: RS stable, marginal, unstable through the replicon, or through jumps of the proximal map, with the
+        overlap lost; undecided where the replicon is not known."""
         replicon = f"replicon {with_error(self.replicon, self.replicon_error)}"
         lost = self._lost
         if self.unstable == "replicon":
@@ -102,17 +127,24 @@ class Stability:
         elif self.unstable:
             weight = with_error(self.jump_weight, self.jump_weight_error)
             words = f"RS unstable through proximal jumps (jump weight {weight}): {lost} ({replicon})"
+        elif self.replica_symmetry == MARGINAL:
+            words = f"RS marginal ({replicon}, 1 within its error)"
+        elif self.replica_symmetry == UNDECIDED:
+            words = f"RS stability undecided ({replicon})"
         elif self.has_jumps:
             words = (
                 f"RS stable but for negligible proximal jumps: overlap lost {self.self_overlap_loss:.1g} ({replicon})"
             )
-        elif not self.replicon + self.replicon_error < 1:
-            words = f"RS stability undecided ({replicon})"
         else:
             words = f"RS stable ({replicon})"
-        if not self.longitudinally_stable:
+        if self.longitudinal != STABLE:
             toward = f", {self.modes[0]}" if self.modes else ""
-            words += f"; longitudinally unstable (eigenvalue {self.eigenvalues[0].real:.4g}{toward}): a saddle"
+            lead = float(self.eigenvalues[0].real)
+            if self.longitudinal == UNSTABLE:
+                words += f"; longitudinally unstable (eigenvalue {lead:.4g}{toward}): a saddle"
+            else:
+                shown = with_error(lead, self.longitudinal_error)
+                words += f"; longitudinally marginal (eigenvalue {shown}, 1 within its error{toward})"
         return words
 
     @property
@@ -127,6 +159,13 @@ class Stability:
     def to_json(self) -> dict[str, Any]:
         """The object `stability` of the command line's contract (docs/design.md section 5)."""
         return presenting.to_json(self)
+
+
+def compared_with_one(value: float, error: float) -> str:
+    """STABLE, MARGINAL or UNSTABLE: whether a number is below 1, 1 within its error bar, or above."""
+    if value - error > 1:
+        return UNSTABLE
+    return STABLE if value + error < 1 else MARGINAL
 
 
 def modes_of(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -209,6 +248,8 @@ def assess(
     rules: tuple[Rule, ...],
     jacobian: np.ndarray | None,
     averages: Averages,
+    solved_by: Rule,
+    displacements: Displacements,
     log2_lines: int | None = None,
 ) -> Stability:
     """Stability of a solution: derivatives first, then, where the proximal map jumps, lines and pairs of fields.
@@ -217,7 +258,8 @@ def assess(
         rules: one rule with replicates for the averages of the field's slope; or one without and others to compare
             with, each difference counting for less than the one before.
         jacobian: longitudinal Jacobian dG/du; None leaves the spectrum out.
-        averages: of the rule that solved the problem.
+        averages: of the rule that solved the problem, `solved_by`.
+        displacements: behind the error bars of the overlaps.
         log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
     """
     rule = rules[0]
@@ -235,19 +277,19 @@ def assess(
         hats = state_map.conjugates(overlaps, moments)
         return (smooth - float(np.trace(hats.V, axis1=1, axis2=2).sum())) / (abs(smooth) or 1.0)  # 0: a linear loss
 
-    replicon = radius(problem, parts[0].square.mean(axis=0), responses)
+    square = parts[0].square.mean(axis=0)
+    replicon = radius(problem, square, responses)
+    with step("error bar of the replicon"):
+        error = _replicon_error(problem, overlaps, averages, solved_by, rules, parts, replicon, displacements)
     if replicates:
-        roots = [radius(problem, square, responses) for square in parts[0].square]
         weights = [weight(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)]
-        errors = [float(two_standard_errors(np.array(values))) for values in (roots, weights)]
+        weight_error = float(two_standard_errors(np.array(weights)))
     else:
-        roots = [radius(problem, part.square[0], responses) for part in parts]
-        weights = [weight(own.means, part.slope[0]) for part in parts]
-        errors = [max(abs(v - values[0]) / n for n, v in enumerate(values[1:], 1)) for values in (roots, weights)]
-        weights = weights[:1]
+        first, *others = (weight(own.means, part.slope[0]) for part in parts)
+        weights, weight_error = [first], max(abs(v - first) / n for n, v in enumerate(others, 1))
     values, modes = (np.zeros(0), ()) if jacobian is None else modes_of(jacobian, overlaps)
-    stability = Stability(values, replicon, errors[0], averages.bistable, float(np.mean(weights)), errors[1], modes)
-    if not stability.has_jumps and (replicon + errors[0] < 1 or problem.inverse_temperature is not None):
+    stability = Stability(values, replicon, error, averages.bistable, float(np.mean(weights)), weight_error, modes)
+    if not stability.has_jumps and (not stability.unstable or problem.inverse_temperature is not None):
         return stability
     lines = _lines_of(problem) if log2_lines is None else log2_lines
     with step("jumps of the proximal map"):
@@ -258,10 +300,63 @@ def assess(
         direct, width = (value / (smooth or 1.0) for value in jumps.susceptibility(problem))
         if width < stability.jump_weight_error:
             stability = replace(stability, jump_weight=direct, jump_weight_error=width)
-    linear = replicon_matrix(problem, parts[0].square.mean(axis=0), responses)
+    linear = replicon_matrix(problem, square, responses)
     finite = FiniteMap(problem, overlaps, prior_map(problem, responses))
     with step("the self-overlap lost, from pairs of fields"):
-        return replace(stability, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, errors[0]))
+        return replace(stability, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, error))
+
+
+def _replicon_error(
+    problem: Problem,
+    overlaps: Overlaps,
+    averages: Averages,
+    solved_by: Rule,
+    rules: tuple[Rule, ...],
+    parts: list[JacobianAverages],
+    replicon: float,
+    displacements: Displacements,
+) -> float:
+    """Error bar of the replicon: of the averages that it holds, of the overlaps, of rounding.
+
+    Spreads over equally many replicates are added replicate by replicate, all others as they are.
+    """
+    square = parts[0].square.mean(axis=0)
+
+    def root(at: Overlaps, moments: np.ndarray, squares: np.ndarray) -> float:
+        return radius(problem, squares, responses_of(problem, conjugates_of(problem, at, moments)))
+
+    rule = rules[0]
+    by_rule = StateMap(problem, rule)
+
+    def elsewhere(u: np.ndarray) -> float:
+        at = Overlaps.unpack(u, overlaps.sizes)
+        return root(at, by_rule.averages(at).means, rule.jacobians(problem, at).square.mean(axis=0))
+
+    # Weights that do not add up to one: nothing is known better than that.
+    error = max(ROUNDING, abs(averages.mass - 1)) * replicon
+    spreads: list[np.ndarray] = []
+    try:
+        if len(parts[0].square) > 1:
+            spreads.append(np.array([root(overlaps, averages.means, one) for one in parts[0].square]) - replicon)
+        else:
+            differences = [0.0]
+            for other, part in zip(rules[1:], parts[1:], strict=True):
+                means = StateMap(problem, other).averages(overlaps).means if rule == solved_by else averages.means
+                differences.append(abs(root(overlaps, means, part.square[0]) - replicon) / len(differences))
+            error += DIFFERENCE_SAFETY * max(differences)
+        if len(averages.moments) > 1:
+            spreads.append(np.array([root(overlaps, one, square) for one in averages.moments]) - replicon)
+        here = replicon if rule == solved_by else root(overlaps, by_rule.averages(overlaps).means, square)
+    except DomainError:
+        return np.inf
+    changes = displacements.changes(elsewhere, here)
+    if displacements.replicated and np.all(np.isfinite(changes)):
+        spreads.append(changes)
+    else:
+        error += displacements.error(changes)
+    for count in {len(each) for each in spreads}:
+        error += float(two_standard_errors(np.sum([each for each in spreads if len(each) == count], axis=0)))
+    return error
 
 
 def _lines_of(problem: Problem) -> int:
@@ -270,14 +365,31 @@ def _lines_of(problem: Problem) -> int:
     return max(3, _LINES - max(0, round(float(np.log2(times)))))
 
 
-def replicons(problem: Problem, overlaps: Overlaps, hats: Conjugates, rule: Rule) -> np.ndarray:
-    """Perron root of the replicon map from derivatives, one a replicate of the rule, (R,).
-
-    Raises:
-        DomainError: overlaps outside their domain.
-    """
+def replicons(problem: Problem, hats: Conjugates, squares: np.ndarray) -> np.ndarray:
+    """Return the Perron root of the replicon map from derivatives for E[G (x) G] of every replicate, (R,)."""
     responses = responses_of(problem, hats)
-    return np.array([radius(problem, square, responses) for square in rule.jacobians(problem, overlaps).square])
+    return np.array([radius(problem, square, responses) for square in squares])
+
+
+def conjugates_error(problem: Problem, overlaps: Overlaps, averages: Averages, rule: Rule, square: np.ndarray) -> float:
+    """Return the part of the replicon's error bar that comes from the conjugates.
+
+    Args:
+        averages: from which these follow, by `rule`; square: E[G (x) G] at the overlaps.
+    """
+
+    def roots(moments: np.ndarray) -> np.ndarray:
+        hats = [conjugates_of(problem, overlaps, one) for one in moments]
+        return np.array([replicons(problem, each, square[None])[0] for each in hats])
+
+    try:
+        if len(averages.moments) > 1:
+            return float(two_standard_errors(roots(averages.moments)))
+        finer = StateMap(problem, rule.finer()).averages(overlaps)
+        here, there = roots(np.stack([averages.means, finer.means]))
+        return DIFFERENCE_SAFETY * float(abs(there - here))
+    except DomainError:
+        return np.inf
 
 
 def radius(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:

@@ -173,9 +173,11 @@ def self_overlap(
             spread = 2 * float(np.hypot(root_error / max(root, 1e-300), slope_error / (1 - slope)))
             error = loss * (spread + _NEXT_ORDER * float(np.sqrt(loss)))
             return SelfOverlap(small, loss, error, slope, root, root_error, False)
-    start = _independent(finite)
+    start = farthest = _independent(finite)
     while True:
         distance, loss, error = _sampled_fixed_point(finite, start)
+        if loss > share(farthest, overlaps):  # copies that share nothing but Y are as far apart as any
+            distance, loss = farthest, share(farthest, overlaps)
         if error <= max(accuracy, relative * loss) or finite.log2 >= MOST_PAIRS:
             return SelfOverlap(distance, loss, error, slope, root, root_error, True)
         # Errors fall like one over the root of the number of pairs: these are rare events.

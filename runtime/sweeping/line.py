@@ -21,12 +21,13 @@ from .plan import Line
 
 Record = dict[str, Any]
 """Of a point: `n` (its number on the line), accuracy, version, status, reason; where it was found branch, overlaps
-and errors (packed), scalars by name, `memory`, and where it was judged verdict and unstable (`Stability.unstable`);
+and errors (packed), scalars by name, `memory`, and where it was judged VERDICTS, attributes of `Stability`;
 `lost` where the line lost its branch: last value with it, first without."""
 
 FAILED, LOST, UNFINISHED = "failed", "lost", "unfinished"
 SOLVED = ("training_loss", "training_loss_error", "test_error", "test_error_error", "baseline_error", "residual")
 JUDGED = ("replicon", "replicon_error", "jump_weight", "jump_weight_error")
+VERDICTS = ("verdict", "replica_symmetry", "unstable", "longitudinal")
 SCALARS = (*SOLVED, "bistable_share", *JUDGED, "longitudinal_eigenvalue")
 _BISECTIONS = 4  # where a line loses its branch
 _EFFORT = 2  # sizes of a rule, before more of them are tried
@@ -158,7 +159,7 @@ class _Solutions:
                 raise TimeLimitError("the time limit came before the verdict on stability")
             scalars |= {name: float(getattr(judged, name)) for name in JUDGED}
             scalars["longitudinal_eigenvalue"] = float(np.max(judged.eigenvalues.real))
-            words |= {"verdict": judged.verdict, "unstable": judged.unstable}
+            words |= {name: getattr(judged, name) for name in VERDICTS}
         if solution.multipliers is not None and solution.multipliers_error is not None:
             words["multipliers"] = [solution.multipliers.tolist(), solution.multipliers_error.tolist()]
         return {

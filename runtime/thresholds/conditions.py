@@ -16,13 +16,12 @@ from ..problems.overlaps import OVERLAPS, Overlaps
 from ..saddle_point import observables
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
-from ..stability.assess import replicons
+from ..stability.assess import ROUNDING, conjugates_error, replicons
 
 _AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
 # The Perron root is refined to at most so many rules finer than the solution's.
 _FINER = 3
 _NAMED = "test_error_"  # before the name of one of several metrics
-ROUNDING = 2e-14  # relative, of sums over very many nodes
 
 
 @dataclass(frozen=True)
@@ -180,25 +179,28 @@ def _replicon(solution: Solution, _: bool) -> _Observable:
     problem, known = solution.problem, solution.averages
     if known is None:
         return _Observable(np.nan, np.nan)
+    overlaps = solution.overlaps
     first = slope_rules(solution.rule, problem, known.bistable)[0]
     state_map = StateMap(problem, solution.rule)
+    hats = state_map.conjugates(overlaps, known.means)
 
-    def by(rule: Rule, shift: np.ndarray | None = None) -> np.ndarray:
-        overlaps, averages = solution.overlaps, known
-        if shift is not None:
-            overlaps = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
-            averages = state_map.averages(overlaps)
-        return replicons(problem, overlaps, state_map.conjugates(overlaps, averages.means), rule)
+    def by(rule: Rule, shift: np.ndarray) -> float:
+        there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
+        moved = state_map.conjugates(there, state_map.averages(there).means)
+        return float(replicons(problem, moved, rule.jacobians(problem, there).square).mean())
 
     def at(tolerance: float) -> _Observable:
-        rule, found, error = first, by(first), np.inf
+        rule, squares, error = first, first.jacobians(problem, overlaps).square, np.inf
+        found = replicons(problem, hats, squares)
         for _ in range(_FINER):
             rule, before = rule.finer(), found
-            found = by(rule)
+            squares = rule.jacobians(problem, overlaps).square
+            found = replicons(problem, hats, squares)
             error = float(two_standard_errors(found)) if rule.replicated else float(abs(found - before)[0])
             if error <= tolerance:
                 break
-        return _Observable(float(found.mean()), error, lambda shift: float(by(rule, shift).mean()), at)
+        error += conjugates_error(problem, overlaps, known, solution.rule, squares.mean(axis=0))
+        return _Observable(float(found.mean()), error, lambda shift: by(rule, shift), at)
 
     return at(np.inf)
 

@@ -26,7 +26,8 @@ from ..progress import bar
 from ..saddle_point.slopes import differences
 from ..solving.losses import refine_losses, with_losses
 from ..solving.solution import Solution
-from .conditions import ROUNDING, Condition, parse_condition
+from ..stability.assess import ROUNDING
+from .conditions import Condition, parse_condition
 from .search import Search
 from .second_rule import agreement, by_rule, confirmed, opinions
 from .threshold import Threshold
@@ -55,6 +56,11 @@ class Evaluation:
     def error(self) -> float:
         """Half width of the difference: both parts added."""
         return self.integration + self.residual
+
+    @property
+    def vanishes(self) -> bool:
+        """Whether the difference is zero within its half width."""
+        return abs(self.difference) <= self.error
 
 
 Evaluate = Callable[[float, float | None], Evaluation | None]
@@ -350,6 +356,12 @@ def _no_sign_change(kind: str, parameter: str, low: float, high: float, seen: li
     if not seen:
         return f"{kind}: no value of {parameter} in [{low:g}, {high:g}] was found at which the branches exist"
     first, last = seen[0], seen[-1]
+    if all(each.vanishes for each in seen):
+        return (
+            f"{kind}: both sides are equal within their errors wherever they were compared, at {len(seen)} values of "
+            f"{parameter} from {first.value:.4g} to {last.value:.4g} (at {last.value:.4g} they differ by "
+            f"{last.difference:.2g}, give or take {last.error:.2g}): nothing passes there"
+        )
     return (
         f"{kind}: no sign change for {parameter} in [{low:g}, {high:g}]; the branches exist from {first.value:.4g} "
         f"(difference {first.difference:.3g}) to {last.value:.4g} (difference {last.difference:.3g}); "
@@ -362,7 +374,8 @@ def _bracket(
 ) -> tuple[Evaluation | None, Evaluation | None, list[Evaluation]]:
     """Walk down from the high end in growing numbers of steps until neighbours differ in sign.
 
-    Ends that are solved already are compared first: they cost nothing.
+    Ends that are solved already are compared first: they cost nothing. Signs of what vanishes within its half width on
+    both sides, evaluated as finely as that allows, count for nothing.
     """
     seen: dict[float, Evaluation] = {}
     tried: set[float] = set()
@@ -378,15 +391,21 @@ def _bracket(
                 continue
             seen[value] = found
             pair = _sign_change(seen)
+            if pair and all(each.vanishes for each in pair):
+                finest = 0.1 * max(abs(each.difference) for each in pair)
+                for each in pair:
+                    seen[each.value] = evaluate(each.value, finest) or each
+                pair = _sign_change(seen, clear=True)
             if pair:
                 return (*pair, [seen[v] for v in sorted(seen)])
     return None, None, [seen[v] for v in sorted(seen)]
 
 
-def _sign_change(seen: dict[float, Evaluation]) -> tuple[Evaluation, Evaluation] | None:
+def _sign_change(seen: dict[float, Evaluation], clear: bool = False) -> tuple[Evaluation, Evaluation] | None:
+    """Neighbours of different signs, `clear` of zero on one side at the least."""
     ordered = [seen[v] for v in sorted(seen)]
     for left, right in pairwise(ordered):
-        if left.difference * right.difference <= 0:
+        if left.difference * right.difference <= 0 and not (clear and left.vanishes and right.vanishes):
             return left, right
     return None
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .. import presenting
-from ..breaking.solution import BrokenSolution
+from ..breaking.solution import BrokenSolution, Splitting
 from ..numbers import with_error
 from ..problems.problem import Problem
 from ..solving.solution import Solution
+from ..stability.assess import Stability
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,17 @@ class Threshold:
     @property
     def rs_verdict(self) -> str:
         """Stability of each branch at the threshold, in words."""
-        parts = []
-        for solution in self.broken or self.solutions:
-            if solution.stability:
-                parts.append(f"{solution.branch}: {solution.stability.verdict}")
-        return " | ".join(parts)
+        found = [(solution.branch, self._there(solution.stability)) for solution in self.broken or self.solutions]
+        return " | ".join(f"{branch}: {stability.verdict}" for branch, stability in found if stability)
+
+    def _there(self, stability: Stability | Splitting | None) -> Stability | Splitting | None:
+        """The stability of a solution at the threshold itself, a Newton step and an error bar away, where the threshold
+        is that of the replicon."""
+        if self.kind != "at" or not isinstance(stability, Stability):
+            return stability
+        error = stability.replicon_error + abs(self.evidence["slope"]) * self.error
+        moved = replace(stability, replicon=stability.replicon - self.evidence["difference"], replicon_error=error)
+        return moved if moved.unstable else replace(moved, self_overlap=None)
 
     def __repr__(self) -> str:
         return self.told(self.parameter)

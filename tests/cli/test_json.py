@@ -12,7 +12,9 @@ SOLVE_KEYS = {
     "overlaps", "conjugates", "multipliers", "free_entropy", "training_loss", "test_error", "baseline_error",
     "errors", "error_kind", "integrator", "stability",
 }  # fmt: skip
-STABILITY_KEYS = {"longitudinal", "replicon", "bistable_share", "jump_weight", "self_overlap_loss", "verdict"}
+STABILITY_KEYS = {
+    "longitudinal", "replicon", "bistable_share", "jump_weight", "self_overlap_loss", "replica_symmetry", "verdict",
+}  # fmt: skip
 THRESHOLD_KEYS = {
     "model", "kind", "parameter", "value", "error", "error_kind", "status", "branches", "rs_verdict", "evidence",
 }  # fmt: skip
@@ -35,7 +37,7 @@ def test_solve_prints_the_keys_of_the_contract_and_nothing_else(call):
         set(data["overlaps"]) == set(data["errors"]["overlaps"]) == set(data["conjugates"]) == {"q", "V", "m", "theta"}
     )
     assert set(data["stability"]) >= STABILITY_KEYS
-    assert set(data["stability"]["longitudinal"]) == {"spectral_radius", "eigenvalues"}
+    assert set(data["stability"]["longitudinal"]) == {"spectral_radius", "eigenvalues", "error", "verdict"}
     assert set(data["integrator"]) == {"rule", "points", "seed"}
     assert data["parameters"] == {
         "alpha": 2.0, "tokens": 1, "student_rank": 1, "teacher_rank": 1, "clusters": 1,

@@ -182,7 +182,8 @@ def assert_kept_by_its_ridge(kept: Solution, ridge: Any, **parameters: Any) -> N
     images = [StateMap(problem, kept.rule)(kept.overlaps.pack(), free.sizes) for problem in (kept.problem, free)]
     assert images[0] == pytest.approx(images[1], rel=1e-12, abs=1e-12)
     assert images[1] == pytest.approx(kept.overlaps.pack(), abs=2 * kept.residual * kept.overlaps.block_scales.max())
-    both = [replicons(problem, kept.overlaps, hats, kept.rule) for problem in (kept.problem, free)]
+    squares = [kept.rule.jacobians(problem, kept.overlaps).square for problem in (kept.problem, free)]
+    both = [replicons(problem, hats, square) for problem, square in zip((kept.problem, free), squares, strict=True)]
     assert both[0] == pytest.approx(both[1], rel=1e-12)
     losses = observables.losses(free, kept.overlaps, hats, kept.averages)
     assert kept.losses.data == losses.data

@@ -277,6 +277,6 @@ def test_an_unwritable_figure_is_refused_in_a_sentence(tmp_path):
 def test_a_point_without_a_verdict_is_not_drawn_as_stable():
     dataset = made_dataset()
     dataset["replicon"].values[0] = np.nan
-    assert drawing.stable_points(dataset).tolist() == [False] + [True] * 5
+    assert drawing.verdicts_of(dataset).tolist() == ["unstable"] + ["stable"] * 5
     dataset["replicon"].values[:] = np.nan
-    assert drawing.stable_points(dataset).all()
+    assert set(drawing.verdicts_of(dataset)) == {"stable"}

@@ -208,8 +208,8 @@ JUMPS = {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.013, "jump_wei
     [
         ({}, ["RS stable (replicon 0.5)"]),
         ({"replicon": 1.2}, ["RS unstable (replicon 1.2)"]),
-        ({"replicon": 1.2, "replicon_error": 0.3}, ["RS stability undecided (replicon 1.2(3))"]),
-        ({"replicon": 0.9, "replicon_error": 0.2}, ["RS stability undecided"]),
+        ({"replicon": 1.2, "replicon_error": 0.3}, ["RS marginal (replicon 1.2(3), 1 within its error)"]),
+        ({"replicon": 0.9, "replicon_error": 0.2}, ["RS marginal"]),
         ({"replicon": np.nan}, ["RS stability undecided"]),
         (
             {**JUMPS, "self_overlap": lost(0.0123, 0.0011)},
@@ -265,7 +265,7 @@ def test_damping_follows_from_the_spectrum():
 def test_eigenvalues_that_were_not_asked_for_are_null():
     """As of solutions on whose branch only the replicon counts."""
     told = clean(stability(eigenvalues=np.zeros(0, complex)).to_json())
-    assert told["longitudinal"] == {"spectral_radius": None, "eigenvalues": []}
+    assert told["longitudinal"] == {"spectral_radius": None, "eigenvalues": [], "error": None, "verdict": "stable"}
     assert told["damping"] is None and told["replicon"] == 0.5
 
 

@@ -28,6 +28,7 @@ from .drawing import (
     SKY,
     STYLE,
     SYMBOLS,
+    ansatz_note,
     draw_baseline,
     draw_between,
     draw_block,
@@ -43,9 +44,9 @@ from .drawing import (
     parameter_label,
     parameter_values,
     save_figure,
-    stable_points,
     style_handles,
     title_of,
+    verdicts_of,
 )
 
 _LINE_COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
@@ -69,10 +70,10 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
     with rc_context(STYLE):
         figure = Figure(figsize=(9.2, 4.2 + 1.9 * len(below)), layout="constrained")
         upper, *lower = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(3.4, *[1.6] * len(below)))
-        held = held_numbers(dataset)
+        held = [*held_numbers(dataset), *ansatz_note(dataset)]
         upper.set_title(title_of(dataset), loc="left", pad=8 + 11 * len(held))
         upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
-        x, stable = parameter_values(dataset), stable_points(dataset)
+        x, verdicts = parameter_values(dataset), verdicts_of(dataset)
         for name in OVERLAP_STYLES:
             draw_block(upper, dataset, name)
         if "q_between" in dataset:
@@ -80,7 +81,7 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         upper.axhline(0, color=GREY, linewidth=0.6)
         upper.set_ylabel("overlap")
         for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
-            draw_line(axes, x, dataset[name].values, dataset[f"{name}_error"].values, stable, colour, marker, label)
+            draw_line(axes, x, dataset[name].values, dataset[f"{name}_error"].values, verdicts, colour, marker, label)
             if name == "test_error":
                 draw_baseline(axes, dataset)
             axes.set_ylabel(_broken(label))
@@ -96,7 +97,7 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
             for left, right in jumps:
                 axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
             draw_ends(axes, dataset, GREY)
-        extra = style_handles(stable) + mark_handles(marks) + end_handles([dataset])
+        extra = style_handles(verdicts) + mark_handles(marks) + end_handles([dataset])
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
         draw_legend(upper, extra)

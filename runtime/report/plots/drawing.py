@@ -2,8 +2,9 @@
 
 Figures are built without pyplot, so that nothing global is left behind. Colours are those of Okabe and Ito, which stay
 apart for colour-blind readers. Lines are solid where the solution is stable (every longitudinal eigenvalue and the
-replicon below 1), dashed where it is not or was not judged; shading marks where the proximal map jumps, so that replica
-symmetry fails in the strict sense (docs/theory.md section 8).
+replicon below 1), dash-dotted where it is marginal (the replicon or the largest eigenvalue is 1 within its error),
+dashed where it is unstable or was not judged; shading marks where the proximal map jumps, so that replica symmetry
+fails in the strict sense (docs/theory.md section 8).
 
 m is drawn as |m| where the sign of W is free, since W and -W then are the same state (attention), and with its sign
 where the loss fixes it (classification of a mixture); neither m nor theta where it is 0 by construction, without means
@@ -34,6 +35,7 @@ from ...errors import InputError
 from ...files import check_writable, write_whole
 from ...integration.rule import NEGLIGIBLE_JUMPS
 from ...problems.columns import column_of
+from ...stability.assess import MARGINAL, STABLE, UNSTABLE, compared_with_one
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
@@ -54,6 +56,13 @@ STYLE: Any = {
     "lines.markersize": 4,
 }
 _PER_INCH = 130
+_STYLES: dict[str, Any] = {UNSTABLE: "--", MARGINAL: "-.", STABLE: "-"}  # the worst first
+_LABELS = {
+    STABLE: "stable",
+    MARGINAL: "marginal: replicon or eigenvalue 1 within its error",
+    UNSTABLE: "unstable, or not judged",
+}
+_ROUNDING = 1e-9  # of a replicon
 
 
 def parameter_label(parameter: str) -> str:
@@ -117,19 +126,35 @@ def from_zero(axes: Axes) -> None:
         axes.set_ylim(0, 1.07 * high)  # whole marks, also where all values are much the same
 
 
-def stable_points(dataset: xarray.Dataset) -> np.ndarray:
-    """Where nothing but jumps speaks against the solution: eigenvalues and, within its error, replicon below 1; with a
-    step of breaking the root of type I.
+def verdicts_of(dataset: xarray.Dataset) -> np.ndarray:
+    """Return STABLE, MARGINAL or UNSTABLE for every point, by eigenvalues and replicon without what jumps add; with a
+    step of breaking by the root of type I.
 
     Points that were not judged count as unstable, unless the table holds no judgement at all.
     """
     replicon, eigenvalue = dataset["replicon"].values, dataset["longitudinal_eigenvalue"].values
-    stable = np.ones(replicon.shape, bool)
-    if np.isfinite(replicon).any():
-        stable = (replicon - np.nan_to_num(dataset["replicon_error"].values) < 1) & (eigenvalue < 1)
+    if not np.isfinite(replicon).any():
+        found = np.full(replicon.shape, STABLE, object)
+    else:
+        error = dataset["replicon_error"].values
+        if "replica_symmetry" not in dataset:  # of a release whose half widths left out the errors of the overlaps
+            error = np.maximum(error, _ROUNDING)
+        found = _compared_with_one(replicon, error)
+        along = _compared_with_one(eigenvalue, np.zeros(eigenvalue.shape))
+        if "longitudinal" in dataset:
+            along = np.where(np.isfinite(eigenvalue), dataset["longitudinal"].values, UNSTABLE)
+        found = np.where((found == UNSTABLE) | (along == STABLE), found, along)
     if "rsb" in dataset:
-        stable = np.where(dataset["rsb"].values == 1, dataset["clustering"].values < 1, stable)
-    return stable
+        broken = np.where(dataset["clustering"].values < 1, STABLE, UNSTABLE)
+        found = np.where(dataset["rsb"].values == 1, broken, found)
+    return found
+
+
+def _compared_with_one(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """`compared_with_one` of every value; UNSTABLE where there is none."""
+    pairs = zip(values.ravel(), np.nan_to_num(errors).ravel(), strict=True)
+    words = [compared_with_one(value, error) if np.isfinite(value) else UNSTABLE for value, error in pairs]
+    return np.array(words, object).reshape(values.shape)
 
 
 def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
@@ -299,8 +324,8 @@ def draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
     colour, marker, _ = OVERLAP_STYLES[name]
     for number, one in enumerate(distinct_entries(dataset, name)):
         shade = shade_of(colour, number)
-        x, stable = parameter_values(dataset), stable_points(dataset)
-        draw_line(axes, x, one.values, one.errors, stable, shade, marker, one.label, hollow=number > 0)
+        x, verdicts = parameter_values(dataset), verdicts_of(dataset)
+        draw_line(axes, x, one.values, one.errors, verdicts, shade, marker, one.label, hollow=number > 0)
 
 
 def draw_between(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -326,14 +351,14 @@ def draw_line(
     x: np.ndarray,
     y: np.ndarray,
     error: np.ndarray,
-    stable: np.ndarray,
+    verdicts: np.ndarray,
     colour: str,
     marker: str,
     label: str | None,
     *,
     hollow: bool = False,
 ) -> None:
-    """Points with error bars, joined by a line that is solid between stable points and dashed elsewhere."""
+    """Points with error bars, joined by lines in the style of the worse of their `verdicts_of`."""
     face = "white" if hollow else colour
     axes.errorbar(
         x,
@@ -347,8 +372,8 @@ def draw_line(
         elinewidth=1,
     )
     for left in range(len(x) - 1):
-        solid = stable[left] and stable[left + 1]
-        axes.plot(x[left : left + 2], y[left : left + 2], color=colour, linestyle="-" if solid else "--", zorder=1.9)
+        style = next(style for verdict, style in _STYLES.items() if verdict in verdicts[left : left + 2])
+        axes.plot(x[left : left + 2], y[left : left + 2], color=colour, linestyle=style, zorder=1.9)
     if label:
         axes.plot([], [], color=colour, marker=marker, markerfacecolor=face, label=label)
 
@@ -396,14 +421,12 @@ def mark_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
     ]
 
 
-def style_handles(stable: np.ndarray) -> list[Any]:
+def style_handles(verdicts: np.ndarray) -> list[Any]:
     """The legend's entries for stable and other stretches; none where all is stable."""
-    if stable.all():
+    if np.all(verdicts == STABLE):
         return []
-    return [
-        Line2D([], [], color=GREY, linestyle="-", label="stable"),
-        Line2D([], [], color=GREY, linestyle="--", label="unstable, or not judged"),
-    ]
+    shown = [verdict for verdict in _LABELS if verdict != MARGINAL or MARGINAL in verdicts]
+    return [Line2D([], [], color=GREY, linestyle=_STYLES[verdict], label=_LABELS[verdict]) for verdict in shown]
 
 
 def draw_legend(axes: Axes, extra: Sequence[Any]) -> None:
@@ -432,6 +455,13 @@ def held_numbers(dataset: xarray.Dataset) -> list[str]:
             continue
         shown.append(f"{SYMBOLS.get(name, name.replace('_', ' '))} = {value:g}")
     return wrap(",  ".join(shown), 110)
+
+
+def ansatz_note(dataset: xarray.Dataset) -> list[str]:
+    """Return a line of the title that says whose numbers are drawn, where replica symmetry was judged unstable."""
+    if "rsb" in dataset or "replica_symmetry" not in dataset or not (dataset["replica_symmetry"] == UNSTABLE).any():
+        return []
+    return ["replica symmetric numbers, though replica symmetry is unstable where marked"]
 
 
 _SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")

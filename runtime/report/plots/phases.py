@@ -23,6 +23,7 @@ from ...planes.diagram import PhaseDiagram
 from ...planes.meetings import UNCONFIRMED
 from ...presenting import plot
 from ...problems.columns import column_of
+from ...stability.assess import MARGINAL
 from ..phases import boundary_name
 from .drawing import (
     BRANCH_COLOURS,
@@ -32,6 +33,7 @@ from .drawing import (
     PINK,
     SKY,
     STYLE,
+    ansatz_note,
     draw_legend,
     held_numbers,
     parameter_label,
@@ -44,7 +46,11 @@ _KINDS: dict[str, tuple[Any, str]] = {
     SPINODAL: ("--", "s"),
     REPLICON: (":", "^"),
 }  # jumps are negligible where hatching ends
-_BROKEN = (("replicon", "RS unstable, replicon", "////"), ("jumps", "RS unstable, jumps", ".."))
+_BROKEN = (
+    ("unstable", "replicon", "RS unstable, replicon", "////"),
+    ("unstable", "jumps", "RS unstable, jumps", ".."),
+    ("replica_symmetry", MARGINAL, "RS marginal: replicon 1 within its error", "\\\\\\\\"),
+)  # variable of the dataset, its value, label, hatch
 _OTHERS = (ORANGE, GREEN, PINK, SKY)
 _LIGHT = 0.72  # of a colour's way to white, as a region
 _BAND = 0.05  # half height of a single row, relative to its place or 1
@@ -61,7 +67,8 @@ def plot_of(diagram: PhaseDiagram, path: str | Path | None = None) -> Figure:
 
 def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Regions by the lowest branch, with letters that the legend explains; boundaries as lines with half widths, triple
-    points as stars; hatched where replica symmetry of the lowest branch is unstable, through the replicon or jumps.
+    points as stars; hatched where replica symmetry of the lowest branch is unstable, through the replicon or jumps, or
+    marginal.
 
     Args:
         dataset: from `phase_tables.phases_dataset`, or loaded.
@@ -84,7 +91,11 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         regions = _regions(dataset, numbers, x, y, *fine)
         masked = np.ma.masked_less(regions, 0)
         axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
-        broken = [(label, marks, _unstable(dataset, regions, x, y, *fine, why)) for why, label, marks in _BROKEN]
+        broken = [
+            (label, marks, _where(dataset[name].values == why, dataset, regions, x, y, *fine))
+            for name, why, label, marks in _BROKEN
+            if name in dataset
+        ]
         for _, marks, where in broken:
             if where.any():
                 drawn = axes.contourf(*fine, where, levels=[0.5, 1.5], colors="none", hatches=[marks], zorder=1)
@@ -97,6 +108,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         axes.set_xlabel(parameter_label(names[0]))
         axes.set_ylabel(parameter_label(names[1]))
         held = held_numbers(dataset)
+        held += ansatz_note(dataset)
         held += [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
         axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
         extra: list[Any] = [
@@ -182,17 +194,17 @@ def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
     return [int(numbers[0]), *(int(numbers[n + 1]) for n in places)], np.maximum.accumulate(np.array(cuts, float))
 
 
-def _unstable(
+def _where(
+    through: np.ndarray,
     dataset: xarray.Dataset,
     regions: np.ndarray,
     x: np.ndarray,
     y: np.ndarray,
     wide: np.ndarray,
     high: np.ndarray,
-    why: str,
 ) -> np.ndarray:
-    """Where replica symmetry of the lowest branch is unstable through something, at the nearest point that has it."""
-    through, found = dataset["unstable"].values == why, np.isfinite(dataset["training_loss"].values)
+    """Where the lowest branch has a verdict, given at the points of the grid, at the nearest point that has it."""
+    found = np.isfinite(dataset["training_loss"].values)
     rows = np.abs(high[:, None] - y).argmin(axis=1)
     out = np.zeros(regions.shape)
     for b in range(len(through)):

@@ -18,6 +18,7 @@ from matplotlib.patches import Patch
 from ...errors import InputError
 from ...presenting import plot
 from ...problems.columns import column_of
+from ...stability.assess import MARGINAL, UNSTABLE
 from ...sweeping.sweep import Sweep
 from .drawing import (
     BRANCH_COLOURS,
@@ -25,6 +26,7 @@ from .drawing import (
     ORANGE,
     STYLE,
     SYMBOLS,
+    ansatz_note,
     held_numbers,
     parameter_label,
     present_contexts,
@@ -34,6 +36,7 @@ from .drawing import (
 )
 
 _MISSING = "#eeeeee"
+_HATCHES, _MARKERS = {UNSTABLE: "////", MARGINAL: "\\\\\\\\"}, {UNSTABLE: "x", MARGINAL: "+"}
 _MOST_CURVES = 12  # of a family
 _LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
 
@@ -48,7 +51,7 @@ def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figur
     """Overlaps, training loss and test error: curves along one parameter, maps along two, from every start.
 
     Of more than two parameters those behind the second are held at their first values, as the title says. Hatching on
-    maps, dashes on curves: replica symmetry is unstable, or a longitudinal eigenvalue is.
+    maps, crosses on curves: replica symmetry or a longitudinal eigenvalue is unstable, or marginal.
 
     Args:
         dataset: from `sweep_tables.sweep_dataset`, or loaded.
@@ -67,7 +70,9 @@ def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figur
         figure = draw(dataset, axes[:2], quantities)
         fixed = [f"{SYMBOLS.get(name, name)} = {value:g}" for name, value in held.items()]
         title = ", ".join([f"Sweep of {setting_of(dataset)}", *fixed])
-        figure.suptitle("\n".join([title, *held_numbers(dataset)]), x=0.01, ha="left", fontsize=10)
+        figure.suptitle(
+            "\n".join([title, *held_numbers(dataset), *ansatz_note(dataset)]), x=0.01, ha="left", fontsize=10
+        )
     if path is not None:
         save_figure(figure, path)
     return figure
@@ -92,9 +97,13 @@ def _quantities(dataset: xarray.Dataset) -> dict[str, tuple[str, xarray.DataArra
     return {name: pair for name, pair in found.items() if np.isfinite(pair[1].values).any()}
 
 
-def _unstable(dataset: xarray.Dataset) -> xarray.DataArray:
-    """Where replica symmetry was judged unstable, or an eigenvalue is above 1."""
-    return (dataset["unstable"] != "") | (dataset["longitudinal_eigenvalue"] >= 1)
+def _judged(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
+    """Where replica symmetry or the longitudinal spectrum was judged unstable, or marginal."""
+    names = [name for name in ("replica_symmetry", "longitudinal") if name in dataset]
+    if not names:  # of a release without these
+        return {UNSTABLE: (dataset["unstable"] != "") | (dataset["longitudinal_eigenvalue"] >= 1)}
+    found = {verdict: dataset[names].to_dataarray().isin([verdict]).any("variable") for verdict in (UNSTABLE, MARGINAL)}
+    return {UNSTABLE: found[UNSTABLE], MARGINAL: found[MARGINAL] & ~found[UNSTABLE]}
 
 
 def _families(dataset: xarray.Dataset) -> list[tuple[str, dict[str, Any]]]:
@@ -110,7 +119,7 @@ def _families(dataset: xarray.Dataset) -> list[tuple[str, dict[str, Any]]]:
 
 def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, tuple[str, xarray.DataArray]]) -> Figure:
     """A row of maps a start and direction; one scale of colours a quantity."""
-    families, unstable = _families(dataset), _unstable(dataset)
+    families, judged = _families(dataset), _judged(dataset)
     size = (2.5 * len(quantities) + 0.8, 2.1 * len(families) + 1.2)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(families), len(quantities), sharex=True, sharey=True, squeeze=False)
@@ -125,9 +134,10 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
             shown = values.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
             drawn = panel.pcolormesh(x[across], y[up], shown, vmin=low, vmax=high, cmap="viridis", shading="nearest")
             drawn.set_rasterized(True)
-            broken = unstable.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
-            if broken.any():
-                _hatch(panel, x[across], y[up], broken)
+            for verdict, where in judged.items():
+                there = where.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
+                if there.any():
+                    _hatch(panel, x[across], y[up], there, _HATCHES[verdict])
             if row == 0:
                 panel.set_title(label, fontsize=10)
                 figure.colorbar(drawn, ax=panels[:, column], location="bottom", shrink=0.9, pad=0.02)
@@ -136,17 +146,20 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
             if row == len(families) - 1:
                 panel.set_xlabel(SYMBOLS.get(axes[0], axes[0]), fontsize=9)
     extra = [Patch(facecolor=_MISSING, edgecolor=GREY, linewidth=0.5, label="no solution on the branch")]
-    if unstable.any():
-        extra.append(Patch(facecolor="none", edgecolor=GREY, hatch="////", label="replica symmetry unstable"))
+    extra += [
+        Patch(facecolor="none", edgecolor=GREY, hatch=_HATCHES[verdict], label=f"replica symmetry {verdict}")
+        for verdict, where in judged.items()
+        if where.any()
+    ]
     figure.legend(handles=extra, loc="outside lower right", ncols=2)
     return figure
 
 
-def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray) -> None:
+def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: str) -> None:
     """Hatch the cells of a map."""
     masked = np.ma.masked_where(~where, np.ones(where.shape))
     nothing = ListedColormap([(0, 0, 0, 0)])
-    panel.pcolor(x, y, masked, shading="nearest", cmap=nothing, hatch="////", edgecolor="white", linewidth=0)
+    panel.pcolor(x, y, masked, shading="nearest", cmap=nothing, hatch=hatch, edgecolor="white", linewidth=0)
 
 
 def _draw_curves(
@@ -155,7 +168,7 @@ def _draw_curves(
     """Curves along the longer of two axes; of the other one, up to a dozen values in shades."""
     over = axes[0] if len(axes) == 1 or dataset.sizes[axes[0]] > 1 else axes[1]
     other = next((name for name in axes if name != over), None)
-    families, unstable = _families(dataset), _unstable(dataset)
+    families, judged = _families(dataset), _judged(dataset)
     figure = Figure(figsize=(7.5, 1.9 * len(quantities) + 0.8), layout="constrained")
     panels = figure.subplots(len(quantities), 1, sharex=True, squeeze=False)[:, 0]
     x = dataset[over].values
@@ -165,14 +178,16 @@ def _draw_curves(
             at = dataset[other].values if other is not None else np.zeros(1)
             for value in at[:: max(1, len(at) // _MOST_CURVES)]:
                 here = chosen if other is None else {**chosen, other: value}
-                line, shaky = values.sel(here).values[order], unstable.sel(here).values[order]
+                line = values.sel(here).values[order]
                 colour = BRANCH_COLOURS.get(chosen["start"], ORANGE)
                 if len(at) > 1:
                     colour = colormaps["viridis"]((value - at.min()) / (at.max() - at.min()) * 0.9)
                 style = _LINES[number % len(_LINES)]
                 panel.plot(x[order], line, style, color=colour, marker=".", label=family if value == at[0] else None)
-                if shaky.any():
-                    panel.plot(x[order][shaky], line[shaky], "x", color=colour, markersize=7)
+                for verdict, where in judged.items():
+                    there = where.sel(here).values[order]
+                    if there.any():
+                        panel.plot(x[order][there], line[there], _MARKERS[verdict], color=colour, markersize=7)
                 if f"{name}_error" in dataset and name in ("training_loss", "test_error"):
                     error = np.nan_to_num(dataset[f"{name}_error"].sel(here).values[order])
                     panel.fill_between(x[order], line - error, line + error, color=colour, alpha=0.2, linewidth=0)
@@ -181,8 +196,11 @@ def _draw_curves(
         Line2D([], [], linestyle=_LINES[n % len(_LINES)], color=BRANCH_COLOURS.get(c["start"], ORANGE), label=f)
         for n, (f, c) in enumerate(families)
     ]
-    if unstable.any():
-        handles.append(Line2D([], [], linestyle="", marker="x", color=GREY, label="unstable"))
+    handles += [
+        Line2D([], [], linestyle="", marker=_MARKERS[verdict], color=GREY, label=verdict)
+        for verdict, where in judged.items()
+        if where.any()
+    ]
     figure.legend(handles=handles, loc="outside right upper")
     panels[-1].set_xlabel(parameter_label(over))
     return figure

@@ -25,8 +25,8 @@ from ...report.plots.drawing import (
     parameter_label,
     parameter_values,
     save_figure,
-    stable_points,
     style_handles,
+    verdicts_of,
 )
 from ...report.tables import loss_difference_along
 
@@ -107,8 +107,9 @@ def _draw_differences(
         if name == reference:
             continue
         values, difference, error = loss_difference_along(dataset, datasets[reference])
-        stable = np.isin(values, parameter_values(dataset)[stable_points(dataset)])
-        _draw_either(axes, values, difference, error, stable, BRANCH_COLOURS.get(name, GREY), faint)
+        verdicts = dict(zip(parameter_values(dataset).tolist(), verdicts_of(dataset), strict=True))
+        here = np.array([verdicts[value] for value in values.tolist()], object)
+        _draw_either(axes, values, difference, error, here, BRANCH_COLOURS.get(name, GREY), faint)
 
 
 def _draw_transition(axes: Axes, line: Mapping[str, Any], *, faint: bool = False) -> None:
@@ -144,15 +145,15 @@ def _draw_branch_error(axes: Axes, name: str, dataset: xarray.Dataset, *, faint:
     error = dataset["test_error_error"].values
     colour = BRANCH_COLOURS.get(name, GREY)
     _draw_either(
-        axes, parameter_values(dataset), dataset["test_error"].values, error, stable_points(dataset), colour, faint
+        axes, parameter_values(dataset), dataset["test_error"].values, error, verdicts_of(dataset), colour, faint
     )
 
 
 def _draw_either(
-    axes: Axes, x: np.ndarray, y: np.ndarray, error: np.ndarray, stable: np.ndarray, colour: str, faint: bool
+    axes: Axes, x: np.ndarray, y: np.ndarray, error: np.ndarray, verdicts: np.ndarray, colour: str, faint: bool
 ) -> None:
     """A line with its half widths, or a faint one without, as of another setting behind it."""
     if faint:
         axes.plot(x, y, color=colour, linewidth=1.2, alpha=_FAINT, zorder=1)
     else:
-        draw_line(axes, x, y, error, stable, colour, "o", None)
+        draw_line(axes, x, y, error, verdicts, colour, "o", None)

@@ -35,8 +35,8 @@ from ...report.plots.drawing import (
     parameter_values,
     save_figure,
     setting_of,
-    stable_points,
     style_handles,
+    verdicts_of,
 )
 from ...report.tables import loss_difference_along
 
@@ -64,7 +64,7 @@ def plot_overlaps(
                         parameter_values(dataset),
                         one.values,
                         one.errors,
-                        stable_points(dataset),
+                        verdicts_of(dataset),
                         colour,
                         "o",
                         text,
@@ -92,7 +92,7 @@ def plot_test_error(
                 parameter_values(dataset),
                 dataset["test_error"].values,
                 dataset["test_error_error"].values,
-                stable_points(dataset),
+                verdicts_of(dataset),
                 BRANCH_COLOURS.get(branch, GREY),
                 "o",
                 f"{branch} branch",
@@ -215,7 +215,7 @@ def _finish_branches(
     one = next(iter(datasets.values()))
     last.set_xlabel(parameter_label(one.attrs["parameter"]))
     first.set_title(f"{title}, {setting_of(one)}", loc="left")
-    handles: list[Any] = style_handles(np.concatenate([stable_points(d) for d in datasets.values()]))
+    handles: list[Any] = style_handles(np.concatenate([verdicts_of(d) for d in datasets.values()]))
     handles += mark_handles(marks)
     handles += end_handles(datasets.values())
     if any(jump_intervals(d) for d in datasets.values()):
