@@ -99,6 +99,8 @@ def located_event(
         integration = integration_shift(equations, z, matrix)[-1]
         if fold and not branch.rule.replicated:
             root += equations.beyond_first_order(z, matrix)
+        elif not fold:
+            root += float(np.abs(np.linalg.inv(matrix)[-1, -1])) * equations.mark_error(z)
         error = float(integration) + root
         finer = branch.rule.beyond(branch.problem)
         if error <= accuracy or not finer:
