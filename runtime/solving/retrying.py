@@ -16,10 +16,14 @@ import numpy as np
 from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..problems.symmetry import NO_SYMMETRY
 from ..progress import say, step
-from ..saddle_point.iteration import Status
+from ..saddle_point.iteration import FixedPoint, Status
+from ..saddle_point.starts import branch_of
+from .climbing import newton_at
 from .saddles import Reach, unstable_direction
 from .solution import Solution
+from .task import Task
 
 _BENT = 0.5  # of what the line between two solutions adds, that a parabola through three may change of it
 
@@ -29,19 +33,20 @@ class RetryOptions:
     """How hard a start that left its branch is tried again: more of each finds more branches and takes longer.
 
     Attributes:
-        factor: by which one step makes a parameter easier; outward: how many such steps a parameter takes at the most.
+        factor: by which one step makes a parameter easier; outward: how many such steps alpha takes at the most, others
+            take one.
         first, least: length of a step back, in steps of that factor, at first and where the branch counts as lost.
-        back: solves on the way back at the most.
+        back: steps back at the most.
         accuracy, effort: as of `reach`, on the way; the solution has those of the caller.
     """
 
     factor: float = 4.0
     outward: int = 2
     first: float = 0.5
-    least: float = 0.03
+    least: float = 0.06
     back: int = 16
-    accuracy: float = 1e-3
-    effort: int = 2
+    accuracy: float = 1e-2
+    effort: int = 1
 
 
 def retried(
@@ -65,6 +70,9 @@ def retried(
 
     Returns:
         the solution, or None, and what was found, in words.
+
+    Raises:
+        TimeLimitError: the time ended.
     """
     own: dict[str, Any] = {"accuracy": accuracy, "effort": effort}
     rough: dict[str, Any] = {"accuracy": max(accuracy, options.accuracy), "effort": min(effort, options.effort)}
@@ -81,12 +89,17 @@ def retried(
                 found = reach(at, start, extrapolate=False, **rough)
         return found
 
+    def finished(found: Solution) -> Solution | None:
+        """A rough solution to the accuracy asked for; None where that is not on the branch."""
+        found = reach(problem, found, **own)
+        return found if on_branch(found) else None
+
     found = led(problem, "without extrapolation")
-    if on_branch(found):
-        return reach(problem, found, **own), "found without extrapolation"
+    if on_branch(found) and (solution := finished(found)):
+        return solution, "found without extrapolation"
     tried: list[str] = []
     for easier in _easier(problem):
-        for count in range(1, options.outward + 1):
+        for count in range(1, 1 + (options.outward if easier.name == "alpha" else 1)):
             try:
                 there = easier.at(options.factor**count)
             except InputError:
@@ -98,12 +111,11 @@ def retried(
             tried.append(far)
             if on_branch(found):
                 with step(f"the start {name} left its branch: following it back from {far}"):
-                    found, ends = _back(reach, easier, found, on_branch, float(count), options, rough)
+                    found, ends = _back(easier, found, float(count), options)
                 if ends is None:
-                    found = reach(problem, found, **own)
-                    if on_branch(found):
+                    if solution := finished(found):
                         say(f"start {name}: its branch was followed back from {far}")
-                        return found, f"followed back from {far}"
+                        return solution, f"followed back from {far}"
                     ends = (options.factor**options.least, 1.0)
                 low, high = (easier.words(factor) for factor in ends)
                 return (
@@ -158,37 +170,39 @@ def _easier(problem: Problem) -> Iterator[_Easier]:
 
 
 def _back(
-    reach: Reach,
-    easier: _Easier,
-    begun: Solution,
-    on_branch: Callable[[Solution], bool],
-    count: float,
-    options: RetryOptions,
-    rough: Mapping[str, Any],
+    easier: _Easier, begun: Solution, count: float, options: RetryOptions
 ) -> tuple[Solution, tuple[float, float] | None]:
-    """Follow a branch from an easier problem back to the one given.
+    """Follow a branch from an easier problem back to the one given, by the rule of the solution that it begins with.
 
     Args:
         count: steps of `factor` that lie between.
 
     Returns:
-        the last solution, and the factors between which the branch is lost, None where it was followed all the way.
+        the last state, as a solution to start from, and the factors between which the branch is lost, None where it was
+        followed all the way.
     """
-    known, here, stride = {count: begun}, count, options.first
+    known, here, stride, missed = {count: begun}, count, options.first, -1.0
     for _ in range(options.back):
+        # Halfway to where it was missed, or, that close, there: a step from farther off may have been too long.
         there = max(here - stride, 0.0)
-        if there < options.least:
-            there = 0.0
-        found = reach(easier.at(options.factor**there), extrapolated(known, there), alone=False, afar=False, **rough)
-        if on_branch(found) and found.branch == begun.branch:
-            known[there], here, stride = found, there, 1.5 * stride
+        if missed >= 0 and there < (middle := (here + missed) / 2):
+            there = middle if here - missed > options.least else missed
+        guess = extrapolated(known, there)
+        at = replace(easier.at(options.factor**there), search=begun.problem.search)
+        task = Task(at, begun.start, begun.symmetry or NO_SYMMETRY, options.accuracy)
+        u, sizes = guess.overlaps.pack(), guess.overlaps.sizes
+        point = newton_at(task, begun.rule, FixedPoint(u, sizes, np.nan, Status.CONVERGED, 0, guess.jacobian))
+        if point.status.success and branch_of(point.overlaps, begun.errors) == begun.branch:
+            found, slopes = point.overlaps, {"jacobian": point.jacobian, "drift": point.drift}
+            known[there], here, stride = replace(guess, problem=at, overlaps=found, **slopes), there, 1.5 * stride
+            missed = missed if missed < there else -1.0
             if not there:
-                return found, None
-        elif stride < options.least or found.status is Status.TIME_LIMIT:
+                return known[there], None
+        elif there == missed:
             break
         else:
-            stride = min(stride, here) / 2
-    return known[here], (options.factor**here, options.factor ** max(here - 2 * stride, 0.0))
+            missed = there
+    return known[here], (options.factor**here, options.factor ** max(missed, 0.0))
 
 
 def extrapolated(known: Mapping[float, Solution], value: float) -> Solution:

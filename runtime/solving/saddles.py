@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import DomainError
+from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import exchanges
@@ -15,6 +16,7 @@ from ..saddle_point.slopes import PATIENT, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .solution import Solution, agree_within_errors
 
+_COARSE, _NOISE = Sobol(9, 4), 0.2  # a rule that tells most spectra, and by how much it may miss an eigenvalue
 _AMPLITUDES = (0.3, 0.1, 0.03)  # of the step off a saddle, in block scales, the first that leads to another solution
 
 
@@ -30,16 +32,20 @@ def unstable_direction(solution: Solution) -> np.ndarray | None:
 
     None where every eigenvalue of dG/du has a real part below 1 (docs/theory.md (8.9)), or the slopes are not known.
     """
-    problem, rule, u, sizes = solution.problem, solution.rule, solution.overlaps.pack(), solution.overlaps.sizes
-    state_map, scales = StateMap(problem, rule), solution.overlaps.block_scales
+    problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
+    scales = solution.overlaps.block_scales
+
+    def spectrum(rule: Rule, sample: Sobol) -> tuple[np.ndarray, np.ndarray]:
+        state_map = StateMap(problem, rule)
+        matrix = state_map.across(jacobian_by_rule(problem, rule, u, sizes, sample), u, sizes)
+        values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
+        return values, vectors
+
     try:
         with step("whether the solution is a saddle"):
-            matrix = state_map.across(jacobian_by_rule(problem, rule, u, sizes), u, sizes)
-            values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
-            if rule.replicated and values.real.max() > 1:
-                # Noise over few points looks like an instability.
-                matrix = state_map.across(jacobian_by_rule(problem, rule, u, sizes, PATIENT), u, sizes)
-                values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
+            values, vectors = spectrum(_COARSE, _COARSE)
+            if abs(values.real.max() - 1) < _NOISE:
+                values, vectors = spectrum(solution.rule, PATIENT)
     except (DomainError, np.linalg.LinAlgError):
         return None
     fastest = int(np.argmax(values.real))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ..errors import TimeLimitError
 from ..problems.problem import Problem
 from ..progress import bar, say
 from ..saddle_point.starts import branch_of, start_overlaps
@@ -63,8 +65,9 @@ def solutions(
                 ranked.append(solution)
             elif _is_own(solution) and not _is_own(ranked[twin]):
                 ranked[twin] = solution
-    ranked += _below(problem, names, ranked, **options)
-    ranked += _tried_again(problem, lost, ranked, **options)
+    with suppress(TimeLimitError):
+        ranked += _below(problem, names, ranked, **options)
+        ranked += _tried_again(problem, lost, ranked, **options)
     if deflate and ranked:
         known = {name: options[name] for name in ("accuracy", "seed") if name in options}
         ranked += deflated(problem, ranked, deflate, **known)

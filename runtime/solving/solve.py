@@ -74,7 +74,8 @@ def solve(
 
     Returns:
         A Solution; look at `status`. Not converging is a status, not an exception; so is ENDED_ELSEWHERE, a solution
-        without an overlap that the start holds.
+        without an overlap that the start holds: what it is after the start was tried again by way of easier problems
+        (`retried`).
 
     Raises:
         InputError: an unknown start or integrator, what is no start, or an accuracy that is not positive.
@@ -85,19 +86,15 @@ def solve(
         found = reach(problem, start, accuracy=accuracy, **chosen)
         if not found.success or not has_lost(problem, start, found):
             return found
-        again, words = (
-            (None, "")
-            if isinstance(start, Solution)
-            else retried(
-                partial(reach, integrator=integrator, points=points, seed=seed),
-                problem,
-                start,
-                found,
-                lambda other: not has_lost(other.problem, start, other),
-                accuracy=accuracy,
-                effort=effort,
-            )
-        )
+        again, words = None, ""
+        if not isinstance(start, Solution):
+            by_rule = partial(reach, integrator=integrator, points=points, seed=seed)
+
+            def holds(other: Solution) -> bool:
+                return not has_lost(other.problem, start, other)
+
+            with suppress(TimeLimitError):
+                again, words = retried(by_rule, problem, start, found, holds, accuracy=accuracy, effort=effort)
     return again or replace(found, status=Status.ENDED_ELSEWHERE, outside=words)
 
 
