@@ -19,7 +19,7 @@ from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import BRANCH_NAMES
-from ..solving.retrying import extrapolated, retried
+from ..solving.retrying import extrapolated, has_left, retried
 from ..solving.solution import Solution, has_lost
 from ..solving.solve import reach
 
@@ -93,7 +93,8 @@ class Branch:
                 problem, candidate, accuracy=wanted, effort=sizes, alone=last, afar=not self.followed, **how
             )
             _refuse_unfinished(solution)
-            if not self.known and self.retries and self._left(candidate, solution):
+            tried = not self.known and self.retries and isinstance(candidate, str)
+            if tried and has_left(problem, candidate, solution):
                 self.retries -= 1
                 own: dict[str, Any] = {"accuracy": wanted, "effort": sizes}
                 again, _ = retried(partial(reach, **how), problem, candidate, solution, self._holds, **own)
@@ -116,10 +117,6 @@ class Branch:
             return None
         self.known[value] = solution
         return solution
-
-    def _left(self, start: Any, solution: Solution) -> bool:
-        """Whether a start by name led to a solution without what it holds."""
-        return isinstance(start, str) and solution.losses is not None and has_lost(solution.problem, start, solution)
 
     def _holds(self, solution: Solution) -> bool:
         """Whether it is a solution, and one of this branch."""

@@ -180,8 +180,8 @@ class _Landscape:
             return None
         try:
             moved = [sensitivity(solution, Direction(solution.problem, name)) for name in values]
-        except NotConvergedError as error:
-            self.reason = str(error)
+        except NotConvergedError as failure:
+            self.reason = str(failure)
             return None  # the very end of the branch
         units, slopes = self.units(at), np.array([answer.of(self.observable) for answer in moved])
         value, error = observed(solution, self.observable)

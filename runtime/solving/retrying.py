@@ -22,7 +22,7 @@ from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.starts import branch_of
 from .climbing import newton_at
 from .saddles import Reach, unstable_direction
-from .solution import Solution
+from .solution import Solution, has_lost
 from .task import Task
 
 _BENT = 0.5  # of what the line between two solutions adds, that a parabola through three may change of it
@@ -49,6 +49,13 @@ class RetryOptions:
     effort: int = 1
 
 
+def has_left(problem: Problem, start: str | Overlaps, found: Solution) -> bool:
+    """Whether a start led to a solution without what it holds, or to none although nothing ran off on the way."""
+    if found.losses is None:
+        return found.status is Status.MAX_ITERATIONS and not found.outside
+    return has_lost(problem, start, found)
+
+
 def retried(
     reach: Reach,
     problem: Problem,
@@ -60,11 +67,11 @@ def retried(
     effort: int = 100,
     options: RetryOptions = RetryOptions(),
 ) -> tuple[Solution | None, str]:
-    """Look for the branch of a start that led to another one.
+    """Look for the branch of a start that led to another one, or nowhere (`has_left`).
 
     Args:
         reach: solves from a start, its rule and seed filled in.
-        lost: the solution that the start led to.
+        lost: what the start led to.
         holds: whether a solution, of this problem or of an easier one, is on the branch.
         accuracy, effort: as of `reach`, for the solution.
 
@@ -193,11 +200,11 @@ def _back(
         u, sizes = guess.overlaps.pack(), guess.overlaps.sizes
         point = newton_at(task, begun.rule, FixedPoint(u, sizes, np.nan, Status.CONVERGED, 0, guess.jacobian))
         if point.status.success and branch_of(point.overlaps, begun.errors) == begun.branch:
-            found, slopes = point.overlaps, {"jacobian": point.jacobian, "drift": point.drift}
-            known[there], here, stride = replace(guess, problem=at, overlaps=found, **slopes), there, 1.5 * stride
+            reached = replace(guess, problem=at, overlaps=point.overlaps, jacobian=point.jacobian, drift=point.drift)
+            known[there], here, stride = reached, there, 1.5 * stride
             missed = missed if missed < there else -1.0
             if not there:
-                return known[there], None
+                return reached, None
         elif there == missed:
             break
         else:

@@ -13,7 +13,7 @@ from ..problems.problem import Problem
 from ..progress import bar, say
 from ..saddle_point.starts import branch_of, start_overlaps
 from .deflation import deflated, same_orbit
-from .retrying import retried
+from .retrying import has_left, retried
 from .saddles import descended
 from .solution import Solution, agree_within_errors, has_lost
 from .solve import reach
@@ -53,13 +53,13 @@ def solutions(
             task.describe(f"solving from the start {name}")
             solution = reach(problem, name, **options)
             task.advance()
+            if has_left(problem, name, solution):
+                lost[name] = solution
             if solution.losses is None:
                 say(f"start {name}: {solution.status.words}; {solution.advice}")
                 if on_failure:
                     on_failure(solution)
                 continue
-            if has_lost(problem, name, solution):
-                lost[name] = solution
             twin = next((i for i, other in enumerate(ranked) if agree_within_errors(solution, other)), None)
             if twin is None:
                 ranked.append(solution)

@@ -30,7 +30,7 @@ from .ahead import compiling
 from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
 from .collapse import at_rest
 from .finishing import failed_solution, finish_point
-from .retrying import retried
+from .retrying import has_left, retried
 from .solution import Solution, has_lost
 from .task import Task
 
@@ -84,10 +84,9 @@ def solve(
     start = as_start(start)
     with budget.time_limit(time_limit):
         found = reach(problem, start, accuracy=accuracy, **chosen)
-        if not found.success or not has_lost(problem, start, found):
-            return found
+        lost = found.success and has_lost(problem, start, found)
         again, words = None, ""
-        if not isinstance(start, Solution):
+        if not isinstance(start, Solution) and (lost or (found.losses is None and has_left(problem, start, found))):
             by_rule = partial(reach, integrator=integrator, points=points, seed=seed)
 
             def holds(other: Solution) -> bool:
@@ -95,7 +94,10 @@ def solve(
 
             with suppress(TimeLimitError):
                 again, words = retried(by_rule, problem, start, found, holds, accuracy=accuracy, effort=effort)
-    return again or replace(found, status=Status.ENDED_ELSEWHERE, outside=words)
+    if again is not None:
+        return replace(again, tried=(*again.tried, f"the start left its branch at first: {words}"))
+    status = Status.ENDED_ELSEWHERE if lost else found.status
+    return replace(found, status=status, outside=words or found.outside)
 
 
 def reach(
