@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import BRANCH_NAMES
+from ..solving.retrying import extrapolated, has_left, retried
 from ..solving.solution import Solution, has_lost
 from ..solving.solve import reach
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-_BENT = 0.5  # of what the line between two solutions adds, that a parabola through three may change of it
+_RETRIES = 2  # of a start that left its branch, while no solution is known
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Branch:
             finer one is tried again.
         followed: whether it is only followed, once a solution is known: where Newton's method from there leads nowhere,
             nothing else is tried.
+        retries: how often the start is tried again by way of easier problems where it left its branch (`retried`).
     """
 
     problem: Problem
@@ -59,6 +62,7 @@ class Branch:
     points: int | None = None
     most: int = 100
     followed: bool = False
+    retries: int = _RETRIES
 
     def __post_init__(self) -> None:
         if self.reached is None and self.name in BRANCH_NAMES:
@@ -79,7 +83,7 @@ class Branch:
         problem = self.problem.with_(**{self.parameter: value})
         candidates: list[Any] = [guess] if guess is not None else []
         if self.known:
-            candidates.append(self._predicted(value))
+            candidates.append(extrapolated(self.known, value))
         if self.name in problem.solver.model.STARTS and not (self.followed and candidates):
             candidates.append(self.name)
         for candidate in candidates:
@@ -89,6 +93,12 @@ class Branch:
                 problem, candidate, accuracy=wanted, effort=sizes, alone=last, afar=not self.followed, **how
             )
             _refuse_unfinished(solution)
+            tried = not self.known and self.retries and isinstance(candidate, str)
+            if tried and has_left(problem, candidate, solution):
+                self.retries -= 1
+                own: dict[str, Any] = {"accuracy": wanted, "effort": sizes}
+                again, _ = retried(partial(reach, **how), problem, candidate, solution, self._holds, **own)
+                solution = again or solution
             if self._holds(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
@@ -115,30 +125,6 @@ class Branch:
         if self.reached is None and self.name in solution.problem.solver.model.STARTS:
             return not has_lost(solution.problem, self.name, solution)
         return solution.branch == (self.reached or solution.branch)
-
-    def _predicted(self, value: float) -> Solution:
-        """The nearest known solution with overlaps on the parabola through the three nearest, or on the line through
-        two, where that keeps the domain."""
-        nearest, *others = sorted(self.known, key=lambda v: abs(v - value))[:3]
-        solution = self.known[nearest]
-        if not others:
-            return solution
-        step = (value - nearest) / (nearest - others[0])
-        u, other = solution.overlaps.pack(), self.known[others[0]].overlaps.pack()
-        line = step * (u - other)
-        moved = u + line
-        if len(others) > 1:
-            slope = (u - other) / (nearest - others[0])
-            before = (other - self.known[others[1]].overlaps.pack()) / (others[0] - others[1])
-            bend = (value - nearest) * (value - others[0]) * (slope - before) / (nearest - others[1])
-            scales = solution.overlaps.block_scales
-            # Where it bends much these are not close enough, or off by as much as they are apart.
-            if np.max(np.abs(bend) / scales) < _BENT * np.max(np.abs(line) / scales):
-                moved = moved + bend
-        # Far from the known ones a line says little; and an overlap that vanishes at the branch's end keeps its sign.
-        if abs(step) > 4 or np.any(moved * u < 0):
-            return solution
-        return replace(solution, overlaps=Overlaps.unpack(moved, solution.overlaps.sizes))
 
 
 def _refuse_unfinished(solution: Solution) -> None:

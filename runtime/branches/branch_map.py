@@ -212,7 +212,7 @@ class BranchMap:
         """The rule over whose nodes slopes are taken."""
         return self._slope_settings(x, values)[0]
 
-    def _slope_settings(self, x: np.ndarray, values: np.ndarray) -> tuple[Rule, float | np.ndarray]:
+    def _slope_settings(self, x: np.ndarray, values: np.ndarray) -> tuple[Rule, np.ndarray]:
         """Rule and steps of the differences: those of `solve`, on a coarse grid with a single field, too."""
         problem, overlaps = self.problem_at(values), self.overlaps(x)
         rule, steps, _ = slope_settings(problem, self.rule, overlaps)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from ..errors import OUTSIDE
+from ..errors import OUTSIDE, DomainError
 from ..integration.estimates import Change
 from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps
@@ -18,6 +19,10 @@ from .continuation import correct
 
 _CURVATURE = 2e-5  # steps of a state where a slope is differentiated again
 _CURVATURE_SAMPLED = 5e-2
+_SLOPE = 4e-4  # steps of a state where a slope is to be exact, of smooth rules
+# (place in steps, weight) of central differences.
+_TWO_PLACES = ((1, 1 / 2), (-1, -1 / 2))
+_FOUR_PLACES = ((1, 2 / 3), (-1, -2 / 3), (2, -1 / 12), (-2, 1 / 12))
 _AMPLITUDE = 0.1  # of a broken symmetry, in block scales
 
 
@@ -117,12 +122,13 @@ class SingularEquations(BranchEquations):
         return _CURVATURE_SAMPLED if change(self.branch.rule).replicated else _CURVATURE
 
     def _along(
-        self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: Change, step: float | None = None
+        self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: Change, widened: float | None = 1.0
     ) -> np.ndarray:
-        """(dG/du - 1) times a direction of the sector (r,), by formulas or a central difference, a replicate a row.
+        """(dG/du - 1) times a direction of the sector (r,), by formulas or central differences, a replicate a row.
 
         Args:
-            step: of the difference, in units of the block scales, where it is not the usual one.
+            widened: by which the steps of the differences are longer than usual; None for two narrow ones, where a
+                rough value will do.
         """
         u = self.branch.state(self.parts(z)[0])
         values, rule = self.parts(z)[1], change(self.branch.rule)
@@ -130,15 +136,21 @@ class SingularEquations(BranchEquations):
         if printed is not None:
             moved = printed.state @ (scales * (direction @ self.sector)) / scales
             return (moved @ self.sector.T - direction)[None]
-        step = step or self._step(change)
-        shift = step * scales * (direction @ self.sector)
-        ends = [self.branch.images(u + way * shift, values, rule) for way in (1.0, -1.0)]
-        return (ends[0] - ends[1]) / (2 * step * scales) @ self.sector.T - direction
 
-    def blocks(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
-        """dG/du - 1 in the sector, a replicate each, (R, r, r)."""
+        def slope(step: float, stencil: tuple[tuple[int, float], ...]) -> np.ndarray:
+            shift = step * scales * (direction @ self.sector)
+            images = [weight * self.branch.images(u + place * shift, values, rule) for place, weight in stencil]
+            return np.sum(images, axis=0) / (step * scales) @ self.sector.T - direction
+
+        if widened is not None and not rule.replicated:
+            with suppress(DomainError):  # the edge of the domain may be nearer than that
+                return slope(widened * _SLOPE, _FOUR_PLACES)
+        return slope((widened or 1.0) * self._step(change), _TWO_PLACES)
+
+    def blocks(self, z: np.ndarray, change: Change = unchanged, widened: float = 1.0) -> np.ndarray:
+        """dG/du - 1 in the sector, a replicate each, (R, r, r); `widened` as of `_along`."""
         scales = self.branch.scales(self.parts(z)[0])
-        return np.stack([self._along(z, unit, scales, change) for unit in np.eye(len(self.sector))], axis=2)
+        return np.stack([self._along(z, unit, scales, change, widened) for unit in np.eye(len(self.sector))], axis=2)
 
     def border(self, z: np.ndarray) -> None:
         """Take the borders b and c from the singular vectors of the block here, for its smallest singular value."""
@@ -168,10 +180,15 @@ class SingularEquations(BranchEquations):
         scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(*self.parts(z))
 
         def mark(there: np.ndarray) -> np.ndarray:
-            return -np.atleast_1d(left @ self._along(there, right, scales, lambda _: coarse).mean(axis=0))
+            return -np.atleast_1d(left @ self._along(there, right, scales, lambda _: coarse, None).mean(axis=0))
 
         steps = self._step(lambda _: coarse) * self.units(z)
         return np.concatenate([matrix, differences(mark, z, steps)])
+
+    def mark_error(self, z: np.ndarray) -> float:
+        """How far differences with twice the steps move g: more than those of the usual steps leave uncertain."""
+        marks = [self._bordered(self.blocks(z, widened=widened).mean(axis=0))[2] for widened in (1.0, 2.0)]
+        return abs(marks[1] - marks[0])
 
     def beyond_first_order(self, z: np.ndarray, matrix: np.ndarray) -> float:
         """How far a fold's parameter lies, at least, beyond that of z, where g says that the fold is elsewhere.
@@ -184,9 +201,7 @@ class SingularEquations(BranchEquations):
         """
         block = self.blocks(z).mean(axis=0)
         right, left, mark = self._bordered(block)
-        scales, step = self.branch.scales(self.parts(z)[0]), self._step(unchanged)
-        rougher = np.stack([self._along(z, unit, scales, unchanged, 2 * step) for unit in np.eye(len(block))], axis=2)
-        off = abs(mark) + abs(self._bordered(rougher.mean(axis=0))[2] - mark)
+        scales, off = self.branch.scales(self.parts(z)[0]), abs(mark) + self.mark_error(z)
         along = self.branch.coordinates(scales * (right @ self.sector))
         steepness = abs(float(matrix[-1, :-1] @ along))
         pull = abs(float((left * np.sqrt(self.branch.norms)) @ matrix[:-1, -1]))

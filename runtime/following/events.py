@@ -13,10 +13,12 @@ from ..branches.continuation import Place, correct
 from ..branches.equations import Equations, SingularEquations, branching
 from ..errors import OUTSIDE, NotConvergedError
 from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
-from ..integration.rule import Rule
+from ..integration.rule import DIFFERENCE_SAFETY, Rule
 from ..problems.problem import Problem
+from ..problems.reduced import integrated
 from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
+from ..solving.climbing import finer_rules
 from ..solving.finishing import finish_point
 from ..solving.solution import Solution
 from ..solving.task import Task
@@ -96,11 +98,13 @@ def located_event(
         matrix_branch = matrix[: branch.size]
         solution = solution_at(branch, z, matrix_branch, residual, name, overlap_accuracy)
         bistable = solution.averages.bistable if solution.averages is not None else 0.0
-        integration = integration_shift(equations, z, matrix)[-1]
+        integration = max(integration_shift(equations, z, matrix)[-1], _further(equations, z, matrix))
         if fold and not branch.rule.replicated:
             root += equations.beyond_first_order(z, matrix)
+        elif not fold:
+            root += float(np.abs(np.linalg.inv(matrix)[-1, -1])) * equations.mark_error(z)
         error = float(integration) + root
-        finer = branch.rule.beyond(branch.problem)
+        finer = finer_rules(branch.problem, branch.rule)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
@@ -254,6 +258,19 @@ def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray) -
         return Comparison((np.linalg.solve(matrix, gap) / units,), equations.averages(z, change))
 
     return units * half_width(compared(equations.rules, equations.averages(z), ask, equations.hold_slopes), 0)
+
+
+def _further(equations: Equations, z: np.ndarray, matrix: np.ndarray) -> float:
+    """How far rules two sizes finer would move the parameter: of a single field, where they cost little and the next
+    ones may miss a kink as this one does; 0 elsewhere, and out of the domain."""
+    (branch,) = equations.branches
+    if branch.rule.replicated or integrated(branch.problem).solver.channel.FIELDS > 1:
+        return 0.0
+    try:
+        gap = equations.replicates(z, lambda rule: rule.finer().finer()) - equations.replicates(z)
+    except OUTSIDE:
+        return 0.0
+    return DIFFERENCE_SAFETY * abs(float(np.linalg.solve(matrix, gap.mean(axis=0))[-1]))
 
 
 def words_of(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:

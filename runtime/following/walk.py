@@ -17,6 +17,7 @@ from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges, of_state
 from ..progress import say
 from ..saddle_point.iteration import Status
+from ..solving.climbing import finer_rules
 from ..solving.solution import Solution
 from ..solving.solve import solve
 from ..thresholds.threshold import Threshold
@@ -101,7 +102,7 @@ class Walk:
     def _pass(self, place: Place) -> Station:
         solution = self._finished(place)
         while solution.status is Status.ACCURACY_NOT_REACHED and self._rule_is_coarse(place):
-            finer = self.branch.rule.beyond(self.branch.problem)
+            finer = finer_rules(self.branch.problem, self.branch.rule)
             if not finer or self.branch.rule.replicated:
                 break
             self.branch.rule = finer[0]

@@ -16,6 +16,7 @@ Sizes = tuple[int, int, int, int]
 """(C, s, t, P): contexts, student and teacher columns, trained numbers."""
 
 OVERLAPS = ("q", "V", "m", "theta")
+_LEAST_COLUMN = 1e-8  # of the largest diagonal entry, below which a column has no size of its own
 
 
 @cache
@@ -77,6 +78,22 @@ def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
     q, V = max(entries[in_q]), max(entries[in_V])
     m, theta = max([math.sqrt(q), *entries[in_m]]), max([q, *entries[in_theta]])
     return np.array([q, V, m, theta, *(max(phi, 1.0) for phi in entries[in_phi])])[numbers]
+
+
+def column_scales(overlaps: Overlaps) -> np.ndarray:
+    """For every packed component the size that its columns of W give it, (n,): the geometric mean of their diagonal
+    entries in q or V, relative to those of the block; for m and theta the root of that in q. One for a single column.
+
+    Columns of different sizes share blocks, whose scale is that of the largest.
+    """
+    contexts, s, t, numbers = overlaps.sizes
+    if s == 1:
+        return np.ones(packed_length(overlaps.sizes))
+    diagonals = (np.abs(np.diagonal(block, axis1=1, axis2=2)).max(axis=0) for block in (overlaps.q, overlaps.V))
+    q, V = (np.sqrt(np.maximum(each / each.max(), _LEAST_COLUMN)) for each in diagonals)
+    ones = np.ones((contexts, s, s))
+    theta = np.broadcast_to(q[:, None], (contexts, s, t))
+    return Overlaps(ones * np.outer(q, q), ones * np.outer(V, V), ones[:, 0] * q, theta, np.ones(numbers)).pack()
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,8 @@ def optimum_table(optimum: Optimum) -> str:
             f"+ {parts['half_width_root']:.2g} from the root"
         )
     for other in optimum.others:
-        kind = other.kind.replace("_", " ")
-        lines.append(f"  beside it: {kind} at {name} = {other.value:.4g}, {shown} {other.observed:.6g}")
+        kind, there = other.kind.replace("_", " "), with_error(other.observed, other.observed_error)
+        lines.append(f"  beside it: {kind} at {name} = {other.value:.4g}, {shown} {there}")
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..interrupts import recognised
+from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, parameter_name
 from ..progress import bar
@@ -32,6 +33,7 @@ _DESCENTS = 60  # evaluations of the quasi-Newton method
 _REFINEMENTS = 12
 _STEP = 0.02  # of the differences of gradients, in the logarithm or relative to the interval
 _ROUGH = 1e-3  # accuracy of the overlaps on the way
+_AT_END = 1e-9  # of an interval, within which a place is at its end
 _FLAT = 1e-4  # of the largest slope met, below which the quasi-Newton method ends
 
 
@@ -150,6 +152,7 @@ class _Landscape:
         self.chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": searches[0].branch.seed}
         self.low, self.high = (np.array([getattr(search, end) for search in searches]) for end in ("low", "high"))
         self.known: list[_Place] = []
+        self.reason = ""  # why the last place was not found
 
     @property
     def best(self) -> _Place:
@@ -177,7 +180,8 @@ class _Landscape:
             return None
         try:
             moved = [sensitivity(solution, Direction(solution.problem, name)) for name in values]
-        except NotConvergedError:
+        except NotConvergedError as failure:
+            self.reason = str(failure)
             return None  # the very end of the branch
         units, slopes = self.units(at), np.array([answer.of(self.observable) for answer in moved])
         value, error = observed(solution, self.observable)
@@ -192,7 +196,8 @@ class _Landscape:
         )
         self.known.append(place)
         shown = ", ".join(f"{name.rstrip('_')} = {number:.5g}" for name, number in values.items())
-        self.say(f"{self.observable} {value:.6g} at {shown}; best {self.sign * self.best.observed:.6g}")
+        best = with_error(self.sign * self.best.observed, self.best.observed_error)
+        self.say(f"{self.observable.replace('_', ' ')} {with_error(value, error)} at {shown}; best {best}")
         return place
 
     def _solved(self, problem: Problem, at: np.ndarray, accuracy: float) -> Solution | None:
@@ -213,6 +218,7 @@ class _Landscape:
                 raise TimeLimitError("the time limit ended the search for a branch")
             if solution.losses is not None and not has_lost(problem, self.name, solution):
                 return solution
+        self.reason = f"it led to a {solution.branch} solution" if solution.losses else solution.status.words
         return None
 
     def needed(self, at: np.ndarray, accuracy: float = _ROUGH) -> _Place:
@@ -220,7 +226,7 @@ class _Landscape:
         found = self.at(at, accuracy)
         if found is None:
             shown = ", ".join(f"{name.rstrip('_')} = {value:.6g}" for name, value in self.values(at).items())
-            raise NotConvergedError(f"the {self.name} branch was lost at {shown}")
+            raise NotConvergedError(f"the {self.name} branch was lost at {shown}: {self.reason}")
         return found
 
     def hessian(self, place: _Place, free: np.ndarray, accuracy: float) -> np.ndarray:
@@ -347,7 +353,8 @@ def _descended(landscape: _Landscape, scan: int, tell: Callable[[], None]) -> _P
 
 def _free(landscape: _Landscape, place: _Place) -> np.ndarray:
     """Which parameters are not held at an end by the slope, (k,) of bool."""
-    below, above = place.at <= landscape.low, place.at >= landscape.high
+    margin = _AT_END * (landscape.high - landscape.low)
+    below, above = place.at <= landscape.low + margin, place.at >= landscape.high - margin
     return ~((below & (place.gradient > 0)) | (above & (place.gradient < 0)))
 
 
@@ -367,6 +374,11 @@ def _refined(
     hessian = landscape.hessian(place, free, wanted)
     for _ in range(_REFINEMENTS):
         tell()
+        if not np.array_equal(free, now := _free(landscape, place)):
+            free = now
+            if not free.any():
+                break
+            hessian = landscape.hessian(place, free, wanted)
         if np.linalg.eigvalsh(hessian)[0] <= 0:
             raise NotConvergedError(
                 f"{landscape.observable} has no minimum near {landscape.values(place.at)}: a saddle"
@@ -403,8 +415,8 @@ def _optimum(
     errors, kinds = np.full(len(found.at), np.nan), ["tried"] * len(found.at)
     if not status and place is not None:
         units = landscape.units(found.at)
-        kinds = ["minimum" if is_free else "lower_end" if x <= low else "upper_end" for is_free, x, low in zip(
-            free, found.at, landscape.low, strict=True)]  # fmt: skip
+        kinds = ["minimum" if is_free else "lower_end" if x < middle else "upper_end" for is_free, x, middle in zip(
+            free, found.at, (landscape.low + landscape.high) / 2, strict=True)]  # fmt: skip
         status = "converged"
         if free.any():
             inverse = np.linalg.inv(hessian)

@@ -52,12 +52,13 @@ class Candidate:
 
     Attributes:
         kind: minimum (inside), lower_end or upper_end (of the interval searched), branch_end, or jump (of the branch).
-        value: of the parameter; observed: of the observable there.
+        value: of the parameter; observed, observed_error: of the observable there.
     """
 
     kind: str
     value: float
     observed: float
+    observed_error: float
 
 
 def observed(solution: Solution, name: str) -> tuple[float, float]:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import DomainError, InputError, NotConvergedError
+from ..problems.overlaps import Overlaps
 from ..progress import bar, step
 from ..solving.solution import Solution
+from ..solving.solve import reach
 from .answers import Sensitivities, Sensitivity
 from .direction import Direction, directions
 from .tangent import Tangent
@@ -47,7 +49,8 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
 
 
 def sensitivity(solution: Solution, direction: Direction) -> Sensitivity:
-    """Derivatives along one direction (see `sensitivities`)."""
+    """Derivatives along one direction (see `sensitivities`): from solutions next to this one where the map's slope is
+    not to be had."""
     try:
         with step(f"derivatives with respect to {direction.label}"):
             return Tangent.of(solution, direction).found()
@@ -57,4 +60,44 @@ def sensitivity(solution: Solution, direction: Direction) -> Sensitivity:
             "meets another one here"
         ) from None
     except DomainError as error:
-        raise NotConvergedError(f"no derivative with respect to {direction.label}: {error}") from error
+        found = _from_neighbours(solution, direction)
+        if found is None:
+            raise NotConvergedError(f"no derivative with respect to {direction.label}: {error}") from error
+        return found
+
+
+def _from_neighbours(solution: Solution, direction: Direction) -> Sensitivity | None:
+    """Derivatives as differences of solutions on both sides, their uncertainty what half the step changes; None where
+    one of these is not on the branch."""
+    size, _ = direction.differences(wide=True)
+    slopes = []
+    for width in (size, size / 2):
+        try:
+            problems = [direction.moved(way * width) for way in (1, -1)]
+        except InputError:
+            return None
+        ends = [reach(p, solution, accuracy=min(solution.relative_error, 1e-4), afar=False) for p in problems]
+        if any(end.losses is None or end.branch != solution.branch for end in ends):
+            return None
+        packed = np.array(
+            [[*end.overlaps.pack(), end.training_loss, end.test_error, end.baseline_error] for end in ends]
+        )
+        slopes.append((packed[0] - packed[1]) / (2 * width))
+    coarse, fine = slopes
+    # What the rules leave uncertain moves both ends alike, but for a share of the change.
+    errors = np.abs(fine - coarse) + solution.relative_error * np.abs(fine)
+    sizes, count = solution.overlaps.sizes, len(fine) - 3
+    return Sensitivity(
+        parameter=direction.label,
+        at=direction.value,
+        problem=solution.problem,
+        reached=solution.overlaps,
+        overlaps=Overlaps.unpack(fine[:count], sizes),
+        half_widths=Overlaps.unpack(errors[:count], sizes),
+        training_loss=float(fine[count]),
+        training_loss_error=float(errors[count]),
+        test_error=float(fine[count + 1]),
+        test_error_error=float(errors[count + 1]),
+        baseline_error=float(fine[count + 2]),
+        remaining=0.0,
+    )

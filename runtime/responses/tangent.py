@@ -17,11 +17,11 @@ from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges
 from ..saddle_point import observables
-from ..saddle_point.slopes import jacobian_by_rule, wide_steps
+from ..saddle_point.slopes import jacobian, jacobian_by_rule, wide_steps
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from .answers import Sensitivity
-from .direction import CENTRAL, NARROW, WIDE, Direction
+from .direction import NARROW, WIDE, Direction
 
 _ROUNDING = 2e-15  # of one value of the map, relative to its blocks
 _ROUNDS = 12
@@ -206,15 +206,9 @@ class Tangent:
         return there.conjugates(overlaps, there.averages(overlaps).means)
 
     def exact_jacobian(self, rule: Rule, u: np.ndarray) -> np.ndarray:
-        """dG/du of this rule by the same differences, for where the solver's rough one does not contract."""
-        steps = wide_steps(self.solution.overlaps, WIDE if self.wide else NARROW)
-        matrix = np.zeros((len(u), len(u)))
-        for along in self.base.symmetry.directions(self.sizes, len(u)):
-            i = int(np.argmax(along != 0))
-            size = steps[i] * self.scales[i]
-            values = [w * self.image(self.solution.problem, rule, u + k * size * along) for k, w in CENTRAL]
-            matrix += np.outer(np.sum(values, axis=0) / size, along / (along @ along))
-        return matrix
+        """dG/du of this rule by differences, for where the solver's rough one does not contract."""
+        there = StateMap(self.solution.problem, rule, self.base.symmetry)
+        return jacobian(there, u, self.sizes, wide_steps(self.solution.overlaps, WIDE if self.wide else NARROW))
 
     def slope(self, x: np.ndarray, value: Callable[[float], np.ndarray | float]) -> np.ndarray:
         """d value(s)/ds at s = 0, over steps within which neither p nor u + s x moves far or leaves the domain."""

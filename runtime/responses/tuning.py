@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar
@@ -145,14 +146,16 @@ def tune(
     search = Search.of(problem, parameter, minimise, on, bracket, accuracy, seed, **chosen)
     if start is not None:
         search.branch.begin(problem.value_of(search.branch.parameter), start)
+    observable = search.observable.replace("_", " ")
     with bar(f"tuning {parameter}", None) as task:
 
         def tick() -> None:
-            tried = list(search.known.values())
-            told = (
-                f"{search.observable} {search.sign * tried[-1].observed:.6g} at {tried[-1].value:.5g}" if tried else ""
-            )
-            task.advance(f"tuning {parameter}: {told}" if told else None)
+            if search.known:
+                last = list(search.known.values())[-1]
+                value = with_error(search.sign * last.observed, last.observed_error)
+                task.advance(f"tuning {parameter}: {observable} {value} at {parameter} = {last.value:.5g}")
+            else:
+                task.advance()
 
         try:
             return _best(search, problem, minimise, accuracy, tick)
@@ -204,7 +207,10 @@ def _best(search: Search, problem: Problem, minimise: str, accuracy: float, tick
             name = "lower_end" if outward < 0 else "upper_end"
             candidates.append((name if at_edge else "jump" if jumped else "branch_end", point))
     candidates.sort(key=lambda item: item[1].observed)
-    others = tuple(Candidate(kind, point.value, search.sign * point.observed) for kind, point in candidates[1:])
+    others = tuple(
+        Candidate(kind, point.value, search.sign * point.observed, point.observed_error)
+        for kind, point in candidates[1:]
+    )
     return optimum_at(search, problem, minimise, accuracy, *candidates[0], others, tick, scanned=len(every))
 
 

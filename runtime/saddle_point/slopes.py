@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import OUTSIDE, DomainError
 from ..integration import Rule, Sobol
-from ..problems.overlaps import Overlaps, Sizes, block_scales, places_of
+from ..problems.overlaps import Overlaps, Sizes, block_scales, column_scales, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 from .state_map import StateMap
@@ -112,22 +112,25 @@ def jacobian_by_rule(
 
 def slope_settings(
     problem: Problem, rule: Rule, overlaps: Overlaps, sample: Sobol = HASTY
-) -> tuple[Rule, float | np.ndarray, bool]:
-    """Rule, steps (in block scales) and whether one side will do, for the slope of the map under a rule.
+) -> tuple[Rule, np.ndarray, bool]:
+    """Rule, steps (in block scales, (n,)) and whether one side will do, for the slope of the map under a rule.
 
     Narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum swaps, wide steps over a
     smaller set `sample`, so that many nodes swap within a step.
     """
     rule, step, one_sided = rule.for_differences(problem, sample)
-    return rule, wide_steps(overlaps) if step is None else step, one_sided
+    return rule, wide_steps(overlaps) if step is None else step * column_scales(overlaps), one_sided
 
 
 def wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
-    """Steps relative to the blocks, (n,); along q no wider than a tenth of its narrowest direction.
+    """Steps relative to the blocks, (n,), of columns smaller than others as much smaller; along q no wider than a tenth
+    of its narrowest direction, columns at the same size.
 
     Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
     """
-    values = np.linalg.eigvalsh(overlaps.q)
-    steps = np.full(len(overlaps.block_scales), width)
-    steps[places_of(overlaps.sizes)["q"]] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4))
+    scales, place = column_scales(overlaps), places_of(overlaps.sizes)["q"]
+    units = Overlaps.unpack(scales, overlaps.sizes).q
+    values = np.linalg.eigvalsh(overlaps.q / units)
+    steps = width * scales
+    steps[place] = min(width, 0.1 * max(float(values.min() / values.max()), 1e-4)) * scales[place]
     return steps

@@ -148,6 +148,19 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     return best if best.losses is not None else climb_samples(task, approach)
 
 
+def finer_rules(problem: Problem, rule: Rule) -> list[Rule]:
+    """The rules to go on with after one, in the order in which `solve_auto` takes them.
+
+    Of a single field, grids that are fine already give way to pieces, which are split where the loss has kinks.
+    """
+    finer: list[Rule] = list(rule.beyond(problem))
+    if not isinstance(rule, ProxSpace) or not Pieces.suits(problem):
+        return finer
+    last = LINE_GRIDS[_HASTY_GRIDS - 1].points
+    grids = [grid for grid in finer if isinstance(grid, ProxSpace) and (grid.points <= last or rule.points > last)]
+    return [*grids, *PANELS]
+
+
 def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> Solution:
     """Lattices where the proximal map hardly jumps, and Sobol sets where it does or no small one leads anywhere.
 

@@ -100,7 +100,8 @@ class Solution:
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
         judge: whether `stability` is worked out when first asked for.
         other_errors: of the metrics beside the first, by name: value and half width.
-        outside: where the iteration left the domain, which matrix lost positivity and along what, in words.
+        outside: where the iteration left the domain, which matrix lost positivity and along what, or where a branch
+            that the start left was found and lost again, in words.
         tried: by which rules, and how that went.
 
     Example:

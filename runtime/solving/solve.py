@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from .ahead import compiling
 from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
 from .collapse import at_rest
 from .finishing import failed_solution, finish_point
+from .retrying import has_left, retried
 from .solution import Solution, has_lost
 from .task import Task
 
@@ -72,7 +74,8 @@ def solve(
 
     Returns:
         A Solution; look at `status`. Not converging is a status, not an exception; so is ENDED_ELSEWHERE, a solution
-        without an overlap that the start holds.
+        without an overlap that the start holds: what it is after the start was tried again by way of easier problems
+        (`retried`).
 
     Raises:
         InputError: an unknown start or integrator, what is no start, or an accuracy that is not positive.
@@ -81,9 +84,20 @@ def solve(
     start = as_start(start)
     with budget.time_limit(time_limit):
         found = reach(problem, start, accuracy=accuracy, **chosen)
-    if found.success and has_lost(problem, start, found):
-        return replace(found, status=Status.ENDED_ELSEWHERE)
-    return found
+        lost = found.success and has_lost(problem, start, found)
+        again, words = None, ""
+        if not isinstance(start, Solution) and (lost or (found.losses is None and has_left(problem, start, found))):
+            by_rule = partial(reach, integrator=integrator, points=points, seed=seed)
+
+            def holds(other: Solution) -> bool:
+                return not has_lost(other.problem, start, other)
+
+            with suppress(TimeLimitError):
+                again, words = retried(by_rule, problem, start, found, holds, accuracy=accuracy, effort=effort)
+    if again is not None:
+        return replace(again, tried=(*again.tried, f"the start left its branch at first: {words}"))
+    status = Status.ENDED_ELSEWHERE if lost else found.status
+    return replace(found, status=status, outside=words or found.outside)
 
 
 def reach(
@@ -97,12 +111,14 @@ def reach(
     effort: int = 100,
     alone: bool = True,
     afar: bool = True,
+    extrapolate: bool = True,
 ) -> Solution:
     """As `solve`, for those who tell branches apart themselves: whatever solution a start leads to has converged.
 
     Args:
         alone: whether there is no other start to try: else one that extrapolation leads nowhere is given up.
         afar: whether a solution from which Newton's method leads nowhere is approached with damping.
+        extrapolate: whether the approach mixes earlier iterates: faster, but it leads to saddles, too.
     """
     if not 0 < accuracy < 1:
         raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
@@ -119,7 +135,7 @@ def reach(
     with step(f"solving from the start {name}"), budget.offers() as best:
         task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
         try:
-            return _reached(task, begun, _way(problem, integrator, points, seed), alone, afar)
+            return _reached(task, begun, _way(problem, integrator, points, seed), alone, afar, extrapolate)
         except TimeLimitError as error:
             with budget.overtime():
                 if best[0] is not None:
@@ -166,18 +182,18 @@ def _way(problem: Problem, integrator: str, points: int | None, seed: int) -> Wa
     return lambda task, point, near: finish_point(task, newton_at(task, rule, point), rule)
 
 
-def _reached(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bool) -> Solution:
-    """Where a start leads; `alone` and `afar` as of `reach`.
+def _reached(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bool, extrapolate: bool) -> Solution:
+    """Where a start leads; `alone`, `afar` and `extrapolate` as of `reach`.
 
     Raises:
         TimeLimitError: the time ended; a finished level, if any, has been offered.
     """
     overlaps = start.overlaps if isinstance(start, Solution) else start
     with compiling(task.problem, overlaps, _is_new(task.problem)):
-        return _led(task, start, way, alone, afar)
+        return _led(task, start, way, alone, afar, extrapolate)
 
 
-def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bool) -> Solution:
+def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bool, extrapolate: bool) -> Solution:
     """`_reached`, whoever compiles."""
     problem = task.problem
     if isinstance(start, Solution):
@@ -193,8 +209,9 @@ def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bo
             near = way(replace(task, symmetry=symmetry), point, start)
             if near.losses is not None or not afar:
                 return near
-    found = _from_afar(task, start, way, True)
-    if alone and found.losses is None and found.status in (Status.LEFT_DOMAIN, Status.MAX_ITERATIONS):
+    found = _from_afar(task, start, way, extrapolate)
+    failed = found.losses is None and found.status in (Status.LEFT_DOMAIN, Status.MAX_ITERATIONS)
+    if alone and extrapolate and failed:
         # Along a soft direction a residual is small far from the solution, and extrapolation is soon there.
         found = _from_afar(task, start, way, False)
     return found

@@ -1,5 +1,7 @@
 """Where a start leads: to its own branch, to another one, or to W = 0, and that it is said."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving.climbing import APPROACH_RULE
 from saddleforge.solving.collapse import at_rest
+from saddleforge.solving.retrying import _easier
+from saddleforge.solving.saddles import descended, unstable_direction
 from saddleforge.solving.solution import has_lost
 from saddleforge.solving.solve import reach
 
@@ -30,6 +34,34 @@ def test_a_start_that_loses_its_overlap_has_ended_elsewhere(lost):
     assert np.abs(lost.overlaps.theta).max() < 1e-6
     for hint in ("larger alpha", "--from", "follow", "curve"):
         assert hint in lost.status.advice
+
+
+def test_the_advice_holds_where_the_branch_of_the_start_is_lost(lost):
+    """Followed back from more samples; near alpha = 0.72 it merges with the uninformed one."""
+    found = re.search(r"followed from alpha = 2, .* is lost between alpha = (\S+) and alpha = (\S+);", lost.advice)
+    high, low = (float(number) for number in found.groups())
+    assert low < 0.72 < high + 0.005 and high - low < 0.1
+
+
+def test_a_solution_that_grows_away_under_iteration_is_a_saddle(lost):
+    """The uninformed branch of attention toward the positional one; a convex problem has none."""
+    direction = Overlaps.unpack(unstable_direction(lost), lost.overlaps.sizes)
+    assert np.abs(direction.m).max() > 0.5 * np.sqrt(lost.overlaps.q.max()) and np.abs(direction.theta).max() < 1e-6
+    ridge = sf.solve(sf.problem("ridge_regression", alpha=2.0))
+    assert unstable_direction(ridge) is None and descended(reach, ridge) == []
+
+
+def test_a_problem_is_made_easier_by_samples_then_less_noise_then_a_stronger_ridge():
+    problem = sf.problem("ridge_regression", alpha=2.0, Delta=0.5, lambda_=0.1)
+    ways = list(_easier(problem))
+    assert [(way.name, way.words(4.0)) for way in ways] == [
+        ("alpha", "alpha = 8"),
+        ("Delta", "Delta = 0.125"),
+        ("lambda_", "lambda = 0.4"),
+    ]
+    assert all(way.at(1.0) is problem for way in ways) and ways[1].at(4.0).parameters["Delta"] == 0.125
+    norms = [way.name for way in _easier(sf.problem("perceptron", alpha=1.0))]
+    assert norms == ["alpha"]
 
 
 def test_its_numbers_are_those_of_a_solution(lost):

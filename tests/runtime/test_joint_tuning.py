@@ -33,6 +33,13 @@ def test_one_of_them_is_what_tuning_it_alone_finds():
     assert all(trial.observed >= found.observed - 1e-12 for trial in found.tried)
 
 
+def test_parameters_at_ends_of_their_intervals_are_named_so():
+    """The best ridge, the variance of the noise, is below all that are searched."""
+    found = sf.tune(ridge(), ["lambda", "Delta"], bracket={"lambda": (1.0, 10.0), "Delta": (0.1, 0.8)}, accuracy=1e-3)
+    assert found.kinds == ("lower_end", "lower_end") and found.status == "edge"
+    assert found.values == pytest.approx((1.0, 0.1)) and np.isnan(found.errors).all()
+
+
 def test_what_was_tried_is_kept_where_it_is_interrupted():
     seen = []
 

@@ -8,7 +8,12 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.responses.direction import directions
+from saddleforge.errors import DomainError
+from saddleforge.problems.overlaps import Overlaps
+from saddleforge.responses.direction import Direction, directions
+from saddleforge.responses.sensitivity import sensitivity
+from saddleforge.responses.tangent import Tangent
+from saddleforge.saddle_point.slopes import wide_steps
 
 BLOCKS = ("q", "V", "theta")
 
@@ -252,3 +257,33 @@ def test_without_a_solution_there_is_nothing_to_differentiate(ridge):
     failed = dataclasses.replace(ridge[1].solution, losses=None)
     with pytest.raises(InputError, match="no solution to differentiate"):
         sf.sensitivities(failed)
+
+
+def test_steps_along_a_column_follow_its_size():
+    """Columns of different sizes share blocks: a step of the larger one's would leave the domain of the smaller."""
+    large, small = 30.0, 0.03
+    q = np.array([[[large, 0.5 * np.sqrt(large * small)], [0.5 * np.sqrt(large * small), small]]])
+    state = Overlaps(q, np.diag([10.0, 0.1])[None], np.zeros((1, 2)), np.array([[[5.0], [0.1]]]))
+    steps = Overlaps.unpack(wide_steps(state, 1e-3) * state.block_scales, state.sizes)
+    assert steps.q[0, 0, 0] == pytest.approx(1e-3 * large) and steps.q[0, 1, 1] == pytest.approx(1e-3 * small)
+    assert steps.q[0, 0, 1] == pytest.approx(1e-3 * np.sqrt(large * small))
+    assert steps.V[0, 1, 1] == pytest.approx(1e-4) and steps.V[0, 0, 1] == pytest.approx(1e-3)
+    assert steps.theta[0, 1, 0] == pytest.approx(steps.theta[0, 0, 0] * np.sqrt(small / large))
+    alike = Overlaps(np.eye(2)[None], np.eye(2)[None], np.zeros((1, 2)), np.zeros((1, 2, 1)))
+    np.testing.assert_allclose(wide_steps(alike, 1e-3), 1e-3)
+
+
+def test_without_a_slope_of_the_map_neighbouring_solutions_answer(ridge, monkeypatch):
+    """Where differences of the map leave the domain, those of solutions need not."""
+    solution = sf.solve(sf.problem("ridge_regression", alpha=2.0, lambda_=0.3), accuracy=1e-8)
+    exact = {name: sensitivity(solution, Direction(solution.problem, name)) for name in ("alpha", "lambda_")}
+
+    def outside(*_):
+        raise DomainError("outside")
+
+    monkeypatch.setattr(Tangent, "of", classmethod(outside))
+    for name, known in exact.items():
+        found = sensitivity(solution, Direction(solution.problem, name))
+        for observable in ("test_error", "training_loss", "q", "theta"):
+            (value, error), (truth, _) = found.of(observable), known.of(observable)
+            assert abs(value - truth) <= error < 1e-3 * abs(truth)

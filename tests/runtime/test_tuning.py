@@ -1,7 +1,10 @@
 """Best values of a parameter: exact ones of ridge regression, ends and jumps that are named as such, curves."""
 
+import re
+
 import numpy as np
 import pytest
+import sympy as sp
 
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError
@@ -173,6 +176,48 @@ def test_a_branch_that_ends_is_followed_to_its_end(made_up):
 def test_a_branch_that_is_not_there_is_no_optimum(made_up):
     with pytest.raises(NotConvergedError, match="semantic branch was not found at any of"):
         best(*made_up(lambda p: None, lambda p: 0.0))
+
+
+# Two learners of different sizes
+
+
+STRENGTH = sf.Parameter(0.01, 0, open_low=True)
+
+
+@sf.penalty
+def two_ridges(w, *, lambda1=STRENGTH, lambda2=STRENGTH):
+    return lambda1 * w[0] ** 2 / 2 + lambda2 * w[1] ** 2 / 2
+
+
+@sf.model(
+    student=2,
+    regulariser=two_ridges,
+    metric=lambda h, Y: (1 - sp.sign(h[0] + h[1]) * sp.sign(Y[0])) / 2,
+    starts={"informed": sf.Start(teacher=((0.6,), (0.6,)))},
+)
+def side_by_side(X, Y):
+    """Logistic loss of one column and square loss of the other on the labels sign(Y)."""
+    return sf.softplus(-sp.sign(Y[0]) * X[0]) + sf.half_square(sp.sign(Y[0]) - X[1])
+
+
+@pytest.mark.slow
+def test_a_branch_of_columns_of_different_sizes_is_followed_to_the_end_of_the_interval():
+    problem = sf.problem(side_by_side, alpha=3.0)
+    found = sf.tune(problem, "lambda2", bracket=(0.01, 10))
+    assert (found.kind, found.status, found.value) == ("upper_end", "edge", pytest.approx(10.0))
+    assert abs(found.observed - 0.129996) <= found.observed_error + 3e-6 and not found.others
+    both = sf.tune(problem, ["lambda1", "lambda2"], bracket={"lambda1": (0.01, 10), "lambda2": (0.01, 10)}, scan=4)
+    assert both.kinds == ("lower_end", "upper_end") and both.status == "edge"
+    assert abs(both.observed - 0.129996) <= both.observed_error + 3e-6
+
+
+# What is said on the way
+
+
+def test_progress_shows_every_value_with_its_uncertainty(capfd):
+    sf.tune(sf.problem("ridge_regression", alpha=2.0), "Delta", minimise="-q", bracket=(0.0, 1.0))
+    shown = re.findall(r"tuning Delta: (.*) at Delta = \S+", capfd.readouterr().err)
+    assert len(shown) >= 7 and all(re.fullmatch(r"q \d+\.\d+\(\d+\)", text) for text in shown)
 
 
 # Curves
