@@ -263,6 +263,8 @@ class State:
         low = high = 0.0
         while excess(low) > 0:
             low -= 2.0
+            if low < -40:
+                raise NotConvergedError("the overlap asked for is known before any sample is seen")
         while excess(high) < 0:
             high += 2.0
             if high > 40:
