@@ -1,8 +1,8 @@
 """Whether the teacher is recovered perfectly, and the free entropy of that.
 
-Close to q = rho* a step of state evolution multiplies what is unknown by (unknown continuous numbers a row) / (alpha times
-the continuous numbers seen in a sample without noise), the ratio of two information dimensions (Y. Wu, S. Verdu, IEEE
-Trans. Inf. Theory 58 (2012) 6255): perfect recovery is stable below one. Where both numbers are zero it is a solution
+Close to q = rho* a step of state evolution multiplies what is unknown by (unknown continuous numbers a row) / (alpha
+times the continuous numbers seen in a sample without noise), the ratio of two MMSE dimensions (Y. Wu, S. Verdu, IEEE
+Trans. Inf. Theory 57 (2011) 4857): perfect recovery is stable below one. Where both numbers are zero it is a solution
 only if what samples tell of small changes of the fields is unbounded, as at the edge of a sign.
 """
 

@@ -197,8 +197,8 @@ def _best_field(problem: Problem, q: np.ndarray, points: int) -> float:
     noise, noise_weights = gauss_hermite(12) if len(problem.noise_scale) else (np.zeros(1), np.ones(1))
     noise = noise * (problem.noise_scale[0] if len(problem.noise_scale) else 0.0)
     total = 0.0
-    # As a function of omega the least error has a kink where the best answer changes sides, and close to it rises within
-    # what is unknown.
+    # As a function of omega the least error has a kink where the best answer changes sides, close to which it changes
+    # within what is unknown.
     breaks = [kink + side * _RISE * width for kink in kinks for side in (-1, 0, 1)]
     for omega, share in zip(*_normal(mean, spread, breaks, points), strict=True):
         if share < 1e-17:

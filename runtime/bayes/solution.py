@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 STARTS = ("uninformed", "informed")
 _PERFECT = 1e-7  # of the teacher's overlap that is left unknown from where on perfect recovery is a question
 _ROUNDING = 1e-13  # of q, relative to rho*
+_LIMIT = 1e-9  # tolerance of averages over rows that take few values where almost everything is known of them
 _MOST_STEPS = 4000
 _MOST_REFINED = 4
 _SETTLED, _WELL_KNOWN = 0.5, 1e-3  # share of what was unknown where a rule was settled, below which it is settled again
@@ -38,7 +39,8 @@ class BayesSolution:
 
     Attributes:
         start: "uninformed", from what the means tell (what an algorithm reaches), or "informed", from the teacher.
-        status: "converged", "perfect_recovery" (q runs into rho*), "not_converged" or "time_limit".
+        status: "converged", "perfect_recovery" (q runs into rho*, and that is a stable solution), "not_converged" or
+            "time_limit".
         q, q_hat, half_widths: (C, t, t); half widths of q from a finer rule and the residual.
         free_entropy, free_entropy_error: Phi, the log-evidence of the samples per d (nats).
         residual: undamped, relative to rho*; steps: of state evolution.
@@ -143,7 +145,7 @@ def bayes_optimal(
 
     Args:
         start: "uninformed" or "informed".
-        accuracy: half width asked of q, relative to rho*.
+        accuracy: error bar asked of q, relative to rho*, or to what is unknown of it where averages take little.
         columns: of the teacher, from 1 on, that anything is learned of, the others being held at nothing; None for all.
 
     Raises:
@@ -426,15 +428,17 @@ def _almost_perfect(state: State, start: str, steps: int) -> BayesSolution:
         near = almost_everything(state, farther)
         state.settle(near, alpha, 1e-6)
         averages = state.channel.averages(near, curved=True)
+        state.prior.settle(state.hats(averages.outer, alpha), _LIMIT)
         found.append((state.reached(averages, alpha), state.free_entropy(near, alpha, averages)))
     (before, phi_before), (q, phi) = found
-    moved, scale = np.abs(q - before), np.abs(state.rho).max()
-    phi_error = abs(phi - phi_before) + 2 * _by_finer_rule(state, near, averages)[1]
+    finer, phi_moved = _by_finer_rule(state, near, averages)
+    moved, scale = np.abs(q - before) + np.abs(finer - q), np.abs(state.rho).max()
+    phi_error = abs(phi - phi_before) + 2 * phi_moved
     best = _result(
         state, near, start, "converged", float(moved.max() / scale), steps, 2 * moved + _ROUNDING * scale, phi_error,
         averages,
     )  # fmt: skip
-    return replace(best, q=q)
+    return replace(best, q=q / max(state.share(q), 1.0))  # roundings aside it is below rho*
 
 
 def _result(

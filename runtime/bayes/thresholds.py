@@ -133,10 +133,7 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
             error += abs(finer - current)
             if abs(finer - current) < accuracy * current / (16 * len(counts)):
                 state.channel.counts[axis] = before
-            else:
-                current = finer
-        with state.finer():
-            error += 2 * abs(growth(state)[0] - current)
+            current = finer
     value = onset(state, current)
     return BayesThreshold(
         problem,
@@ -306,7 +303,9 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
     }
     if len(transitions) > 1:
         evidence["transitions_at_smaller_alpha"] = [round(place, 5) for place, *_ in transitions[:-1]]
-    return BayesThreshold(problem, "information_theoretic", float(alpha), float(max(error, _ROUNDING) * alpha), evidence)
+    return BayesThreshold(
+        problem, "information_theoretic", float(alpha), float(max(error, _ROUNDING) * alpha), evidence
+    )
 
 
 @dataclass(frozen=True)
