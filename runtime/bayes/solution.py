@@ -354,19 +354,24 @@ def _finished(
 
 
 def _half_widths(state: State, q: np.ndarray, averages: Averages) -> tuple[np.ndarray, float]:
-    """Twice what a finer rule moves a solution by, (C, t, t), and Phi."""
-    image, moved = _by_finer_rule(state, q, averages)
-    widths = 2 * state.answer(image - q, state.problem.alpha, averages)
+    """Twice what finer rules move a solution by, (C, t, t), and Phi."""
+    gap, moved = _by_finer_rules(state, q, averages)
+    widths = 2 * state.answer(gap, state.problem.alpha, averages)
     return widths + np.where(q == 0, 0.0, _ROUNDING * np.abs(state.rho).max()), 2 * moved
 
 
-def _by_finer_rule(state: State, q: np.ndarray, averages: Averages) -> tuple[np.ndarray, float]:
-    """The image of q, and what Phi moves by."""
-    alpha = state.problem.alpha
-    with state.finer():
-        finer = state.channel.averages(q)
-        image, phi = state.reached(finer, alpha), state.free_entropy(q, alpha, finer)
-    return image, abs(phi - state.free_entropy(q, alpha, averages))
+def _by_finer_rules(
+    state: State, q: np.ndarray, averages: Averages, image: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """Most that images of q by finer rules differ from one, else from q, (C, t, t), and that Phi moves by."""
+    alpha, gap, moved = state.problem.alpha, np.zeros_like(q), 0.0
+    phi = state.free_entropy(q, alpha, averages)
+    for factor in state.refinements:
+        with state.finer(factor):
+            finer = state.channel.averages(q)
+            gap = np.maximum(gap, np.abs(state.reached(finer, alpha) - (q if image is None else image)))
+            moved = max(moved, abs(state.free_entropy(q, alpha, finer) - phi))
+    return gap, moved
 
 
 def _sampled(state: State, q: np.ndarray, averages: Averages, start: str, steps: int, accuracy: float) -> BayesSolution:
@@ -406,7 +411,7 @@ def _nothing_learned(state: State, tolerance: float) -> BayesSolution:
     alpha, zero = state.problem.alpha, np.zeros_like(state.rho)
     state.settle(zero, alpha, tolerance)
     averages = state.channel.averages(zero, curved=True)
-    phi_error = 2 * _by_finer_rule(state, zero, averages)[1]
+    phi_error = 2 * _by_finer_rules(state, zero, averages)[1]
     return _result(state, zero, "uninformed", "converged", 0.0, 0, zero, phi_error, averages)
 
 
@@ -429,16 +434,19 @@ def _almost_perfect(state: State, start: str, steps: int) -> BayesSolution:
         state.settle(near, alpha, 1e-6)
         averages = state.channel.averages(near, curved=True)
         state.prior.settle(state.hats(averages.outer, alpha), _LIMIT)
-        found.append((state.reached(averages, alpha), state.free_entropy(near, alpha, averages)))
-    (before, phi_before), (q, phi) = found
-    finer, phi_moved = _by_finer_rule(state, near, averages)
-    moved, scale = np.abs(q - before) + np.abs(finer - q), np.abs(state.rho).max()
-    phi_error = abs(phi - phi_before) + 2 * phi_moved
+        found.append(averages)
+    before, averages = found
+    limit = replace(averages, outer=2 * averages.outer - before.outer)
+    q, image, scale = state.reached(limit, alpha), state.reached(averages, alpha), np.abs(state.rho).max()
+    by_rules, phi_moved = _by_finer_rules(state, near, averages, image)
+    moved = np.abs(q - image) + by_rules
     best = _result(
-        state, near, start, "converged", float(moved.max() / scale), steps, 2 * moved + _ROUNDING * scale, phi_error,
+        state, near, start, "converged", float(moved.max() / scale), steps, 2 * moved + _ROUNDING * scale,
+        2 * phi_moved + abs(float(np.einsum("cij,cij->", limit.outer - averages.outer, state.rho - near))) * alpha,
         averages,
     )  # fmt: skip
-    return replace(best, q=q / max(state.share(q), 1.0))  # roundings aside it is below rho*
+    # Roundings aside q is below rho*.
+    return replace(best, q=q / max(state.share(q), 1.0), q_hat=state.hats(limit.outer, alpha))
 
 
 def _result(

@@ -134,6 +134,9 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
             if abs(finer - current) < accuracy * current / (16 * len(counts)):
                 state.channel.counts[axis] = before
             current = finer
+        for factor in state.refinements[1:]:
+            with state.finer(factor):
+                error = max(error, 2 * abs(growth(state)[0] - current))
     value = onset(state, current)
     return BayesThreshold(
         problem,
@@ -242,8 +245,10 @@ def _fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, fl
         point = _refined_fold(state, points, place, -1.0)
         state.settle(point.q, point.alpha, tolerance)
         point = state.point(point.share, point)
-        with state.finer():
-            error = 2 * abs(state.point(point.share, point).alpha - point.alpha) / point.alpha
+        error = 0.0
+        for factor in state.refinements:
+            with state.finer(factor):
+                error = max(error, 2 * abs(state.point(point.share, point).alpha - point.alpha) / point.alpha)
         if error <= accuracy:
             return point, error
         tolerance *= 0.3 * accuracy / error
@@ -285,10 +290,12 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
     for _ in range(_MOST_REFINED):
         for solutions in (less, more):
             if solutions.points:
-                state.settle(solutions.at(alpha)[0], alpha, tolerance)
+                state.settle(solutions.nearest(alpha).q, alpha, tolerance)
         alpha = _crossing(less, more, alpha)
-        with state.finer():
-            error = 2 * abs(_crossing(less, more, alpha) - alpha) / alpha
+        error = 0.0
+        for factor in state.refinements:
+            with state.finer(factor):
+                error = max(error, 2 * abs(_crossing(less, more, alpha) - alpha) / alpha)
         if error <= accuracy:
             break
         tolerance *= 0.3 * accuracy / error
@@ -332,18 +339,28 @@ class _Solutions:
         averages = state.channel.averages(q)
         return q, state.free_entropy(q, alpha, averages), averages.log_evidence
 
+    def nearest(self, alpha: float) -> Point:
+        """The point whose alpha is nearest."""
+        return min(self.points, key=lambda point: abs(point.alpha - alpha))
+
     def _overlaps(self, alpha: float) -> np.ndarray:
-        first, last = self.points[0], self.points[-1]
-        if not first.alpha < alpha < last.alpha:
-            return (first if alpha <= first.alpha else last).q
-        guess = min(self.points, key=lambda point: abs(point.alpha - alpha))
+        after = int(np.searchsorted([point.alpha for point in self.points], alpha))
+        if not 0 < after < len(self.points):
+            return self.points[min(after, len(self.points) - 1)].q
+        guess = self.nearest(alpha)
 
         def excess(share: float) -> float:
             return float(np.log(self.state.point(share, guess).alpha / alpha))
 
+        # One point more on both sides: these are of a rough rule.
+        ends = [self.points[i].share for i in (max(after - 2, 0), min(after + 1, len(self.points) - 1))]
+        if not excess(ends[0]) < 0 < excess(ends[1]):
+            raise NotConvergedError(
+                f"the solution of {self.state.problem.solver.name} at alpha = {alpha:.6g} is not found again by a "
+                "finer rule; ask for a smaller --accuracy"
+            )
         # The free entropy is stationary in the overlaps.
-        share = brentq(excess, first.share, last.share, xtol=1e-10, rtol=1e-10)
-        return self.state.point(float(share), guess).q
+        return self.state.point(float(brentq(excess, *ends, xtol=1e-10, rtol=1e-10)), guess).q
 
     @cached_property
     def _knots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
