@@ -28,7 +28,7 @@ _ROUNDING = 2e-12  # of a threshold, relative: sums over up to a million product
 # Logits of the shares at which alpha(s) is looked at, and how accurately: for integrals of one field, and of more.
 _FINE_SCAN = (np.linspace(-7.0, 7.0, 57), 1e-5)
 _COARSE_SCAN = (np.linspace(-5.0, 5.0, 21), 1e-4)
-_FARTHER = np.linspace(7.0, -np.log(CLOSE), 12)[1:]  # logits beyond a fine scan, while folds may coexist with more
+_FARTHER = np.linspace(7.0, -np.log(CLOSE), 7)[1:]  # logits beyond a fine scan, while folds may coexist with more
 _MOST_REFINED, _MOST_STEPS = 6, 30
 
 

@@ -4,6 +4,7 @@ ln V, V what is unknown, from no information on; thresholds by the curve alpha(V
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.interpolate import CubicSpline
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfc, expit, log_ndtr, logsumexp, ndtr
 
@@ -310,7 +311,7 @@ def test_rows_of_two_values_are_known_exactly_from_flipped_labels(model):
 def curve(channel, rows, V):
     """alpha, free entropy and hat at which so much is unknown."""
     squares, evidence = channel.averages(V)
-    hat = brentq(lambda h: np.log(rows(h) / V), 1e-9, 2 * np.log(4 / V) + 50 / np.sqrt(V), xtol=1e-14, rtol=1e-14)
+    hat = brentq(lambda h: np.log(max(rows(h), 1e-300) / V), 1e-9, 2 * np.log(4 / V) + 50 / np.sqrt(V), xtol=1e-14, rtol=1e-14)
     alpha = hat / squares
     return alpha, rows.both(hat)[1] - hat * (1 - V) / 2 + alpha * evidence
 
@@ -400,10 +401,12 @@ class Noise:
 
 
 def between_two(channel, rows, low, high):
-    """alpha at which both solutions between two folds have the same free entropy: by alpha(V) on a fine grid."""
-    grid = np.exp(np.linspace(np.log(low), np.log(high), 1500))
-    alphas, phis = np.array([curve(channel, rows, V) for V in grid]).T
-    top = int(np.argmax(np.where((alphas > np.roll(alphas, 1)) & (alphas > np.roll(alphas, -1)), alphas, 0)[1:-1])) + 1
+    """alpha at which the two solutions around the folds of alpha(V) have the same free entropy, by splines in ln V."""
+    knots = np.linspace(np.log(low), np.log(high), 160)
+    spline = CubicSpline(knots, [curve(channel, rows, np.exp(v)) for v in knots])
+    v = np.linspace(knots[0], knots[-1], 200_001)
+    alphas, phis = spline(v).T
+    top = np.flatnonzero((alphas[1:-1] > alphas[:-2]) & (alphas[1:-1] > alphas[2:]))[-1] + 1
     bottom = int(np.argmin(alphas[:top]))
     at = np.linspace(alphas[bottom] * 1.0001, alphas[top] * 0.9999, 4001)
     more = np.interp(at, alphas[bottom::-1], phis[bottom::-1])
