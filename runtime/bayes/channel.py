@@ -51,6 +51,7 @@ _LITTLE_KNOWN = 1e-2  # variance of omega beside that of Y around it below which
 _ROUGH = Cut(1e-6)
 _MOST_COORDINATES, _MOST_PRODUCTS = 4, 6e9  # of the channel, and multiplications of an average, that sums are taken for
 _FEW_PRODUCTS = 1e4  # multiplications up to which an average is cheap, as of one field
+_WIDEST, _COUNTS = 3.0, 12.0  # spacing of hidden nodes in standard deviations of what is unknown; -log of weights there
 _MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 _KEPT = 64  # averages that are kept, as rules are compared at one q
@@ -221,10 +222,7 @@ class Channel:
         key = (labels, shift is None, tuple(self.counts))
         if key not in self._tables:
             self._tables.clear()
-            counts = self.counts[1:]
-            sizes = [n for i, n in enumerate(map(float, self._shape(counts))) if shift is None or i != shift.axis]
-            self._check_size(float(np.prod(sizes)), _MOST_NODES)
-            fields, jacobian, likelihood, seen, unseen, shifts = self._table(labels, self.boxes[labels], counts, shift)
+            fields, jacobian, likelihood, seen, unseen, shifts = self._sized_table(labels, shift)
             with np.errstate(invalid="ignore"):
                 measure = jacobian + likelihood + unseen
                 law = measure + seen[:, None] + self._log_density(fields, labels, shift)
@@ -239,6 +237,17 @@ class Channel:
                 for a in (fields[kept], measure[kept], seen[rows], law[kept], likelihood[kept], shifts[columns])
             )
         return self._tables[key]
+
+    def _sized_table(self, labels: tuple[int, ...], shift: Shift | None) -> tuple[np.ndarray, ...]:
+        """`_table` of the rule.
+
+        Raises:
+            NotConvergedError: it would be too large.
+        """
+        counts = self.counts[1:]
+        sizes = [n for i, n in enumerate(map(float, self._shape(counts))) if shift is None or i != shift.axis]
+        self._check_size(float(np.prod(sizes)), _MOST_NODES)
+        return self._table(labels, self.boxes[labels], counts, shift)
 
     def _normal_nodes(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
         """Of the standard normal law of so many fields: the points of a lattice in a ball, of the spacing that so many
@@ -263,8 +272,11 @@ class Channel:
 
     def _products_at(self, q: np.ndarray) -> float:
         """Multiplications of hidden nodes with those of omega in one average by a rough rule."""
-        distinct = {self._alike(q, labels): labels for labels, _ in self.problem.label_choices}
-        return sum(self._products_of(q, labels) for labels in distinct.values())
+        return sum(self._products_of(q, labels) for labels in self._distinct(q))
+
+    def _distinct(self, q: np.ndarray) -> list[tuple[int, ...]]:
+        """Choices of labels whose averages differ."""
+        return list({self._alike(q, labels): labels for labels, _ in self.problem.label_choices}.values())
 
     def _products_of(self, q: np.ndarray, labels: tuple[int, ...]) -> float:
         known, rho = q[self.problem.context_of(labels)], self._law_of_fields(labels)[1]
@@ -504,6 +516,7 @@ class Channel:
             self.planted.settle(q, max(tolerance, 1e-5))
             return self.averages(q), 0.0
         self.leave_out(tolerance)
+        self._resolve(q)
         moves = [np.inf] * len(self.counts)
         current = self.averages(q)
         for level in reversed([tolerance * _LEVELS**k for k in range(_MOST_LEVELS) if tolerance * _LEVELS**k < 1]):
@@ -520,6 +533,37 @@ class Channel:
                 f"probabilities of what is observed add up to {current.norm:.9g}"
             )
         return current, sum(moves)
+
+    def _resolve(self, q: np.ndarray) -> None:
+        """Divide hidden coordinates until neighbouring nodes are no farther apart than what is unknown of the fields.
+
+        On coarser nodes the fields seem to be known exactly, and all coarse rules agree on that.
+        """
+        for labels in [] if self.by_fields else self._distinct(q):
+            spacing = self._spacing(q, labels)
+            while spacing.max(initial=0.0) > _WIDEST:
+                first = len(self.counts) - len(spacing)
+                finer = np.ceil(self.counts[first:] * np.clip(1.1 * spacing / _WIDEST, 1.0, 32.0))
+                self.counts = self.counts[:first] + finer.astype(int).tolist()
+                spacing = self._spacing(q, labels)
+
+    def _spacing(self, q: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
+        """Largest distance of neighbouring nodes along each continuous hidden coordinate, where they count, in standard
+        deviations of what is unknown of the fields."""
+        known, shift = q[self.problem.context_of(labels)], self._shift(labels)
+        found = directions(known, self._law_of_fields(labels)[1] - known)
+        fields, jacobian, likelihood, seen, unseen, _ = self._sized_table(labels, shift)
+        with np.errstate(invalid="ignore"):
+            law = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels, shift)
+            shape = [len(fields), *self._shape(self.counts[1:])[len(self.observed) :]]
+            counts = (law > np.nanmax(law[np.isfinite(law)]) - _COUNTS).reshape(shape)
+            places = (fields @ found.from_fields.T).reshape(*shape, -1)
+            spacing = []
+            for axis in (1 + i for i, c in enumerate(self.hidden) if c.continuous):
+                apart = np.linalg.norm(np.diff(places, axis=axis), axis=-1)
+                near = counts.take(range(1, shape[axis]), axis) | counts.take(range(shape[axis] - 1), axis)
+                spacing.append(float(apart[near & np.isfinite(apart)].max(initial=0.0)))
+        return np.array(spacing)
 
     def _settled_axis(
         self, q: np.ndarray, start: list[int], axis: int, level: float, move: float, current: Averages,

@@ -24,6 +24,7 @@ from .averages import root
 _RULE = 24  # points of a field where the best prediction is known
 _MOST_AXES = 2  # fields that products are taken for
 _REPLICATES, _LOG2, _LOG2_INNER = 8, 7, 11  # of draws of more, of omega and of the fields given it
+_RISE = 6.0  # widths of what is unknown around a kink within which the least error changes
 _POINTS = 24  # at which a metric is asked whether it is a distance
 _SHARE = 1e-4  # half width asked of an error between two draws
 
@@ -198,8 +199,10 @@ def _best_field(problem: Problem, q: np.ndarray, points: int) -> float:
     noise, noise_weights = gauss_hermite(12) if len(problem.noise_scale) else (np.zeros(1), np.ones(1))
     noise = noise * (problem.noise_scale[0] if len(problem.noise_scale) else 0.0)
     total = 0.0
-    # As a function of omega the least error has a kink where the best answer changes sides.
-    for omega, share in zip(*_normal(mean, spread, kinks, points), strict=True):
+    # As a function of omega the least error has a kink where the best answer changes sides, close to which it changes
+    # within what is unknown.
+    breaks = [kink + side * _RISE * width for kink in kinks for side in (-1, 0, 1)]
+    for omega, share in zip(*_normal(mean, spread, breaks, points), strict=True):
         if share < 1e-17:
             continue
         fields, weights = _normal(omega, width, kinks, points)

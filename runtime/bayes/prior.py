@@ -19,6 +19,7 @@ from .averages import root
 _REACH, START_POINTS, _GROWTH = 9.0, 32, 1.5
 _MOST_POINTS = 20_000
 _TOLERANCE = 1e-10
+_WIDEST = 2.0  # spacing of nodes in standard deviations of the noise of a field
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ class Prior:
         if all(group.gaussian for group in self.groups):
             return 0.0
         scale = np.abs(self.problem.law.rho_star).max()
+        self._resolve(hats)
         before = self.overlaps(hats), self.log_integral(hats)
         while True:
             count, self.count = self.count, int(self.count * _GROWTH)
@@ -162,6 +164,17 @@ class Prior:
             if self.count > _MOST_POINTS:
                 raise NotConvergedError(f"averages over a teacher's row need more than {_MOST_POINTS} points an axis")
             before = after
+
+    def _resolve(self, hats: np.ndarray) -> None:
+        """Divide fields of wide components until nodes are no farther apart than the noise of a field.
+
+        On coarser nodes components seem to be told apart everywhere, and all coarse rules agree on that.
+        """
+        for group in self.groups:
+            Q = np.einsum("c,cij->ij", group.gamma, hats)
+            widest = max(float(np.linalg.eigvalsh(factor.T @ Q @ factor).max()) for factor in group.factors)
+            if not group.gaussian:
+                self.count = max(self.count, int(np.ceil(2 * _REACH * np.sqrt(1 + max(widest, 0.0)) / _WIDEST)))
 
     @cached_property
     def continuous_dimension(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,17 @@ from ..problems.problem import Problem
 from ..progress import left, step
 from .averages import Averages
 from .linear import growth, radius
+from .perfect import almost_everything, free_entropy_of_recovery, is_recovered
 from .prediction import errors_by_metric, test_error
 from .state import State
-from .thresholds import free_entropy_of_recovery
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
 
 STARTS = ("uninformed", "informed")
-_PERFECT = 1e-7  # of the teacher's overlap that is left unknown where state evolution is let go
+_PERFECT = 1e-7  # of the teacher's overlap that is left unknown from where on perfect recovery is a question
+_ROUNDING = 1e-13  # of q, relative to rho*
+_LIMIT = 1e-9  # tolerance of averages over rows that take few values where almost everything is known of them
 _MOST_STEPS = 4000
 _MOST_REFINED = 4
 _SETTLED, _WELL_KNOWN = 0.5, 1e-3  # share of what was unknown where a rule was settled, below which it is settled again
@@ -37,7 +39,8 @@ class BayesSolution:
 
     Attributes:
         start: "uninformed", from what the means tell (what an algorithm reaches), or "informed", from the teacher.
-        status: "converged", "perfect_recovery" (q runs into rho*), "not_converged" or "time_limit".
+        status: "converged", "perfect_recovery" (q runs into rho*, and that is a stable solution), "not_converged" or
+            "time_limit".
         q, q_hat, half_widths: (C, t, t); half widths of q from a finer rule and the residual.
         free_entropy, free_entropy_error: Phi, the log-evidence of the samples per d (nats).
         residual: undamped, relative to rho*; steps: of state evolution.
@@ -142,7 +145,7 @@ def bayes_optimal(
 
     Args:
         start: "uninformed" or "informed".
-        accuracy: half width asked of q, relative to rho*.
+        accuracy: error bar asked of q, relative to rho*, or to what is unknown of it where averages take little.
         columns: of the teacher, from 1 on, that anything is learned of, the others being held at nothing; None for all.
 
     Raises:
@@ -175,7 +178,7 @@ def bayes_optimal(
         if state.channel.dear:
             state.channel.counts = list(counts)  # where nothing is known a rule may be fine
     scale = float(np.abs(state.pack(whole)).max())
-    settled_at = _left(state, q)
+    settled_at = unknown = _left(state, q)
     state.settle(q, alpha, rough)
     state.check_held(q, alpha)
     steps, last, ratio, patience = 0, np.inf, 0.0, 0
@@ -189,20 +192,25 @@ def bayes_optimal(
         gap = float(np.abs(image - q).max()) / scale
         unknown = _left(state, image)
         if unknown < _PERFECT and unknown < 0.999 * _left(state, q):
-            return _perfect(state, image, gap, start, steps)
+            if is_recovered(state):
+                return _perfect(state, image, gap, start, steps)
+            if not state.prior.continuous_dimension:
+                return _almost_perfect(state, start, steps)
         before, ratio = ratio, gap / max(last, 1e-300)
         last = gap
         q = image
         falling = (steps > 2 and ratio < 1) or gap < 1e-13
-        settled = abs(ratio - before) < 0.02 and steps > 4 and gap < 0.05 * (1 - ratio)
-        if steps >= patience and falling and (settled or gap < tolerance * max(1 - ratio, 1e-3)):
+        share = _share(state, q)
+        settled = abs(ratio - before) < 0.02 and steps > 4 and gap < 0.05 * (1 - ratio) * share
+        if steps >= patience and falling and (settled or gap < tolerance * share * max(1 - ratio, 1e-3)):
             patience = int(1.5 * steps) + 1
             averages = state.channel.averages(q, curved=True) if _inside(state, q) else None
             polished = _newton(state, q, alpha, gap / max(1 - ratio, 1e-6) * scale, accuracy, averages)
             # From no information the overlap only grows: Newton may not fall back to an unstable q = 0.
             if polished is not None and (start == "informed" or state.share(polished) > 0.999 * state.share(q)):
-                state.settle(polished, alpha, tolerance, averages)
-                again = _newton(state, polished, alpha, reach * scale, accuracy, averages)
+                share = _share(state, polished)
+                state.settle(polished, alpha, max(tolerance * share, _ROUNDING), averages)
+                again = _newton(state, polished, alpha, reach * share * scale, accuracy, averages)
                 if again is not None:
                     averages = state.channel.averages(again, curved=True)
                     away = _unstable(state, averages, alpha) if start == "uninformed" else None
@@ -213,7 +221,8 @@ def bayes_optimal(
                         state.channel.counts = list(counts)
                     state.settle(q, alpha, rough)
         # What is known better asks for a finer rule; by one that is too rough all would seem to be known.
-        finer = state.channel.dear and _WELL_KNOWN < unknown < _SETTLED * settled_at
+        least = _WELL_KNOWN if state.channel.dear else 0.0
+        finer = not state.channel.by_fields and least < unknown < _SETTLED * settled_at
         if finer or steps % 50 == 0:
             settled_at = unknown
             state.settle(q, alpha, rough)
@@ -250,6 +259,11 @@ def _left(state: State, q: np.ndarray) -> float:
     block = np.ix_(range(len(q)), state.columns, state.columns)
     rho = state.rho[block]
     return float(np.max(np.abs(np.linalg.eigvals(np.linalg.solve(rho, rho - q[block])))))
+
+
+def _share(state: State, q: np.ndarray) -> float:
+    """Share of rho* that accuracies are relative to: what is unknown, where averages are cheap enough for that."""
+    return 1.0 if state.channel.dear else min(_left(state, q), 1.0)
 
 
 def _inside(state: State, q: np.ndarray) -> bool:
@@ -322,12 +336,14 @@ def _finished(
             break
         residual = float(np.abs(state.reached(averages, alpha) - q).max()) / scale
         best = _result(state, q, start, "converged", residual, steps, widths, phi_error, averages)
-        if (worst := float(widths.max()) / scale) <= accuracy or refined == _MOST_REFINED - 1:
+        share = _share(state, q)
+        asked = max(accuracy * share, 2 * _ROUNDING)
+        if (worst := float(widths.max()) / scale) <= asked or refined == _MOST_REFINED - 1:
             break
-        tolerance *= 0.3 * accuracy / worst
-        left(f"half width {worst:.1g}, asked {accuracy:g}")
+        tolerance *= 0.3 * asked / worst
+        left(f"half width {worst:.1g}, asked {asked:.1g}")
         try:
-            state.settle(q, alpha, tolerance, averages)
+            state.settle(q, alpha, max(tolerance * share, _ROUNDING), averages)
             finer = _newton(state, q, alpha, scale, accuracy, averages)
         except NotConvergedError:
             break
@@ -338,19 +354,24 @@ def _finished(
 
 
 def _half_widths(state: State, q: np.ndarray, averages: Averages) -> tuple[np.ndarray, float]:
-    """Twice what a finer rule moves a solution by, (C, t, t), and Phi."""
-    image, moved = _by_finer_rule(state, q, averages)
-    widths = 2 * state.answer(image - q, state.problem.alpha, averages)
-    return widths + np.where(q == 0, 0.0, 1e-13 * np.abs(state.rho).max()), 2 * moved
+    """Twice what finer rules move a solution by, (C, t, t), and Phi."""
+    gap, moved = _by_finer_rules(state, q, averages)
+    widths = 2 * state.answer(gap, state.problem.alpha, averages)
+    return widths + np.where(q == 0, 0.0, _ROUNDING * np.abs(state.rho).max()), 2 * moved
 
 
-def _by_finer_rule(state: State, q: np.ndarray, averages: Averages) -> tuple[np.ndarray, float]:
-    """The image of q, and what Phi moves by."""
-    alpha = state.problem.alpha
-    with state.finer():
-        finer = state.channel.averages(q)
-        image, phi = state.reached(finer, alpha), state.free_entropy(q, alpha, finer)
-    return image, abs(phi - state.free_entropy(q, alpha, averages))
+def _by_finer_rules(
+    state: State, q: np.ndarray, averages: Averages, image: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """Most that images of q by finer rules differ from one, else from q, (C, t, t), and that Phi moves by."""
+    alpha, gap, moved = state.problem.alpha, np.zeros_like(q), 0.0
+    phi = state.free_entropy(q, alpha, averages)
+    for factor in state.refinements:
+        with state.finer(factor):
+            finer = state.channel.averages(q)
+            gap = np.maximum(gap, np.abs(state.reached(finer, alpha) - (q if image is None else image)))
+            moved = max(moved, abs(state.free_entropy(q, alpha, finer) - phi))
+    return gap, moved
 
 
 def _sampled(state: State, q: np.ndarray, averages: Averages, start: str, steps: int, accuracy: float) -> BayesSolution:
@@ -390,20 +411,42 @@ def _nothing_learned(state: State, tolerance: float) -> BayesSolution:
     alpha, zero = state.problem.alpha, np.zeros_like(state.rho)
     state.settle(zero, alpha, tolerance)
     averages = state.channel.averages(zero, curved=True)
-    phi_error = 2 * _by_finer_rule(state, zero, averages)[1]
+    phi_error = 2 * _by_finer_rules(state, zero, averages)[1]
     return _result(state, zero, "uninformed", "converged", 0.0, 0, zero, phi_error, averages)
 
 
 def _perfect(state: State, q: np.ndarray, gap: float, start: str, steps: int) -> BayesSolution:
     """q = rho*, as far as state evolution has been followed."""
-    whole = state.everything
-    everything = len(state.columns) == state.problem.teacher_rank
-    phi = free_entropy_of_recovery(state) if everything else float("nan")
+    whole, phi = state.everything, free_entropy_of_recovery(state)
     nothing = np.full_like(q, np.inf)
     return BayesSolution(
         state.problem, start, "perfect_recovery", whole, nothing, np.abs(whole - q), phi, 0.0, gap, steps,
         state.columns,
     )  # fmt: skip
+
+
+def _almost_perfect(state: State, start: str, steps: int) -> BayesSolution:
+    """The solution for rows that take few values and are almost known, exp(-q^ / 2) being left of them: what samples
+    tell there is its limit at q = rho*, up to a small share of it."""
+    alpha, found = state.problem.alpha, []
+    for farther in (2.0, 1.0):
+        near = almost_everything(state, farther)
+        state.settle(near, alpha, 1e-6)
+        averages = state.channel.averages(near, curved=True)
+        state.prior.settle(state.hats(averages.outer, alpha), _LIMIT)
+        found.append(averages)
+    before, averages = found
+    limit = replace(averages, outer=2 * averages.outer - before.outer)
+    q, image, scale = state.reached(limit, alpha), state.reached(averages, alpha), np.abs(state.rho).max()
+    by_rules, phi_moved = _by_finer_rules(state, near, averages, image)
+    moved = np.abs(q - image) + by_rules
+    best = _result(
+        state, near, start, "converged", float(moved.max() / scale), steps, 2 * moved + _ROUNDING * scale,
+        2 * phi_moved + abs(float(np.einsum("cij,cij->", limit.outer - averages.outer, state.rho - near))) * alpha,
+        averages,
+    )  # fmt: skip
+    # Roundings aside q is below rho*.
+    return replace(best, q=q / max(state.share(q), 1.0), q_hat=state.hats(limit.outer, alpha))
 
 
 def _result(

@@ -3,18 +3,23 @@ section 13)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import brentq, minimize_scalar
+from scipy.signal import find_peaks
 
 from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import step
 from .linear import growth, onset
+from .perfect import CLOSE, exact_log_evidence, observed_dimension, tells_without_bound
 from .recovery import drawn_from_nothing, recovery
 from .state import Point, State
 
@@ -23,6 +28,8 @@ _ROUNDING = 2e-12  # of a threshold, relative: sums over up to a million product
 # Logits of the shares at which alpha(s) is looked at, and how accurately: for integrals of one field, and of more.
 _FINE_SCAN = (np.linspace(-7.0, 7.0, 57), 1e-5)
 _COARSE_SCAN = (np.linspace(-5.0, 5.0, 21), 1e-4)
+_FARTHER = np.linspace(7.0, -np.log(CLOSE), 7)[1:]  # logits beyond a fine scan, while folds may coexist with more
+_MOST_REFINED, _MOST_STEPS = 6, 30
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,9 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
             if abs(finer - current) < accuracy * current / (16 * len(counts)):
                 state.channel.counts[axis] = before
             current = finer
+        for factor in state.refinements[1:]:
+            with state.finer(factor):
+                error = max(error, 2 * abs(growth(state)[0] - current))
     value = onset(state, current)
     return BayesThreshold(
         problem,
@@ -157,7 +167,7 @@ def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     """
     state = State(problem)
     points = _scan(state)
-    if state.uninformative and points[0].alpha > max(p.alpha for p in points[1:]):
+    if state.uninformative and _jumps_at_once(state, points):
         onset = weak_recovery(problem, accuracy)
         return replace(onset, kind="algorithmic", evidence={**onset.evidence, "jump": "from q = 0, at weak recovery"})
     found, change = _fold(state, points, accuracy)
@@ -170,15 +180,29 @@ def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     )
 
 
+def _jumps_at_once(state: State, points: list[Point]) -> bool:
+    """Whether alpha(s) falls from s = 0 on and has no fold that is higher."""
+    alphas = np.array([point.alpha for point in points])
+    tops, _ = find_peaks(alphas)
+    least = alphas.min() * (1 + 10 * _scan_rule(state)[1])
+    return bool(alphas[0] > max(least, alphas[1], *alphas[tops]))
+
+
 def _scan_rule(state: State) -> tuple[np.ndarray, float]:
     return _FINE_SCAN if state.channel.module.FIELDS == 1 else _COARSE_SCAN
 
 
-def _scan(state: State) -> list[Point]:
-    """Points of alpha(s), rough."""
+def _scan(state: State, farther: bool = False) -> list[Point]:
+    """Points of alpha(s), rough, from what the means tell on; where asked for up to almost everything."""
     points: list[Point] = []
     logits, rough = _scan_rule(state)
-    for share in 1 / (1 + np.exp(-logits)):
+    least = state.share(state.nothing)
+    before = state.channel.counts, state.prior.count
+    for logit in [*logits, *(_FARTHER if farther and logits is _FINE_SCAN[0] else ())]:
+        # Beyond the highest fold nothing coexists.
+        if logit > logits[-1] and (not points or points[-1].alpha >= max(p.alpha for p in points)):
+            break
+        share = least + (1 - least) / (1 + np.exp(-logit))
         try:
             guess = points[-1] if points else None
             q = share * state.rho if guess is None else guess.q * (share / guess.share)
@@ -187,11 +211,22 @@ def _scan(state: State) -> list[Point]:
         except (NotConvergedError, np.linalg.LinAlgError):
             if points:
                 break
+    state.channel.counts, state.prior.count = before  # where less is known coarser rules do
     return points
 
 
+def _is_close(state: State, point: Point) -> bool:
+    """Whether a scan has ended where almost nothing is unknown."""
+    return 1 - point.share < 2 * CLOSE
+
+
 def _fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, float]:
-    """The largest fold of alpha(s), refined, and the relative half width of its alpha."""
+    """The largest fold of alpha(s), refined, and the relative half width of its alpha: twice what a finer rule moves it
+    by.
+
+    Raises:
+        NotConvergedError: there is none, or it is not known to the accuracy.
+    """
     problem = state.problem
     alphas = np.array([p.alpha for p in points])
     inner = [i for i in range(1, len(points) - 1) if alphas[i] >= alphas[i - 1] and alphas[i] >= alphas[i + 1]]
@@ -203,12 +238,23 @@ def _fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, fl
             f"{points[-1].alpha:.4g}, as far as was looked"
         )
     place = max(inner, key=lambda i: alphas[i])
+    tolerance = accuracy / 8
     for end in (points[place - 1], points[place + 1]):
-        state.settle(end.q, end.alpha, accuracy / 8)
-    point = _refined_fold(state, points, place, -1.0)
-    change = state.settle(point.q, point.alpha, accuracy / 8)
-    finer = state.point(point.share, point)
-    return finer, change + abs(finer.alpha - point.alpha) / finer.alpha
+        state.settle(end.q, end.alpha, tolerance)
+    for _ in range(_MOST_REFINED):
+        point = _refined_fold(state, points, place, -1.0)
+        state.settle(point.q, point.alpha, tolerance)
+        point = state.point(point.share, point)
+        error = 0.0
+        for factor in state.refinements:
+            with state.finer(factor):
+                error = max(error, 2 * abs(state.point(point.share, point).alpha - point.alpha) / point.alpha)
+        if error <= accuracy:
+            return point, error
+        tolerance *= 0.3 * accuracy / error
+    raise NotConvergedError(
+        f"alpha = {point.alpha:.8g} is known to {error * point.alpha:.1e}; ask for a larger --accuracy"
+    )
 
 
 def _refined_fold(state: State, points: list[Point], place: int, sign: float) -> Point:
@@ -222,134 +268,203 @@ def _refined_fold(state: State, points: list[Point], place: int, sign: float) ->
 
 
 def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
-    """alpha from which perfect recovery has the larger free entropy than the solution reached from no information.
+    """The last alpha at which the solution of largest free entropy changes.
 
-    Rows and outputs that take few values: the free entropy of perfect recovery is that of the exact solution,
-    -H(row) + alpha E log P(observed | Y), and the two are equated. Continuous ones, without noise: it is infinite, and
-    changes sign where samples outnumber the unknowns. With noise there is none, and of two solutions that coexist the
-    one that knows more is preferred from there on.
+    All solutions that coexist are compared: no information where that is one, the rising parts of alpha(s), and perfect
+    recovery of rows that take few values, -H(row) + alpha E log P(observed | Y). Where continuous numbers are seen
+    without noise the free entropy of perfect recovery is infinite, and changes sign where they outnumber the unknowns.
 
     Raises:
         NotConvergedError: there is no such alpha, as where no solutions coexist.
     """
     state = State(problem)
     unknown, known = state.prior.continuous_dimension, observed_dimension(state)
-    if known is None:
-        return _between_solutions(state, accuracy)
     if known > 0:
-        value = float(unknown / known)
-        return BayesThreshold(
-            problem,
-            "information_theoretic",
-            value,
-            0.0,
-            {"counted": f"{unknown:g} unknown continuous numbers a row, {known:g} seen in a sample"},
-        )
-    if unknown > 0:
-        raise NotConvergedError(
-            f"rows of {problem.solver.name} are continuous and what is observed takes few values: perfect recovery is "
-            "never reached at finite alpha"
-        )
-    fold, _ = _fold(state, _scan(state), min(accuracy, 1e-8))
-    evidence = exact_log_evidence(state)
-
-    def excess(share: float) -> float:
-        point = state.point(share, fold)
-        return state.free_entropy(point.q, point.alpha, point.averages) + state.prior.entropy - point.alpha * evidence
-
-    low = fold.share
-    while excess(low) < 0:
-        low *= 0.9
-        if low < 1e-6:
-            raise NotConvergedError("perfect recovery is preferred at any sample complexity")
-    share = _root(excess, low, fold.share)
-    point = state.point(share, fold)
-    change = state.settle(point.q, point.alpha, accuracy / 8)
-    again = state.point(_root(excess, share * (1 - 1e-4), min(share * (1 + 1e-4), fold.share)), fold)
+        counted = f"{unknown:g} unknown continuous numbers a row, {known:g} seen in a sample"
+        return BayesThreshold(problem, "information_theoretic", unknown / known, 0.0, {"counted": counted})
+    transitions = _transitions(state, _coexisting(state))
+    if not transitions:
+        raise NotConvergedError(_without_transition(state, unknown))
+    alpha, less, more = transitions[-1]
+    tolerance = accuracy / 8
+    for _ in range(_MOST_REFINED):
+        for solutions in (less, more):
+            if solutions.points:
+                state.settle(solutions.nearest(alpha).q, alpha, tolerance)
+        alpha = _crossing(less, more, alpha)
+        error = 0.0
+        for factor in state.refinements:
+            with state.finer(factor):
+                error = max(error, 2 * abs(_crossing(less, more, alpha) - alpha) / alpha)
+        if error <= accuracy:
+            break
+        tolerance *= 0.3 * accuracy / error
+    else:
+        raise NotConvergedError(f"alpha = {alpha:.8g} is known to {error * alpha:.1e}; ask for a larger --accuracy")
+    (q, free_entropy, _), (more_q, *_) = less.at(alpha), more.at(alpha)
+    evidence = {
+        "shares_of_overlap": [state.share(q), state.share(more_q)],
+        "free_entropy": float(free_entropy),
+        "coexist_from": max(less.low, more.low),
+        "coexist_to": min(less.high, more.high),
+    }
+    if len(transitions) > 1:
+        evidence["transitions_at_smaller_alpha"] = [round(place, 5) for place, *_ in transitions[:-1]]
     return BayesThreshold(
-        problem,
-        "information_theoretic",
-        again.alpha,
-        max(change + abs(again.alpha - point.alpha) / again.alpha, _ROUNDING) * again.alpha,
-        {"share_of_overlap": again.share, "free_entropy": state.free_entropy(again.q, again.alpha, again.averages)},
+        problem, "information_theoretic", float(alpha), float(max(error, _ROUNDING) * alpha), evidence
     )
 
 
-def _between_solutions(state: State, accuracy: float) -> BayesThreshold:
-    """alpha at which the solutions on both sides of the last fold of alpha(s) have the same free entropy."""
-    points = _scan(state)
-    top, _ = _fold(state, points, accuracy)
-    behind = [p for p in points if p.share > top.share]
-    place = int(np.argmin([p.alpha for p in behind]))
-    if not 0 < place < len(behind) - 1:
-        raise NotConvergedError("the solution that knows more was not followed to where it begins")
-    bottom = _refined_fold(state, behind, place, 1.0)
-    before = [p for p in points if p.share < top.share]
+@dataclass(frozen=True)
+class _Solutions:
+    """Solutions at ascending alpha that may coexist with others.
 
-    def at(alpha: float, low: float, high: float, guess: Point) -> Point:
-        share = brentq(lambda s: np.log(state.point(s, guess).alpha / alpha), low, high, xtol=1e-13, rtol=1e-13)
-        return state.point(float(share), guess)
-
-    def both(alpha: float) -> tuple[Point, Point]:
-        return at(alpha, low, top.share, top), at(alpha, bottom.share, high, bottom)
-
-    def excess(alpha: float) -> float:
-        less, more = both(alpha)
-        return state.free_entropy(more.q, alpha, more.averages) - state.free_entropy(less.q, alpha, less.averages)
-
-    reached = min(top.alpha, behind[-1].alpha)
-    first = max(bottom.alpha, before[0].alpha)
-    low, high = before[0].share, behind[-1].share
-    ends = first + 1e-6 * (reached - first), reached - 1e-6 * (reached - first)
-    alpha = _root(excess, *ends)
-    change = sum(state.settle(point.q, alpha, accuracy / 8) for point in both(alpha))
-    alpha = _root(excess, *ends)
-    less, more = both(alpha)
-    with state.finer():
-        finer = _root(excess, *ends)
-    return BayesThreshold(
-        state.problem,
-        "information_theoretic",
-        finer,
-        2 * abs(finer - alpha) + max(change, _ROUNDING) * alpha,
-        {"shares_of_overlap": [less.share, more.share], "coexist_from": bottom.alpha, "coexist_to": top.alpha},
-    )
-
-
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    if function(low) * function(high) > 0:
-        raise NotConvergedError("the free entropies do not cross before the uninformed solution ends")
-    return float(brentq(function, low, high, xtol=1e-13, rtol=1e-14))
-
-
-def observed_dimension(state: State) -> float | None:
-    """Continuous numbers that a sample tells without noise; None where there is noise in some of them.
-
-    Without noise everything hidden is discrete given the teacher and the fields are a change of coordinates.
+    Attributes:
+        low, high: alpha between which they exist. points: of a rising part of alpha(s), in ascending order; overlaps
+            beyond the first and last of them are theirs. Empty at perfect recovery.
     """
-    channel = state.channel
-    continuous = [c for c in channel.every if c.continuous]
-    if len(continuous) > channel.module.FIELDS:
-        return None
-    return float(sum(c.continuous for c in channel.observed))
+
+    state: State
+    low: float
+    high: float
+    points: tuple[Point, ...] = ()
+
+    def at(self, alpha: float) -> tuple[np.ndarray, float, float]:
+        """Overlaps, free entropy and its slope in alpha, E log Z_out."""
+        state = self.state
+        if not self.points:
+            evidence = exact_log_evidence(state)
+            return state.rho, alpha * evidence - state.prior.entropy, evidence
+        q = self._overlaps(alpha)
+        averages = state.channel.averages(q)
+        return q, state.free_entropy(q, alpha, averages), averages.log_evidence
+
+    def nearest(self, alpha: float) -> Point:
+        """The point whose alpha is nearest."""
+        return min(self.points, key=lambda point: abs(point.alpha - alpha))
+
+    def _overlaps(self, alpha: float) -> np.ndarray:
+        after = int(np.searchsorted([point.alpha for point in self.points], alpha))
+        if not 0 < after < len(self.points):
+            return self.points[min(after, len(self.points) - 1)].q
+        guess = self.nearest(alpha)
+
+        def excess(share: float) -> float:
+            return float(np.log(self.state.point(share, guess).alpha / alpha))
+
+        # One point more on both sides: these are of a rough rule.
+        ends = [self.points[i].share for i in (max(after - 2, 0), min(after + 1, len(self.points) - 1))]
+        if not excess(ends[0]) < 0 < excess(ends[1]):
+            raise NotConvergedError(
+                f"the solution of {self.state.problem.solver.name} at alpha = {alpha:.6g} is not found again by a "
+                "finer rule; ask for a smaller --accuracy"
+            )
+        # The free entropy is stationary in the overlaps.
+        return self.state.point(float(brentq(excess, *ends, xtol=1e-10, rtol=1e-10)), guess).q
+
+    @cached_property
+    def _knots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """alpha, free entropy and its slope at the points."""
+        if not self.points:
+            _, free_entropy, slope = self.at(1.0)
+            return np.ones(1), np.array([free_entropy]), np.array([slope])
+        values = [self.state.free_entropy(p.q, p.alpha, p.averages) for p in self.points]
+        return (
+            np.array([p.alpha for p in self.points]), np.array(values),
+            np.array([p.averages.log_evidence for p in self.points]),
+        )  # fmt: skip
+
+    def roughly(self, alpha: float) -> float:
+        """Free entropy by what is known of the points."""
+        alphas, values, slopes = self._knots
+        if alphas[0] < alpha < alphas[-1]:
+            return float(CubicHermiteSpline(alphas, values, slopes)(alpha))
+        end = 0 if alpha <= alphas[0] else -1
+        return float(values[end] + (alpha - alphas[end]) * slopes[end])
 
 
-def free_entropy_of_recovery(state: State) -> float:
-    """Phi at q = rho*: -H(row) + alpha E log P(observed | Y) where both take few values, else plus or minus infinity,
-    by the count of continuous numbers; NaN with noise in the outputs."""
-    unknown, known = state.prior.continuous_dimension, observed_dimension(state)
-    if known is None:
-        return float("nan")
-    if unknown == known == 0:
-        return state.problem.alpha * exact_log_evidence(state) - state.prior.entropy
-    return float(np.inf if state.problem.alpha * known > unknown else -np.inf)
+def _coexisting(state: State) -> list[_Solutions]:
+    """Solutions that may have the largest free entropy, those that know less first."""
+    discrete = not state.prior.continuous_dimension
+    unbounded = discrete and tells_without_bound(state)
+    points = _scan(state, not unbounded)
+    alphas, rough = np.log([point.alpha for point in points]), _scan_rule(state)[1]
+    folds = {}
+    for sign in (1.0, -1.0):
+        for place in find_peaks(-sign * alphas, prominence=10 * rough)[0]:
+            for end in (points[place - 1], points[place + 1]):
+                state.settle(end.q, end.alpha, rough)
+            folds[int(place)] = _refined_fold(state, points, place, sign)
+    found = []
+    if state.uninformative:
+        averages = state.channel.averages(state.nothing)
+        found.append(_Solutions(state, 0.0, points[0].alpha, (Point(0.0, 0.0, state.nothing, averages),)))
+    for first, last in pairwise([0, *sorted(folds), len(points) - 1]):
+        ends = folds.get(first, points[first]), folds.get(last, points[last])
+        if ends[0].alpha >= ends[1].alpha:
+            continue
+        inner = [p for p in points[first : last + 1] if ends[0].share < p.share < ends[1].share]
+        rising = [ends[0]]
+        for point in [*inner, ends[1]]:
+            if rising[-1].alpha < point.alpha <= ends[1].alpha:
+                rising.append(point)
+        starts = first == 0 and not state.uninformative
+        # What is left unknown of rows that take few values beyond the last point is too little to matter.
+        goes_on = last == len(points) - 1 and discrete and not unbounded and _is_close(state, points[-1])
+        found.append(
+            _Solutions(state, 0.0 if starts else ends[0].alpha, np.inf if goes_on else ends[1].alpha, tuple(rising))
+        )
+    return [*found, _Solutions(state, 0.0, np.inf)] if unbounded else found
 
 
-def exact_log_evidence(state: State) -> float:
-    """E log P(observed | Y), what is observed being discrete: zero for labels without noise."""
-    total = 0.0
-    for labels, probability in state.problem.label_choices:
-        *_, law, likelihood, _ = state.channel.table(labels)
-        weights = np.exp(law)
-        total += probability * float(np.sum(np.where(weights > 0, weights * likelihood, 0.0)))
-    return total
+def _transitions(state: State, found: list[_Solutions]) -> list[tuple[float, _Solutions, _Solutions]]:
+    """alpha, roughly, at which the largest free entropy passes from one to another, in ascending order."""
+    transitions = []
+    for less, more in combinations(found, 2):
+        low, high = max(less.low, more.low), min(less.high, more.high)
+        if not low < high < np.inf:
+            continue
+
+        def excess(alpha: float, less: _Solutions = less, more: _Solutions = more) -> float:
+            return more.roughly(alpha) - less.roughly(alpha)
+
+        if not excess(low) < 0 < excess(high):
+            continue
+        alpha = float(brentq(excess, low, high))
+        others = [one.roughly(alpha) for one in found if one.low < alpha < one.high]
+        if max(others) <= more.roughly(alpha) + 10 * _scan_rule(state)[1] * alpha:
+            transitions.append((alpha, less, more))
+    return sorted(transitions, key=lambda transition: transition[0])
+
+
+def _crossing(less: _Solutions, more: _Solutions, alpha: float) -> float:
+    """alpha at which two free entropies are the same, by Newton's method.
+
+    Raises:
+        NotConvergedError: they do not cross where both solutions exist.
+    """
+    for _ in range(_MOST_STEPS):
+        (_, one, slope), (_, other, more_slope) = less.at(alpha), more.at(alpha)
+        step = (other - one) / (more_slope - slope)
+        alpha -= step
+        if not max(less.low, more.low) < alpha < min(less.high, more.high):
+            break
+        if abs(step) < 1e-13 * alpha:
+            return alpha
+    raise NotConvergedError(
+        f"the free entropies of two solutions of {less.state.problem.solver.name} do not cross where both exist"
+    )
+
+
+def _without_transition(state: State, unknown: float) -> str:
+    """Why there is no information-theoretic threshold."""
+    message = (
+        f"state evolution of {state.problem.solver.name} has no fold in alpha at which solutions begin to coexist, as "
+        "far as was looked: the solution of largest free entropy never jumps"
+    )
+    if unknown > 0:
+        message += (
+            "; rows are continuous and no continuous number is seen without noise, so that perfect recovery is never "
+            "reached at finite alpha"
+        )
+    return message

@@ -16,6 +16,7 @@ from saddleforge.bayes import planted, products
 from saddleforge.bayes.averages import squares
 from saddleforge.bayes.channel import Channel
 from saddleforge.bayes.half_lines import find_half_lines
+from saddleforge.bayes.perfect import observed_dimension
 from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
 from saddleforge.bayes.preimages import Preimages
 from saddleforge.bayes.prior import Prior
@@ -874,6 +875,12 @@ def test_a_dense_sparse_teacher_is_a_gaussian_one():
 def test_signs_are_predicted_with_the_angle():
     best = sf.bayes_optimal(sf.problem("logistic_regression", alpha=2.0))
     assert best.test_error == pytest.approx(np.arccos(best.cosine()) / np.pi, rel=1e-8)
+
+
+def test_of_the_second_layer_alone_no_number_is_seen_without_noise(deep):
+    """Two numbers are seen of four fields; what is unknown of the first layer is noise to who looks at the second."""
+    assert observed_dimension(State(deep)) == 2
+    assert observed_dimension(State(deep, [1])) == 0
 
 
 def test_columns_that_what_is_observed_does_not_tell_apart_are_those_that_may_be_exchanged():
