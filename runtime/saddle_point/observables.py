@@ -28,6 +28,7 @@ _ROUNDING = 16 * np.finfo(float).eps
 _EXACT = 1e-12  # of the metric: many nodes are known no better
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
 _MOST_NODES, _MOST_CELL_NODES = 4e7, 4e6
+_MOST_IN_PANELS = 2e6  # nodes of all panels of a product rule, which Sobol sets come before
 _DIGITS, _MOST_DIGITS = 7, 13  # of cells, where no error is asked for and at the most
 _SETS, _SEED = 16, 4242  # Sobol sets for the metric
 _MOST_PRODUCT = 6  # axes of a product rule
@@ -156,6 +157,21 @@ class _Metric:
             return "sobol"
         return "cells" if narrow else "product"
 
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families of rules, which are tried one after the other until the error asked for is reached."""
+        if self.family == "product":
+            return ("sobol", "product") if self.panels > 1 else ("product", "cells")
+        return ("cells", "sobol") if self.family == "cells" else ("sobol",)
+
+    @cached_property
+    def panels(self) -> int:
+        """Panels of a product rule between the kinks, if they are so many that they count; 1 else."""
+        dimension = self.problem.dimension
+        panels = sum(len(nodes) for fields, _ in self.laws for nodes, _ in self._split(fields).blocks(1))
+        nodes = panels * float(rule_within(self.problem, "product", _BUDGET).size) ** dimension
+        return panels if dimension > MOST_AXES and nodes > _MOST_IN_PANELS else 1
+
     @cached_property
     def cells(self) -> list[Cells] | None:
         """Cells that resolve all arguments, of every law; None where there are too many."""
@@ -182,7 +198,7 @@ class _Metric:
             return value, error, rule, tolerance + relative * scale
         values: list[float] = []
         error = np.inf
-        for each, fine in _sizes(rule, self.problem.dimension, most):
+        for each, fine in _sizes(rule, self.problem.dimension, most, self.panels if family == "product" else 1):
             rule = each
             if family == "sobol":
                 replicates = self.over_sets(rule.size)
@@ -215,14 +231,8 @@ class _Metric:
 
     def by_product(self, size: int, equidistant: bool) -> float:
         steps = self.problem.solver.model.METRIC_IS_STEPS
-        return sum(
-            p
-            * self._sum(
-                fields,
-                Split.of(self._planes(fields, "metric"), self.problem.dimension).blocks(size, equidistant, steps=steps),
-            )
-            for fields, p in self.laws
-        )
+        rules = ((fields, p, self._split(fields).blocks(size, equidistant, steps=steps)) for fields, p in self.laws)
+        return sum(p * self._sum(fields, blocks) for fields, p, blocks in rules)
 
     def by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
         """Average, error and scale, as of `Cells.integral`."""
@@ -234,6 +244,9 @@ class _Metric:
             )
         value, error, scale = found.tolist()
         return value, error, scale
+
+    def _split(self, fields: Fields) -> Split:
+        return Split.of(self._planes(fields, "metric"), self.problem.dimension)
 
     def _planes(self, fields: Fields, *of: str) -> np.ndarray:
         """Planes in (z_Y, z_h, noise)."""
@@ -266,11 +279,7 @@ def sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
-_FAMILIES = {"product": ("product", "cells"), "cells": ("cells", "sobol"), "sobol": ("sobol",)}
-"""Families of rules, each with those that are tried one after the other until the error asked for is reached."""
-
-
-def _sizes(first: MetricRule, dimension: int, most: float) -> Iterator[tuple[MetricRule, bool]]:
+def _sizes(first: MetricRule, dimension: int, most: float, panels: int) -> Iterator[tuple[MetricRule, bool]]:
     """Rules for the metric, coarse to fine, and whether one will do where no error is asked for: product rules of about
     _BUDGET nodes; smaller ones come before, which leave little but rounding where the metric is simple.
     """
@@ -283,10 +292,12 @@ def _sizes(first: MetricRule, dimension: int, most: float) -> Iterator[tuple[Met
     while (coarser := sizes[0] * 3 // 4) >= _LEAST_POINTS:
         sizes.insert(0, coarser)
     for each in sizes:
+        if panels > 1 and panels * each**dimension > most:
+            return
         yield first._replace(size=each), each == size  # three of them give an error
     while True:
         size = max(size + 2, size * 4 // 3)
-        if size**dimension > max(_BUDGET, most) or size > _MOST_POINTS:
+        if panels * size**dimension > max(_BUDGET, most) or size > _MOST_POINTS:
             return
         yield first._replace(size=size), True
 
@@ -317,7 +328,7 @@ def test_error(
         return np.nan, np.nan, None
     metric = _Metric.of(problem, overlaps)
     found = None
-    for family in _FAMILIES[metric.family]:
+    for family in metric.families:
         *other, asked = metric.refined(family, tolerance, equidistant, most, relative)
         found = tuple(other) if found is None or other[1] < found[1] else found
         if found[1] <= asked:
