@@ -85,7 +85,7 @@ class Tape:
         return found if all(map(_is_finite, found)) else None
 
     def values(self, run: Sequence[Any]) -> list[Any]:
-        """Values of the outputs, of a run."""
+        """Return the values of the outputs, of a run."""
         return [_bare(run[n]) for n in self.outputs]
 
     def gradient(self, values: Sequence[Any], output: int) -> list[float] | None:

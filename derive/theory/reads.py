@@ -409,7 +409,7 @@ class _Points:
 
     @cached_property
     def arguments(self) -> Tape:
-        """Arguments of functions in the parts."""
+        """Return the arguments of functions in the parts."""
         found = scales(self.question.parts, self.question.variables)
         return Tape(self.symbols, list(dict.fromkeys(each for kind, each in found if kind == "arguments")))
 
@@ -424,7 +424,7 @@ class _Points:
         return [*fields, *parameters, *noise, *[c.drawn(draw) for c in self.question.own]]
 
     def within(self, parameters: Sequence[float]) -> Iterator[list[float]]:
-        """Points at which one argument of a function after the other is of order one, where what is narrow is seen."""
+        """Yield points at which one argument of a function after the other is of order one."""
         width = len(self.question.variables)
         for n in range(len(self.arguments.outputs)):
             point, wanted = self.point(parameters), self.generator.uniform(0.2, 1)

@@ -36,19 +36,19 @@ class Scales:
 
 
 def loss_scales(model: ModelAt) -> Scales:
-    """Those of the loss and of the probabilities of its labelled noise."""
+    """Return the scales of the loss and of the probabilities of its labelled noise."""
     return _scales_of(model, [model.loss])
 
 
 def teacher_scales(model: ModelAt) -> Scales:
-    """Those of the loss that do not hold X."""
+    """Return the scales of the loss that do not hold X."""
     found = loss_scales(model)
     kinds = found.arguments, found.bases, found.places
     return Scales(*(tuple(e for e in kind if not e.has(*model.X)) for kind in kinds))
 
 
 def metric_scales(model: ModelAt) -> Scales:
-    """Those of the metric, where X stands for its h."""
+    """Return the scales of the metric, where X stands for its h."""
     return _scales_of(model, [] if model.metric is None else [model.metric])
 
 
@@ -71,7 +71,7 @@ def _scales_of(model: ModelAt, integrands: list[sp.Expr]) -> Scales:
 
 
 def scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> Iterator[tuple[str, sp.Expr]]:
-    """Arguments and bases that hold a variable, each after the name of its kind, "arguments" or "bases"."""
+    """Yield arguments and bases that hold a variable, each after the name of its kind, "arguments" or "bases"."""
     atoms = {atom for e in expressions for atom in e.atoms(sp.Function, sp.Pow) if atom.has(*variables)}
     for atom in sorted(atoms, key=sp.default_sort_key):
         arguments, bases = list(atom.args), []
@@ -91,12 +91,12 @@ def scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> It
 
 
 def _positive(expression: sp.Expr) -> sp.Expr:
-    """Itself or its negative: one of the two for both."""
+    """Return the expression or its negative: one of the two for both."""
     return -expression if expression.could_extract_minus_sign() else expression
 
 
 def _places(argument: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """Affine expressions that vanish where an argument does, or is stationary."""
+    """Return affine expressions that vanish where an argument does, or is stationary."""
     held = [v for v in variables if argument.has(v)]
     if not argument.is_polynomial(*held):
         return []

@@ -53,7 +53,7 @@ class Cells:
 
     @classmethod
     def between(cls, planes: np.ndarray, dimension: int) -> Cells:
-        """Those between hyperplanes a . z + b = 0, and as few more as keep them within reach.
+        """Return the cells between hyperplanes a . z + b = 0, and as few more as keep them within reach.
 
         Args:
             planes: (K, n + 1), rows (a, b).
@@ -69,7 +69,7 @@ class Cells:
         return cells
 
     def _cut(self, axis: int, ends: np.ndarray) -> Cells:
-        """Cells that have no extent along an axis so far, cut there at ends (K, n + 1) and at the reach."""
+        """Return cells that have no extent along an axis so far, cut there at ends (K, n + 1) and at the reach."""
         corners = self._coordinates(np.array(list(product([0.0, 1.0], repeat=axis))).reshape(2**axis, axis))
         places = corners @ ends[:, :axis].T + ends[:, -1]
         nearest = np.where((places.min(axis=1) < 0) & (places.max(axis=1) > 0), 0.0, np.abs(places).min(axis=1))
@@ -91,15 +91,15 @@ class Cells:
 
     @property
     def dimension(self) -> int:
-        """Number of coordinates."""
+        """Return the number of coordinates."""
         return len(self.turn)
 
     def _coordinates(self, t: np.ndarray) -> np.ndarray:
-        """Leading coordinates y (C, P, k) at places t (P, k) between the ends, from 0 to 1."""
+        """Return leading coordinates y (C, P, k) at places t (P, k) between the ends, from 0 to 1."""
         return self._placed(t)[0]
 
     def _placed(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, and the volumes (C, P) that a unit of t stands for there."""
+        """Return the same, and the volumes (C, P) that a unit of t stands for there."""
         count = t.shape[1]
         y, volume = np.zeros((len(self), len(t), count)), np.ones((len(self), len(t)))
         for axis in range(count):
@@ -112,7 +112,7 @@ class Cells:
         return y, volume
 
     def rule(self, points: int) -> tuple[np.ndarray, np.ndarray]:
-        """Gauss-Legendre with `points` an axis of every cell: nodes (C, P, n) in z and weights (C, P) of N(0, 1)."""
+        """Return Gauss-Legendre nodes (C, P, n) in z, `points` an axis of every cell, and weights (C, P) of N(0, 1)."""
         t, w = gauss_legendre(points)
         places, shares = tensor([((1 + t) / 2, w / 2)] * self.dimension)
         y, volume = self._placed(places)
@@ -120,11 +120,11 @@ class Cells:
         return y @ self.turn.T, volume * shares * density
 
     def of(self, which: np.ndarray) -> Cells:
-        """Some of them."""
+        """Return some of the cells."""
         return replace(self, low=self.low[which], high=self.high[which])
 
     def halved(self, axes: np.ndarray) -> Cells:
-        """Both halves of every cell along an axis of its own, the lower ones first."""
+        """Return both halves of every cell along an axis of its own, the lower ones first."""
         every = np.arange(len(self))
         middle = (self.low[every, axes] + self.high[every, axes]) / 2
         low, high = np.concatenate([self.low, self.low]), np.concatenate([self.high, self.high])
@@ -132,17 +132,17 @@ class Cells:
         return replace(self, low=low, high=high)
 
     def with_(self, other: Cells) -> Cells:
-        """Both."""
+        """Return the cells of both."""
         return replace(self, low=np.concatenate([self.low, other.low]), high=np.concatenate([self.high, other.high]))
 
     @cached_property
     def edges(self) -> np.ndarray:
-        """Ends of the cells of a single coordinate, ascending."""
+        """Return the ends of the cells of a single coordinate, ascending."""
         return np.unique(np.concatenate([self.low[:, 0, -1], self.high[:, 0, -1]]) * self.turn[0, 0])
 
     def resolving(self, scales: Function) -> Cells | None:
-        """Halved until nothing that `scales` returns changes by much more than one in any; None where that takes too
-        many."""
+        """Return cells halved until nothing that `scales` returns changes by much more than one in any; None where that
+        takes too many."""
         done, open_ = self.of(np.zeros(0, int)), self
         while (len(done) + len(open_)) * _POINTS**self.dimension <= _MOST_NODES:
             nodes, weights = open_.rule(_POINTS)
@@ -161,8 +161,8 @@ class Cells:
 
     def integral(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray], relative: float, absolute: float,
                  most: float) -> tuple[float, float, float]:  # fmt: skip
-        """The average of a function over N(0, 1), its error, and its scale: its modulus, or a thousandth of the average
-        of the modulus if that is larger.
+        """Return the average of a function over N(0, 1), its error, and its scale: its modulus, or a thousandth of the
+        average of the modulus if that is larger.
 
         Cells are compared by rules of two sizes, which share no node, and those that differ most are halved.
 
@@ -188,7 +188,7 @@ class Cells:
             known = np.concatenate([known[:, rest], halves._compared(integrand)], axis=1)
 
     def _compared(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Integral, that of the modulus, difference to a coarser rule, and the axis to halve, (4, C) of every cell."""
+        """Return integral, that of the modulus, difference to a coarser rule and the axis to halve of every cell."""
         step = max(1, int(_NODES_AT_ONCE / (_POINTS + 1) ** self.dimension))
         parts = [self.of(np.arange(first, min(first + step, len(self)))) for first in range(0, len(self), step)]
         return np.concatenate([part._compared_at_once(integrand) for part in parts], axis=1)
@@ -209,7 +209,7 @@ class Cells:
 
 
 def scales_of(problem: Problem, fields: Fields, of: str) -> Function | None:
-    """Arguments of the functions in an integrand, such that all that matters changes by order one with them.
+    """Return the arguments of the functions in an integrand as a function of nodes: it changes little where they do.
 
     Args:
         of: "teacher" for the loss as far as it holds no X, at (z_Y, noise); "metric" at (z_Y, z_h, noise).
@@ -237,7 +237,7 @@ def scales_of(problem: Problem, fields: Fields, of: str) -> Function | None:
 
 
 def has_narrow(scales: Function | None, dimension: int) -> bool:
-    """Whether an argument changes by more than nodes of a product rule follow, along one of many random lines."""
+    """Return whether an argument changes faster than a product rule follows, along one of many random lines."""
     if scales is None or dimension == 0:
         return False
     generator = np.random.default_rng(11)

@@ -39,7 +39,7 @@ def teacher_split(problem: Problem, fields: Fields) -> Split:
 
 
 def _teacher_planes(problem: Problem, fields: Fields, *of: str) -> tuple[np.ndarray, int]:
-    """Planes in Y and Gaussian noise, in standard normal coordinates, and the number of these."""
+    """Return planes in Y and Gaussian noise, in standard normal coordinates, and the number of these."""
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
     planes = np.concatenate([problem.planes(name, fields.constants) for name in of])
     known = fields.in_nodes(planes[~planes[:, :inner].any(axis=1)], problem.noise_scale)
@@ -47,8 +47,8 @@ def _teacher_planes(problem: Problem, fields: Fields, *of: str) -> tuple[np.ndar
 
 
 def narrow_cells(problem: Problem, fields: Fields) -> Cells | None:
-    """Cells in Y and Gaussian noise that resolve what of the loss is narrow there, whatever X; None where nothing is,
-    or where they are too many."""
+    """Return cells in Y and Gaussian noise that resolve what of the loss is narrow there, whatever X; None where
+    nothing is, or where they are too many."""
     scales, dimension = scales_of(problem, fields, "teacher"), problem.dimension - problem.tokens * problem.student_rank
     if scales is None or dimension > MOST_AXES or not has_narrow(scales, dimension):
         return None
@@ -61,8 +61,8 @@ def narrow_cells(problem: Problem, fields: Fields) -> Cells | None:
 
 
 def teacher_edges(problem: Problem, fields: Fields, reach: float, longest: float) -> np.ndarray:
-    """Ends of panels of the only coordinate of Y or noise, ascending: none longer than asked for, between the kinks of
-    the loss, and as short as what is narrow in it."""
+    """Return ends of panels of the only coordinate of Y or noise, ascending: none longer than asked for, between the
+    kinks of the loss, and as short as what is narrow in it."""
     cells = narrow_cells(problem, fields)
     places = teacher_split(problem, fields).places(reach) if cells is None else cells.edges[np.abs(cells.edges) < reach]
     edges = np.array([-reach, *places, reach])

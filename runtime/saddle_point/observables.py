@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ _ROUNDING = 16 * np.finfo(float).eps
 _EXACT = 1e-12  # of the metric: many nodes are known no better
 _BUDGET = 1.5e5  # nodes for the metric where no error is asked for
 _MOST_NODES, _MOST_CELL_NODES = 4e7, 4e6
+_MOST_IN_PANELS = 2e6  # nodes of all panels of a product rule, which Sobol sets come before
 _DIGITS, _MOST_DIGITS = 7, 13  # of cells, where no error is asked for and at the most
 _SETS, _SEED = 16, 4242  # Sobol sets for the metric
 _MOST_PRODUCT = 6  # axes of a product rule
@@ -88,13 +89,13 @@ class MetricRule(NamedTuple):
 
     @property
     def coarser(self) -> MetricRule:
-        """The same with fewer nodes."""
+        """Return the rule of the same family with fewer nodes."""
         less = {"product": max(4, self.size * 3 // 4), "cells": self.size - 3, "sobol": self.size - 2}
         return self._replace(size=less[self.family])
 
 
 def rule_within(problem: Problem, family: str, budget: float) -> MetricRule:
-    """A rule of a family that takes about `budget` nodes (in a panel); cells of a usual accuracy."""
+    """Return the rule of a family that takes about `budget` nodes (in a panel); cells of a usual accuracy."""
     dimension = max(1, averaged_by_metric(problem).dimension)
     sizes = {
         "product": max(6, min(64, round(budget ** (1 / dimension)))),
@@ -105,7 +106,7 @@ def rule_within(problem: Problem, family: str, budget: float) -> MetricRule:
 
 
 def metric_rule(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRule:
-    """A rule that takes about `budget` nodes (in a panel), or what a metric with narrow features asks for.
+    """Return a rule that takes about `budget` nodes (in a panel), or that a metric with narrow features asks for.
 
     Raises:
         DomainError: the overlaps admit no law of the fields.
@@ -114,7 +115,7 @@ def metric_rule(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRu
 
 
 def average_metric(problem: Problem, overlaps: Overlaps, rule: MetricRule, equidistant: bool = False) -> float:
-    """E metric(h, Y, k, u), by a rule that `test_error` returns.
+    """Return E metric(h, Y, k, u) by a rule that `test_error` returns.
 
     Args:
         equidistant: nodes in place of Gauss-Hermite's.
@@ -138,39 +139,58 @@ class _Metric:
 
     @classmethod
     def of(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
-        """Of what it reads, where that is less."""
+        """Return the metric over what it reads, where that is less."""
         part = averaged_by_metric(problem)
         return cls.over(part, overlaps_of(part, overlaps))
 
     @classmethod
     def over(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
-        """Over all fields of the problem."""
+        """Return the metric over all fields of a problem."""
         return cls(problem, tuple((fields_of(problem, overlaps, labels), p) for labels, p in problem.label_choices))
 
     @cached_property
     def family(self) -> str:
-        """The rules that see all of it."""
+        """Return the family of rules that see all of the metric."""
         dimension, curved = self.problem.dimension, bool(self.problem.solver.model.CURVED["metric"])
         narrow = any(has_narrow(scales_of(self.problem, fields, "metric"), dimension) for fields, _ in self.laws)
         if dimension > _MOST_PRODUCT or curved or (narrow and self.cells is None):
             return "sobol"
         return "cells" if narrow else "product"
 
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Return the families of rules that are tried one after the other until the error asked for is reached."""
+        if self.family == "product":
+            return ("sobol", "product") if self.panels > 1 else ("product", "cells")
+        return ("cells", "sobol") if self.family == "cells" else ("sobol",)
+
+    @cached_property
+    def panels(self) -> int:
+        """Return the number of panels of a product rule between the kinks where they are many, 1 else."""
+        dimension = self.problem.dimension
+        if dimension <= MOST_AXES:
+            return 1
+        panels = sum(len(nodes) for fields, _ in self.laws for nodes, _ in self._split(fields).blocks(1))
+        nodes = panels * float(rule_within(self.problem, "product", _BUDGET).size) ** dimension
+        return panels if nodes > _MOST_IN_PANELS else 1
+
     @cached_property
     def cells(self) -> list[Cells] | None:
-        """Cells that resolve all arguments, of every law; None where there are too many."""
-        found: list[Cells | None] = [] if self.problem.dimension <= MOST_AXES else [None]
-        for fields, _ in self.laws[: len(self.laws) * (not found)]:
+        """Return cells that resolve all arguments, of every law; None where there are too many."""
+        found: list[Cells] = []
+        for fields, _ in self.laws if self.problem.dimension <= MOST_AXES else ():
             cells = Cells.between(self._planes(fields, "metric", "metric_places"), self.problem.dimension)
             scales = scales_of(self.problem, fields, "metric")
-            found.append(cells if scales is None else cells.resolving(scales))
-        return None if any(cells is None for cells in found) else found
+            resolved = cells if scales is None else cells.resolving(scales)
+            if resolved is not None:
+                found.append(resolved)
+        return found if len(found) == len(self.laws) else None
 
     def refined(
         self, family: str, tolerance: float, equidistant: bool, most: float, relative: float
     ) -> tuple[float, float, MetricRule, float]:
-        """`test_error` by one family of rules, and the error that was asked for; the error is infinite where the family
-        is none for this metric."""
+        """Return `test_error` by one family of rules, and the error that was asked for; the error is infinite where the
+        family is not for this metric."""
         rule = rule_within(self.problem, family, _BUDGET)
         if family == "cells":
             if self.cells is None:
@@ -182,7 +202,7 @@ class _Metric:
             return value, error, rule, tolerance + relative * scale
         values: list[float] = []
         error = np.inf
-        for each, fine in _sizes(rule, self.problem.dimension, most):
+        for each, fine in _sizes(rule, self.problem.dimension, most, self.panels if family == "product" else 1):
             rule = each
             if family == "sobol":
                 replicates = self.over_sets(rule.size)
@@ -198,10 +218,11 @@ class _Metric:
                 break
             if fine and error <= tolerance + relative * abs(values[-1]):
                 break
-        return values[-1], error, rule, tolerance + relative * abs(values[-1])
+        value = values[-1] if values else np.nan
+        return value, error, rule, tolerance + relative * abs(value)
 
     def average(self, rule: MetricRule, equidistant: bool) -> float:
-        """As of `average_metric`."""
+        """Return the average by a rule; `equidistant` as of `average_metric`."""
         if rule.family == "sobol":
             return float(self.over_sets(rule.size).mean())
         if rule.family == "cells" and self.cells is not None:
@@ -209,39 +230,35 @@ class _Metric:
         return self.by_product(rule.size, equidistant)
 
     def over_sets(self, size: int) -> np.ndarray:
-        """By every Sobol set."""
+        """Return the averages by every Sobol set."""
         sets = (sobol_block(self.problem, size, seed) for seed in range(_SETS))
         return np.array([sum(p * self._sum(fields, [block]) for fields, p in self.laws) for block in sets])
 
     def by_product(self, size: int, equidistant: bool) -> float:
+        """Return the average by a product rule, or by panels between the kinks."""
         steps = self.problem.solver.model.METRIC_IS_STEPS
-        return sum(
-            p
-            * self._sum(
-                fields,
-                Split.of(self._planes(fields, "metric"), self.problem.dimension).blocks(size, equidistant, steps=steps),
-            )
-            for fields, p in self.laws
-        )
+        rules = ((fields, p, self._split(fields).blocks(size, equidistant, steps=steps)) for fields, p in self.laws)
+        return sum(p * self._sum(fields, blocks) for fields, p, blocks in rules)
 
     def by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
-        """Average, error and scale, as of `Cells.integral`."""
+        """Return average, error and scale, as of `Cells.integral`."""
         assert self.cells is not None
         found = np.zeros(3)
         for cells, (fields, p) in zip(self.cells, self.laws, strict=True):
-            found += p * np.array(
-                cells.integral(lambda z, w, fields=fields: self._each(fields, z, w), relative, absolute, most)
-            )
+            found += p * np.array(cells.integral(partial(self._each, fields), relative, absolute, most), float)
         value, error, scale = found.tolist()
         return value, error, scale
 
+    def _split(self, fields: Fields) -> Split:
+        return Split.of(self._planes(fields, "metric"), self.problem.dimension)
+
     def _planes(self, fields: Fields, *of: str) -> np.ndarray:
-        """Planes in (z_Y, z_h, noise)."""
+        """Return planes in (z_Y, z_h, noise)."""
         rows = np.concatenate([self.problem.planes(name, fields.constants) for name in of])
         return fields.in_nodes(rows, self.problem.noise_scale)
 
     def _each(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Weight times metric at every node."""
+        """Return weight times metric at every node."""
         out = np.zeros((len(nodes), 1))
         share(self._loop, len(nodes), len(nodes), *self._arguments(fields, nodes, weights), out)
         return out[:, 0]
@@ -259,20 +276,16 @@ class _Metric:
 
 
 def sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A Sobol set in (z_Y, z_h, noise)."""
+    """Return a Sobol set in (z_Y, z_h, noise)."""
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
     groups = tuple(filter(None, (tuple(range(outer)), tuple(range(outer, outer + inner)))))
     nodes = sobol_normal(problem.dimension, log2, _SEED + seed, groups)
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
-_FAMILIES = {"product": ("product", "cells"), "cells": ("cells", "sobol"), "sobol": ("sobol",)}
-"""Families of rules, each with those that are tried one after the other until the error asked for is reached."""
-
-
-def _sizes(first: MetricRule, dimension: int, most: float) -> Iterator[tuple[MetricRule, bool]]:
-    """Rules for the metric, coarse to fine, and whether one will do where no error is asked for: product rules of about
-    _BUDGET nodes; smaller ones come before, which leave little but rounding where the metric is simple.
+def _sizes(first: MetricRule, dimension: int, most: float, panels: int) -> Iterator[tuple[MetricRule, bool]]:
+    """Yield rules for the metric, coarse to fine, and whether one will do where no error is asked for: product rules of
+    about _BUDGET nodes; smaller ones come before, which leave little but rounding where the metric is simple.
     """
     size = first.size
     if first.family == "sobol":
@@ -283,10 +296,12 @@ def _sizes(first: MetricRule, dimension: int, most: float) -> Iterator[tuple[Met
     while (coarser := sizes[0] * 3 // 4) >= _LEAST_POINTS:
         sizes.insert(0, coarser)
     for each in sizes:
+        if panels > 1 and panels * each**dimension > most:
+            return
         yield first._replace(size=each), each == size  # three of them give an error
     while True:
         size = max(size + 2, size * 4 // 3)
-        if size**dimension > max(_BUDGET, most) or size > _MOST_POINTS:
+        if panels * size**dimension > max(_BUDGET, most) or size > _MOST_POINTS:
             return
         yield first._replace(size=size), True
 
@@ -300,7 +315,7 @@ def test_error(
     most: float = _MOST_NODES,
     relative: float = 0.0,
 ) -> tuple[float, float, MetricRule | None]:
-    """E metric(h, Y, k, u), an integration error and the rule used.
+    """Return E metric(h, Y, k, u), an integration error and the rule used.
 
     The error is what the last rules differ by, with the rate at which they converge, or two standard errors of the
     Sobol sets. nan, nan and None without a metric.
@@ -316,14 +331,14 @@ def test_error(
     if not problem.solver.metric.HAS_METRIC:
         return np.nan, np.nan, None
     metric = _Metric.of(problem, overlaps)
-    found = None
-    for family in _FAMILIES[metric.family]:
-        *other, asked = metric.refined(family, tolerance, equidistant, most, relative)
-        found = tuple(other) if found is None or other[1] < found[1] else found
-        if found[1] <= asked:
+    best: tuple[float, float, MetricRule | None] = np.nan, np.inf, None
+    for family in metric.families:
+        value, error, rule, asked = metric.refined(family, tolerance, equidistant, most, relative)
+        if best[2] is None or error < best[1]:
+            best = value, error, rule
+        if error <= asked:
             break
-    assert found is not None
-    return found
+    return best
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:

@@ -333,7 +333,7 @@ class Tested:
 
     @classmethod
     def of(cls, problem: Problem, overlaps: Overlaps, accuracy: float) -> Tested:
-        """By the problem's metric, refined until its own integral is known to an accuracy relative to its value."""
+        """Return that by the problem's metric, its own integral known to an accuracy relative to its value."""
         value, own, rule = observables.test_error(problem, overlaps, 0.0, relative=accuracy, most=_MOST_TEST_NODES)
         here = value
         if rule is not None:
@@ -343,7 +343,7 @@ class Tested:
         return cls(problem, overlaps.sizes, value, own, rule, here)
 
     def changes(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
-        """Changes from overlaps u to u + shift; nan without a metric or outside the domain."""
+        """Return the changes from overlaps u to u + shift; nan without a metric or outside the domain."""
         return np.array([self._at(u + shift) - self.here for shift in shifts])
 
     def _at(self, u: np.ndarray) -> float:

@@ -214,7 +214,7 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
 
 
 def _with_imports(lines: list[str]) -> str:
-    """The text of a file, with imports of what its lines use after its docstring."""
+    """Return the text of a file, with imports of what its lines use after its docstring."""
     used = {"import math": "math.", "import numpy as np": "np."}
     imports = [line for line, name in used.items() if any(name in each for each in lines)]
     if imports:
@@ -292,7 +292,7 @@ def _planes_source(at: ModelAt) -> list[str]:
 
 
 def _scales_source(at: ModelAt, scales: dict[str, Scales]) -> list[str]:
-    """On what scales the loss changes with the teacher, and the metric with anything, as a function of fields."""
+    """Return the function of fields that says on what scales the loss changes with the teacher, and the metric."""
     outputs = {
         f"{name}_{kind}_{n}": each
         for name, found in scales.items()
