@@ -113,10 +113,7 @@ class _Switches:
         return sp.Piecewise(*pieces, (values[-1], True))
 
     def _positive(self, switch: sp.Expr) -> sp.Basic:
-        sign = self.sign(switch)
-        if isinstance(sign, sp.Piecewise):
-            return sp.Or(*[sp.And(when, value > 0, *before) for value, when, before in _in_turn(sign)])
-        return sign > 0
+        return _is_positive(self.sign(switch))
 
     def _condition(self, condition: sp.Basic) -> sp.Basic:
         if not condition.has(*self.fields):
@@ -163,6 +160,16 @@ class _Switches:
                 return None
             signs |= {int(sp.sign(r)) for r in ratios}
         return sp.Integer(signs.pop()) if len(signs) == 1 else None
+
+
+def _is_positive(sign: sp.Expr) -> sp.Basic:
+    """Return the condition that a sign, a product of sides or pieces within pieces, is positive.
+
+    A comparison of pieces would become a conditional of conditions, which no printer knows.
+    """
+    if isinstance(sign, sp.Piecewise):
+        return sp.Or(*[sp.And(when, _is_positive(value), *before) for value, when, before in _in_turn(sign)])
+    return sign > 0
 
 
 def _in_turn(pieces: sp.Piecewise) -> list[tuple[sp.Expr, sp.Basic, list[sp.Basic]]]:

@@ -52,6 +52,12 @@ def nested(X, Y):
     return inner + sp.Max(X[0] ** 2, X[1] - Y[1], 1 - X[0])
 
 
+@sf.model(tokens=2, noise={"flip": sf.DiscreteNoise((1, "-1/5"), ("1/2", "1/2"))})
+def clipped(X, Y, flip):
+    """The larger of two fields within bounds: which piece a comparison is on depends on the piece of another."""
+    return sp.Min(1, sp.Max(0, 2 - flip * sp.sign(Y[0]) * sp.Max(X[0], X[1])))
+
+
 MODELS = {model.name: model for model in (separable, attention, hinge_of_two, nested)}
 COMPILED = [pytest.param(name, marks=pytest.mark.slow) for name in MODELS]  # half a minute each, once
 
@@ -97,10 +103,13 @@ def test_switches_of_one_place_are_one():
     assert len(found) == 7
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_sides_give_the_loss_back(name):
-    at = MODELS[name].at(MODELS[name].default_structure())
+@pytest.mark.parametrize("model", [*MODELS.values(), clipped], ids=lambda model: model.name)
+def test_sides_give_the_loss_back_by_comparisons_of_numbers(model):
+    at = model.at(model.default_structure())
     found = sides_of(at)
+    assert not found.loss.has(sp.ITE) and not any(
+        e.has(sp.Piecewise) for e in found.loss.atoms(sp.core.relational.Relational)
+    )
     symbols = sorted(at.loss.free_symbols, key=str)
     random = np.random.default_rng(1)
     for _ in range(20):
