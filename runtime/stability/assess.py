@@ -318,7 +318,7 @@ def _replicon_error(
 ) -> float:
     """Error bar of the replicon: of the averages that it holds, of the overlaps, of rounding.
 
-    Spreads over equally many replicates are added replicate by replicate, all others as they are.
+    Spreads over equally many replicates are added replicate by replicate, or as independent where that is more.
     """
     square = parts[0].square.mean(axis=0)
 
@@ -354,8 +354,11 @@ def _replicon_error(
         spreads.append(changes)
     else:
         error += displacements.error(changes)
-    for count in {len(each) for each in spreads}:
-        error += float(two_standard_errors(np.sum([each for each in spreads if len(each) == count], axis=0)))
+    # Of few nodes replicates may cancel one another by chance: never less than parts that know nothing of each other.
+    apart = float(np.sqrt(sum(float(two_standard_errors(each)) ** 2 for each in spreads)))
+    counts = {len(each) for each in spreads}
+    together = [np.sum([each for each in spreads if len(each) == count], axis=0) for count in counts]
+    error += max(apart, sum(float(two_standard_errors(each)) for each in together))
     return error
 
 

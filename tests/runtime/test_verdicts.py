@@ -200,14 +200,14 @@ def lowest_eigenvalue(X, Y):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [{}, {"integrator": "sobol", "accuracy": 1e-2}, {"integrator": "pieces", "points": 6}])
+@pytest.mark.parametrize("how", [{}, {"integrator": "pieces", "points": 8}, {"integrator": "pieces", "points": 6}])
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 10.0])
 @pytest.mark.parametrize(("model", "start"), [(sparse_hinge, "semantic"), (lowest_eigenvalue, "uninformed")])
 def test_linear_programmes_and_edges_of_spectra_are_marginal(model, start, alpha, how):
     """The replicon is 1: as many samples at a corner as weights that are free; the edge of a spectrum."""
     found = sf.solve(sf.problem(model, alpha=alpha), start, **{"accuracy": 1e-4, **how})
     stability = found.stability
-    assert abs(stability.replicon - 1) <= stability.replicon_error < 20 * found.relative_error + 1e-9
+    assert abs(stability.replicon - 1) <= stability.replicon_error < 1e-2
     assert stability.replica_symmetry == "marginal" and stability.verdict.startswith("RS marginal")
     assert stability.self_overlap_loss == stability.self_overlap_loss_error == 0
 
