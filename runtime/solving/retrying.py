@@ -177,7 +177,7 @@ def _easier(problem: Problem) -> Iterator[_Easier]:
 
 
 def _back(
-    easier: _Easier, begun: Solution, count: float, options: RetryOptions
+    easier: _Easier, first: Solution, count: float, options: RetryOptions
 ) -> tuple[Solution, tuple[float, float] | None]:
     """Follow a branch from an easier problem back to the one given, by the rule of the solution that it begins with.
 
@@ -188,18 +188,18 @@ def _back(
         the last state, as a solution to start from, and the factors between which the branch is lost, None where it was
         followed all the way.
     """
-    known, here, stride, missed = {count: begun}, count, options.first, -1.0
+    known, here, stride, missed = {count: first}, count, options.first, -1.0
     for _ in range(options.back):
         # Halfway to where it was missed, or, that close, there: a step from farther off may have been too long.
         there = max(here - stride, 0.0)
         if missed >= 0 and there < (middle := (here + missed) / 2):
             there = middle if here - missed > options.least else missed
         guess = extrapolated(known, there)
-        at = replace(easier.at(options.factor**there), search=begun.problem.search)
-        task = Task(at, begun.start, begun.symmetry or NO_SYMMETRY, options.accuracy)
+        at = replace(easier.at(options.factor**there), search=first.problem.search)
+        task = Task(at, first.start, first.symmetry or NO_SYMMETRY, options.accuracy)
         u, sizes = guess.overlaps.pack(), guess.overlaps.sizes
-        point = newton_at(task, begun.rule, FixedPoint(u, sizes, np.nan, Status.CONVERGED, 0, guess.jacobian))
-        if point.status.success and branch_of(point.overlaps, begun.errors) == begun.branch:
+        point = newton_at(task, first.rule, FixedPoint(u, sizes, np.nan, Status.CONVERGED, 0, guess.jacobian))
+        if point.status.success and branch_of(point.overlaps, first.errors) == first.branch:
             reached = replace(guess, problem=at, overlaps=point.overlaps, jacobian=point.jacobian, drift=point.drift)
             known[there], here, stride = reached, there, 1.5 * stride
             missed = missed if missed < there else -1.0

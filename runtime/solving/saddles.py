@@ -16,7 +16,7 @@ from ..saddle_point.slopes import PATIENT, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .solution import Solution, agree_within_errors
 
-_COARSE, _NOISE = Sobol(9, 4), 0.2  # a rule that tells most spectra, and by how much it may miss an eigenvalue
+_COARSE, _NOISE = Sobol(9, 4), 0.2  # a rule that most spectra are judged by, and by how much it may miss an eigenvalue
 _AMPLITUDES = (0.3, 0.1, 0.03)  # of the step off a saddle, in block scales, the first that leads to another solution
 
 

@@ -18,7 +18,7 @@ from .saddles import descended
 from .solution import Solution, agree_within_errors, has_lost
 from .solve import reach
 
-_ROUGH, _EFFORT = 1e-3, 2  # accuracy and effort with which solutions below a saddle are told from known ones
+_ROUGH, _EFFORT = 1e-3, 2  # accuracy and effort with which solutions below a saddle are compared with known ones
 
 
 def solutions(
