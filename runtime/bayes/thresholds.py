@@ -134,9 +134,6 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
             if abs(finer - current) < accuracy * current / (16 * len(counts)):
                 state.channel.counts[axis] = before
             current = finer
-        for factor in state.refinements[1:]:
-            with state.finer(factor):
-                error = max(error, 2 * abs(growth(state)[0] - current))
     value = onset(state, current)
     return BayesThreshold(
         problem,
