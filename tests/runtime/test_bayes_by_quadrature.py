@@ -311,7 +311,9 @@ def test_rows_of_two_values_are_known_exactly_from_flipped_labels(model):
 def curve(channel, rows, V):
     """alpha, free entropy and hat at which so much is unknown."""
     squares, evidence = channel.averages(V)
-    hat = brentq(lambda h: np.log(max(rows(h), 1e-300) / V), 1e-9, 2 * np.log(4 / V) + 50 / np.sqrt(V), xtol=1e-14, rtol=1e-14)
+    hat = brentq(
+        lambda h: np.log(max(rows(h), 1e-300) / V), 1e-9, 2 * np.log(4 / V) + 50 / np.sqrt(V), xtol=1e-14, rtol=1e-14
+    )
     alpha = hat / squares
     return alpha, rows.both(hat)[1] - hat * (1 - V) / 2 + alpha * evidence
 
