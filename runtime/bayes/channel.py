@@ -548,8 +548,8 @@ class Channel:
                 spacing = self._spacing(q, labels)
 
     def _spacing(self, q: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
-        """Largest distance of neighbouring nodes along each continuous hidden coordinate, where they count, in standard
-        deviations of what is unknown of the fields."""
+        """Return the largest distance of neighbouring nodes along each continuous hidden coordinate, where they count,
+        in standard deviations of what is unknown of the fields."""
         known, shift = q[self.problem.context_of(labels)], self._shift(labels)
         found = directions(known, self._law_of_fields(labels)[1] - known)
         fields, jacobian, likelihood, seen, unseen, _ = self._sized_table(labels, shift)

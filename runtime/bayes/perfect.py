@@ -3,7 +3,7 @@
 Close to q = rho* a step of state evolution multiplies what is unknown by (unknown continuous numbers a row) / (alpha
 times the continuous numbers seen in a sample without noise), the ratio of two MMSE dimensions (Y. Wu, S. Verdu, IEEE
 Trans. Inf. Theory 57 (2011) 4857): perfect recovery is stable below one. Where both numbers are zero it is a solution
-only if what samples tell of small changes of the fields is unbounded, as at the edge of a sign.
+only if the information of samples on small changes of the fields is unbounded, as at the edge of a sign.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _GROWS = 2.0
 
 
 def observed_dimension(state: State) -> int:
-    """Continuous numbers that a sample tells without noise of the columns that are learned, nothing being known of the
-    others.
+    """Return how many continuous numbers a sample shows without noise of the columns that are learned, nothing being
+    known of the others.
 
     Coordinates that the fields are not made of are noisy: what is observed has a density given the fields.
     """
@@ -47,20 +47,20 @@ def observed_dimension(state: State) -> int:
 
 
 def is_recovered(state: State) -> bool:
-    """Whether perfect recovery is a stable solution of state evolution at the problem's alpha."""
+    """Return whether perfect recovery is a stable solution of state evolution at the problem's alpha."""
     unknown, known = state.prior.continuous_dimension, observed_dimension(state)
     if unknown or known:
         return bool(state.problem.alpha * known > unknown)
-    return tells_without_bound(state)
+    return is_information_unbounded(state)
 
 
 def almost_everything(state: State, farther: float = 1.0) -> np.ndarray:
-    """Overlaps that leave a small share of the teacher unknown, (C, t, t)."""
+    """Return overlaps that leave a small fraction of the teacher unknown, (C, t, t)."""
     return (1 - farther * (_CLOSE_IF_DEAR if state.channel.dear else CLOSE)) * state.everything
 
 
-def tells_without_bound(state: State) -> bool:
-    """Whether E g g^T of the columns that are learned grows without bound towards q = rho*."""
+def is_information_unbounded(state: State) -> bool:
+    """Return whether E g g^T of the columns that are learned grows without bound towards q = rho*."""
     sizes, counts = [], state.channel.counts
     for farther in (_FARTHER, 1.0):
         averages, _ = state.channel.settle(almost_everything(state, farther), 1e-2)
@@ -70,8 +70,8 @@ def tells_without_bound(state: State) -> bool:
 
 
 def free_entropy_of_recovery(state: State) -> float:
-    """Phi at q = rho*: -H(row) + alpha E log P(observed | Y) of rows that take few values, else plus or minus infinity,
-    by the count of continuous numbers; NaN where columns are held at nothing."""
+    """Return Phi at q = rho*: -H(row) + alpha E log P(observed | Y) of rows that take few values, else plus or minus
+    infinity, by the count of continuous numbers; NaN where columns are held at nothing."""
     if len(state.columns) < state.problem.teacher_rank:
         return float("nan")
     unknown, known = state.prior.continuous_dimension, observed_dimension(state)
@@ -81,7 +81,7 @@ def free_entropy_of_recovery(state: State) -> float:
 
 
 def exact_log_evidence(state: State) -> float:
-    """E log P(observed | Y): zero for labels without noise."""
+    """Return E log P(observed | Y): zero for labels without noise."""
     total = 0.0
     for labels, probability in state.problem.label_choices:
         *_, law, likelihood, _ = state.channel.table(labels)

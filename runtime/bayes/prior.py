@@ -168,7 +168,7 @@ class Prior:
     def _resolve(self, hats: np.ndarray) -> None:
         """Divide fields of wide components until nodes are no farther apart than the noise of a field.
 
-        On coarser nodes components seem to be told apart everywhere, and all coarse rules agree on that.
+        On coarser nodes it seems to be known everywhere which component a row is of, and all coarse rules agree.
         """
         for group in self.groups:
             Q = np.einsum("c,cij->ij", group.gamma, hats)

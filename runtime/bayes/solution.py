@@ -262,7 +262,7 @@ def _left(state: State, q: np.ndarray) -> float:
 
 
 def _share(state: State, q: np.ndarray) -> float:
-    """Share of rho* that accuracies are relative to: what is unknown, where averages are cheap enough for that."""
+    """Return the fraction of rho* that accuracies are relative to: what is unknown, where averages are cheap."""
     return 1.0 if state.channel.dear else min(_left(state, q), 1.0)
 
 
@@ -363,7 +363,7 @@ def _half_widths(state: State, q: np.ndarray, averages: Averages) -> tuple[np.nd
 def _by_finer_rules(
     state: State, q: np.ndarray, averages: Averages, image: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
-    """Most that images of q by finer rules differ from one, else from q, (C, t, t), and that Phi moves by."""
+    """Return the most that images of q by finer rules differ from one, else from q, and that Phi moves by."""
     alpha, gap, moved = state.problem.alpha, np.zeros_like(q), 0.0
     phi = state.free_entropy(q, alpha, averages)
     for factor in state.refinements:
@@ -426,8 +426,8 @@ def _perfect(state: State, q: np.ndarray, gap: float, start: str, steps: int) ->
 
 
 def _almost_perfect(state: State, start: str, steps: int) -> BayesSolution:
-    """The solution for rows that take few values and are almost known, exp(-q^ / 2) being left of them: what samples
-    tell there is its limit at q = rho*, up to a small share of it."""
+    """Return the solution for rows that take few values of which a part like exp(-q^ / 2) stays unknown: q^ has
+    its limit at q = rho* there."""
     alpha, found = state.problem.alpha, []
     for farther in (2.0, 1.0):
         near = almost_everything(state, farther)

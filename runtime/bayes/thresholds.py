@@ -19,7 +19,7 @@ from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..progress import step
 from .linear import growth, onset
-from .perfect import CLOSE, exact_log_evidence, observed_dimension, tells_without_bound
+from .perfect import CLOSE, exact_log_evidence, is_information_unbounded, observed_dimension
 from .recovery import drawn_from_nothing, recovery
 from .state import Point, State
 
@@ -134,9 +134,6 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
             if abs(finer - current) < accuracy * current / (16 * len(counts)):
                 state.channel.counts[axis] = before
             current = finer
-        for factor in state.refinements[1:]:
-            with state.finer(factor):
-                error = max(error, 2 * abs(growth(state)[0] - current))
     value = onset(state, current)
     return BayesThreshold(
         problem,
@@ -181,7 +178,7 @@ def algorithmic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
 
 
 def _jumps_at_once(state: State, points: list[Point]) -> bool:
-    """Whether alpha(s) falls from s = 0 on and has no fold that is higher."""
+    """Return whether alpha(s) falls from s = 0 on and has no fold that is higher."""
     alphas = np.array([point.alpha for point in points])
     tops, _ = find_peaks(alphas)
     least = alphas.min() * (1 + 10 * _scan_rule(state)[1])
@@ -216,7 +213,7 @@ def _scan(state: State, farther: bool = False) -> list[Point]:
 
 
 def _is_close(state: State, point: Point) -> bool:
-    """Whether a scan has ended where almost nothing is unknown."""
+    """Return whether a scan has ended where almost nothing is unknown."""
     return 1 - point.share < 2 * CLOSE
 
 
@@ -268,7 +265,7 @@ def _refined_fold(state: State, points: list[Point], place: int, sign: float) ->
 
 
 def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
-    """The last alpha at which the solution of largest free entropy changes.
+    """Return the last alpha at which the solution of largest free entropy changes.
 
     All solutions that coexist are compared: no information where that is one, the rising parts of alpha(s), and perfect
     recovery of rows that take few values, -H(row) + alpha E log P(observed | Y). Where continuous numbers are seen
@@ -330,7 +327,7 @@ class _Solutions:
     points: tuple[Point, ...] = ()
 
     def at(self, alpha: float) -> tuple[np.ndarray, float, float]:
-        """Overlaps, free entropy and its slope in alpha, E log Z_out."""
+        """Return overlaps, free entropy and its slope in alpha, E log Z_out."""
         state = self.state
         if not self.points:
             evidence = exact_log_evidence(state)
@@ -340,7 +337,7 @@ class _Solutions:
         return q, state.free_entropy(q, alpha, averages), averages.log_evidence
 
     def nearest(self, alpha: float) -> Point:
-        """The point whose alpha is nearest."""
+        """Return the point whose alpha is nearest."""
         return min(self.points, key=lambda point: abs(point.alpha - alpha))
 
     def _overlaps(self, alpha: float) -> np.ndarray:
@@ -364,7 +361,7 @@ class _Solutions:
 
     @cached_property
     def _knots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """alpha, free entropy and its slope at the points."""
+        """Return alpha, free entropy and its slope at the points."""
         if not self.points:
             _, free_entropy, slope = self.at(1.0)
             return np.ones(1), np.array([free_entropy]), np.array([slope])
@@ -375,7 +372,7 @@ class _Solutions:
         )  # fmt: skip
 
     def roughly(self, alpha: float) -> float:
-        """Free entropy by what is known of the points."""
+        """Return the free entropy by interpolation between the points."""
         alphas, values, slopes = self._knots
         if alphas[0] < alpha < alphas[-1]:
             return float(CubicHermiteSpline(alphas, values, slopes)(alpha))
@@ -384,9 +381,9 @@ class _Solutions:
 
 
 def _coexisting(state: State) -> list[_Solutions]:
-    """Solutions that may have the largest free entropy, those that know less first."""
+    """Return the solutions that may have the largest free entropy, those that know less first."""
     discrete = not state.prior.continuous_dimension
-    unbounded = discrete and tells_without_bound(state)
+    unbounded = discrete and is_information_unbounded(state)
     points = _scan(state, not unbounded)
     alphas, rough = np.log([point.alpha for point in points]), _scan_rule(state)[1]
     folds = {}
@@ -418,7 +415,7 @@ def _coexisting(state: State) -> list[_Solutions]:
 
 
 def _transitions(state: State, found: list[_Solutions]) -> list[tuple[float, _Solutions, _Solutions]]:
-    """alpha, roughly, at which the largest free entropy passes from one to another, in ascending order."""
+    """Return alpha, roughly, at which the largest free entropy passes from one to another, in ascending order."""
     transitions = []
     for less, more in combinations(found, 2):
         low, high = max(less.low, more.low), min(less.high, more.high)
@@ -438,7 +435,7 @@ def _transitions(state: State, found: list[_Solutions]) -> list[tuple[float, _So
 
 
 def _crossing(less: _Solutions, more: _Solutions, alpha: float) -> float:
-    """alpha at which two free entropies are the same, by Newton's method.
+    """Return alpha at which two free entropies are the same, by Newton's method.
 
     Raises:
         NotConvergedError: they do not cross where both solutions exist.
@@ -457,7 +454,7 @@ def _crossing(less: _Solutions, more: _Solutions, alpha: float) -> float:
 
 
 def _without_transition(state: State, unknown: float) -> str:
-    """Why there is no information-theoretic threshold."""
+    """Return why there is no information-theoretic threshold."""
     message = (
         f"state evolution of {state.problem.solver.name} has no fold in alpha at which solutions begin to coexist, as "
         "far as was looked: the solution of largest free entropy never jumps"

@@ -1,4 +1,4 @@
-"""Bayes-optimal inference of one field beside quadrature in one dimension, written without the package: solutions in
+"""Bayes-optimal inference of one field against quadrature in one dimension, written without the package: solutions in
 ln V, V what is unknown, from no information on; thresholds by the curve alpha(V)."""
 
 import numpy as np
@@ -9,7 +9,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfc, expit, log_ndtr, logsumexp, ndtr
 
 import saddleforge as sf
-from saddleforge.bayes.perfect import observed_dimension, tells_without_bound
+from saddleforge.bayes.perfect import is_information_unbounded, observed_dimension
 from saddleforge.bayes.state import State
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
@@ -287,7 +287,7 @@ def test_rows_of_two_values_seen_through_noise_are_never_called_known(model, alp
     problem = model(NORMAL, "b", alpha=alpha, b=noise)
     V = unknown(by_noise(noise), two_values(), alpha)
     best = is_the_solution(problem, V)
-    assert not tells_without_bound(State(problem)) and best.q.item() <= 1
+    assert not is_information_unbounded(State(problem)) and best.q.item() <= 1
     assert best.q_hat.item() == pytest.approx(alpha / (noise + V), rel=1e-5)
     if V < 1e-20:
         phi = -np.log(2) - alpha / 2 * (np.log(2 * np.pi * noise) + 1)
@@ -296,9 +296,9 @@ def test_rows_of_two_values_seen_through_noise_are_never_called_known(model, alp
 
 @pytest.mark.slow
 def test_rows_of_two_values_are_known_exactly_from_flipped_labels(model):
-    """An edge tells of small changes without bound, noise or not: perfect beyond a fold, at any alpha from there."""
+    """Information on small changes is unbounded at an edge, noise or not: perfect recovery beyond a fold."""
     problem = model(FLIPPED, "ef", alpha=10.0, e=0.1, f=0.02)
-    assert tells_without_bound(State(problem))
+    assert is_information_unbounded(State(problem))
     assert sf.bayes_optimal(problem).status == "perfect_recovery"
     perfect = sf.bayes_optimal(problem.with_(alpha=1.0), "informed")
     noise = -(0.1 * np.log(0.1) + 0.9 * np.log(0.9) + 0.02 * np.log(0.02) + 0.98 * np.log(0.98)) / 2
