@@ -260,7 +260,7 @@ class _Metric:
         return value, error, scale
 
     def _missed(self, value: float) -> float:
-        """Return how far a value is from that of Sobol sets, their error added, if it is farther than half more; 0 else."""
+        """Return how far a value is from that of Sobol sets, with their error, if that is far; 0 else."""
         replicates = self.over_sets(rule_within(self.problem, "sobol", _BUDGET).size)
         away, width = abs(float(replicates.mean()) - value), float(two_standard_errors(replicates))
         return away + width if not away <= 1.5 * width else 0.0
