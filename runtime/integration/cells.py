@@ -30,8 +30,8 @@ _CANCELLED = 1e-3  # of an average of the modulus that an average may be, before
 _ROUNDING = 1e-13  # of the integral of the modulus
 _NODES_AT_ONCE = 1e6
 _LINES, _STEPS, _ALONG = 64, 25, 3.0  # along which arguments are looked at: number, places and reach of each
-_GENTLE = 1.0, 2.0  # change of an argument from place to place, in up to `MOST_AXES` coordinates and in more
-MOST_AXES = 3
+_GENTLE = 1.0  # change of an argument from place to place
+MOST_AXES = 3  # that are divided into cells
 
 Function = Callable[[np.ndarray], np.ndarray]
 """Nodes (N, n) in standard normal coordinates -> (N, any number of values)."""
@@ -246,4 +246,4 @@ def has_narrow(scales: Function | None, dimension: int) -> bool:
     places = np.linspace(-_ALONG, _ALONG, _STEPS)
     values = scales((through[:, None] + places[:, None] * along[:, None]).reshape(-1, dimension))
     steps = np.abs(np.diff(values.reshape(_LINES, _STEPS, -1), axis=1))
-    return bool(steps.max() > _GENTLE[dimension > MOST_AXES])
+    return bool(steps.max() > _GENTLE)

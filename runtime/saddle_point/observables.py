@@ -151,17 +151,25 @@ class _Metric:
     @cached_property
     def family(self) -> str:
         """Return the family of rules that see all of the metric."""
-        dimension, curved = self.problem.dimension, bool(self.problem.solver.model.CURVED["metric"])
-        narrow = any(has_narrow(scales_of(self.problem, fields, "metric"), dimension) for fields, _ in self.laws)
-        if dimension > _MOST_PRODUCT or curved or (narrow and self.cells is None):
+        if self.problem.dimension > _MOST_PRODUCT or self.problem.solver.model.CURVED["metric"]:
             return "sobol"
-        return "cells" if narrow else "product"
+        if not self.is_narrow or self.problem.dimension > MOST_AXES:
+            return "product"
+        return "sobol" if self.cells is None else "cells"
+
+    @cached_property
+    def is_narrow(self) -> bool:
+        """Whether it changes faster than nodes of a product rule follow."""
+        scales = (scales_of(self.problem, fields, "metric") for fields, _ in self.laws)
+        return any(has_narrow(each, self.problem.dimension) for each in scales)
 
     @property
     def families(self) -> tuple[str, ...]:
         """Return the families of rules that are tried one after the other until the error asked for is reached."""
+        if self.family == "product" and self.problem.dimension > MOST_AXES:
+            return ("sobol", "product") if self.panels > 1 else ("product", *["sobol"] * self.is_narrow)
         if self.family == "product":
-            return ("sobol", "product") if self.panels > 1 else ("product", "cells")
+            return "product", "cells"
         return ("cells", "sobol") if self.family == "cells" else ("sobol",)
 
     @cached_property
@@ -219,6 +227,8 @@ class _Metric:
             if fine and error <= tolerance + relative * abs(values[-1]):
                 break
         value = values[-1] if values else np.nan
+        if family == "product" and self.is_narrow:
+            error = max(error, self._missed(value))
         return value, error, rule, tolerance + relative * abs(value)
 
     def average(self, rule: MetricRule, equidistant: bool) -> float:
@@ -248,6 +258,12 @@ class _Metric:
             found += p * np.array(cells.integral(partial(self._each, fields), relative, absolute, most), float)
         value, error, scale = found.tolist()
         return value, error, scale
+
+    def _missed(self, value: float) -> float:
+        """Return how far a value is from that of Sobol sets, with their error, if that is far; 0 else."""
+        replicates = self.over_sets(rule_within(self.problem, "sobol", _BUDGET).size)
+        away, width = abs(float(replicates.mean()) - value), float(two_standard_errors(replicates))
+        return away + width if not away <= 1.5 * width else 0.0
 
     def _split(self, fields: Fields) -> Split:
         return Split.of(self._planes(fields, "metric"), self.problem.dimension)

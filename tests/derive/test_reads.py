@@ -342,3 +342,18 @@ def test_the_derivation_tells_labels_apart():
     shown = describe(sf.model(teacher=2, clusters=2, law=two_clusters)(groups))
     first, second = shown.index("Where k_1 is 0:"), shown.index("Where k_1 is 1:")
     assert first < shown.index("v_1 = x - r y_1") < second < shown.index("v_1 = x - r y_2")
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-4])
+def test_what_is_narrow_is_read_though_it_vanishes_at_all_other_points(width):
+    """A bump in the second teacher field, and a metric that is nothing but a bump."""
+
+    def loss(X, Y):
+        return (Y[0, 0] + sp.exp(-(((Y[0, 1] + 0.3) / width) ** 2)) - X[0, 0]) ** 2
+
+    def metric(h, Y):
+        return sp.exp(-(((h[0, 0] - 1) / width) ** 2))
+
+    at = made(loss, teacher=2, metric=metric)
+    assert "y_0_1" in str(combinations(reading(at)))
+    assert combinations(metric_reading(at)) == symbols("x_0_0")

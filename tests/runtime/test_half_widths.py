@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 import saddleforge as sf
 from saddleforge import Solution
@@ -13,6 +14,7 @@ from saddleforge.errors import DomainError
 from saddleforge.following.events import integration_shift
 from saddleforge.integration import Averages, GaussHermite, Lattice, Lines, ProxSpace, Rule
 from saddleforge.integration.estimates import Comparison, compared, difference_counts, finest_half_width, half_width
+from saddleforge.report.branches import curve_table
 from saddleforge.thresholds.conditions import parse_condition
 
 
@@ -129,3 +131,21 @@ def test_everyone_asks_the_rule_what_differences_count_for(logistic, monkeypatch
     monkeypatch.setattr(GaussHermite, "least_counts", lambda self, steps, averages, derivative: (1e4,) * len(steps))
     doubted = half_widths(logistic)
     assert {name: width for name, width in usual.items() if not doubted[name] > 50 * width} == {}
+
+
+@pytest.mark.parametrize("alpha", [1.75, 3.25, 5.0])
+def test_bars_hold_what_rounding_leaves(alpha):
+    """V of ridge regression solves V (1/10 + alpha / (1 + V)) = 1."""
+    solution = sf.solve(sf.problem("ridge_regression", alpha=alpha))
+    with mp.workdps(30):
+        b = mp.mpf("0.1") + alpha - 1
+        exact = (-b + mp.sqrt(b**2 + mp.mpf("0.4"))) / mp.mpf("0.2")
+        assert abs(solution.overlaps.V.item() - exact) <= solution.half_widths.V.item() < 1e-13
+
+
+def test_every_overlap_of_a_curve_is_shown_with_its_bar():
+    _, _, *rows = curve_table(sf.curve(sf.problem("ridge_regression"), alpha=(1, 3, 3))).splitlines()
+    assert len(rows) == 3
+    for row in rows:
+        _, q, V, m, theta, *_ = row.split()
+        assert m == "0" and all(shown.endswith(")") for shown in (q, V, theta))

@@ -79,6 +79,23 @@ def test_a_test_error_that_cells_are_too_many_for_is_sampled_and_says_so():
     assert abs(value - EXACT["product"](7216.5, 0.9156)) <= 1.5 * error
 
 
+@sf.model(tokens=3, regulariser=sf.Ridge(0.1), metric=lambda h, Y: (sp.Max(*Y) - sp.Max(*h)) ** 2)
+def largest(X, Y):
+    """Scores that sum to the largest of three."""
+    return sf.half_square(sp.Max(*Y) - sum(X))
+
+
+@pytest.mark.slow
+def test_a_metric_with_many_kinks_is_refined_no_further_than_asked():
+    """The largest of three independent normal variables has the mean 3 / (2 sqrt pi), the square 1 + sqrt 3 / 2 pi."""
+    one, q = np.ones((3, 1, 1)), 0.5
+    there = Overlaps(q * one, one, np.zeros((3, 1)), 0 * one)
+    value, error, rule = observables.test_error(sf.problem(largest), there, 0.0, relative=2e-3, most=4e6)
+    exact = (1 + np.sqrt(3) / (2 * np.pi)) * (1 + q) - 2 * np.sqrt(q) * 9 / (4 * np.pi)
+    assert abs(value - exact) <= 1.5 * error < 3e-3 * exact
+    assert rule.family == "sobol" and rule.size < 13
+
+
 @pytest.mark.parametrize("points", [16, 48])
 def test_nodes_of_the_teacher_see_a_narrow_feature_of_the_loss(points):
     problem = integrated(sf.problem(bumps))
