@@ -140,8 +140,7 @@ class Side:
         bend = np.moveaxis(np.eye(n)[:, :, None] + np.einsum("abp,bc->acp", H, V), 2, 0)
         with np.errstate(all="ignore"):
             D = -H / bend.T if n == 1 else -np.moveaxis(np.linalg.solve(bend, np.moveaxis(H, 2, 0)), 0, 2)
-        if n > 1 and self.corners:
-            D = np.nan * D  # of a search: which response a point on a corner has is not known
+        D = D * np.nan if n > 1 and self.corners else D  # a search does not know which response a corner has
         if rests is not None:
             g, D = np.where(rests, g, -f[1 : 1 + n]), np.where(rests, -1 / V[0, 0], D)
         M, away = f[0] + np.einsum("ap,ab,bp->p", g, V, g) / 2, v - self.mean[:, None]
