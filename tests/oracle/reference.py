@@ -140,6 +140,7 @@ class Side:
         bend = np.moveaxis(np.eye(n)[:, :, None] + np.einsum("abp,bc->acp", H, V), 2, 0)
         with np.errstate(all="ignore"):
             D = -H / bend.T if n == 1 else -np.moveaxis(np.linalg.solve(bend, np.moveaxis(H, 2, 0)), 0, 2)
+        D = D * np.nan if n > 1 and self.corners else D  # a search does not know which response a corner has
         if rests is not None:
             g, D = np.where(rests, g, -f[1 : 1 + n]), np.where(rests, -1 / V[0, 0], D)
         M, away = f[0] + np.einsum("ap,ab,bp->p", g, V, g) / 2, v - self.mean[:, None]
@@ -159,8 +160,7 @@ class Side:
         def f(x: np.ndarray, j: np.ndarray) -> np.ndarray:  # x, or omega where x rests at a place
             i, rests = owner[j], ~np.isnan(place[j])
             X = np.where(rests, place[j], x)
-            w, bend = np.array([[0], [1]]) + V * self.f(*z[:, i], X)[1:3] * ~rests
-            w = w + x
+            w, bend = np.array([x, 1 + 0 * x]) + V * self.f(*z[:, i], X)[1:3] * ~rests
             normal = np.exp(-(((w - centre[i]) / width) ** 2) / 2) / (width * np.sqrt(2 * np.pi))
             return self.rows(np.concatenate([z[:, i], [w]]), X[None], rests, bend * normal)
 
@@ -225,8 +225,7 @@ class Side:
         moving, before, after = (p + V * self.f(*z, p)[1] for p in (panels, left, right))
         panels = panels[(panels[:, 0] < panels[:, 1]) & (moving[:, 1] > low) & (moving[:, 0] < high)]
         middle = np.where(np.isnan(w), after, w)
-        rests = np.clip([[*before, *middle], [*middle, *after]], low, high)
-        rests = np.array([*rests, [*left, *right]]).T
+        rests = np.array([*np.clip([[*before, *middle], [*middle, *after]], low, high), [*left, *right]]).T
         return [*((p, q, np.nan) for p, q in panels), *rests[rests[:, 0] < rests[:, 1]]]
 
     def searched(self, v: np.ndarray) -> np.ndarray:
@@ -243,10 +242,10 @@ class Side:
 
         best, size = np.zeros(w.shape), np.full((1, w.shape[1], 1), 3.0)
         for _ in range(3):  # a square that holds whatever lies lower than omega itself
-            drop = self.loss(*z, *w)[0] - least(best, size, 41)[1]
-            size = np.maximum(size, 1.5 * np.sqrt(2 * np.maximum(drop, 0))[None, :, None])
-        best, size = least(best, size, 81)[0], size / 20
-        for _ in range(48):
+            drop = np.maximum(self.loss(*z, *w)[0] - least(best, size, 31)[1], 0)
+            size = np.maximum(size, 1.5 * np.sqrt(2 * drop)[None, :, None])
+        best, size = least(best, size, 61)[0], size / 15
+        for _ in range(40):
             best, size = least(best, size, 5)[0], size * 0.6
         return self.rows(v, w + root @ best, None, np.ones(v.shape[1]))
 
@@ -296,6 +295,6 @@ def evaluate(s: Setting, state: dict[str, np.ndarray], tolerance: float) -> dict
     }
     Phi = (products["V"] - products["q"]) / 2 - products["m"] - products["theta"] + envelope - M - kappa @ phi**2 / 2
     error = sum(p * side.value() for _, p, side in sides(s, state, s.metric, tolerance))
-    replicon = np.abs(np.linalg.eigvals(replicon)).max()
+    replicon = np.nan if np.isnan(replicon).any() else np.abs(np.linalg.eigvals(replicon)).max()
     others = {"phi": phi - slope, "training_loss": -Phi, "test_error": error, "replicon": replicon}
     return {**{f"{name}_hat": value for name, value in hats.items()}, **new, **others}
