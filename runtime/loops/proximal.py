@@ -146,6 +146,26 @@ def push(stack, depth, a, x_a, b, x_b):
 
 
 @njit(cache=True, error_model="numpy")
+def onto(planes, k, x):
+    """Move a point x (D,) to plane k, the nearest way; to all of them one after the other where k is their number.
+
+    planes: rows (slopes, value at zero), (P, D + 1); one without slopes moves nothing.
+    """
+    size = len(x)
+    for n in range(len(planes)):
+        if k == n or k == len(planes):
+            square = 0.0
+            value = planes[n, size]
+            for i in range(size):
+                square += planes[n, i] * planes[n, i]
+                value += planes[n, i] * x[i]
+            if square > 0.0:
+                for i in range(size):
+                    x[i] -= value / square * planes[n, i]
+    return x
+
+
+@njit(cache=True, error_model="numpy")
 def halve(boxes, held, low, middle, high):
     """Put both halves of an interval on a stack (most, 2), the lower one on top; returns how many there are then."""
     boxes[held, 0] = middle

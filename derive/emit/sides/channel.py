@@ -222,7 +222,7 @@ def build_channel(model: ModelAt) -> Channel:
                 for i in range(len(X) + 1)
             },
             prefix="b",
-            equations="docs/theory.md section 15",
+            equations="docs/theory.md (4.3)",
             formulas=[planes_of, own],
         ),
         constants=constants_of(model),

@@ -120,7 +120,6 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "of": lambda array: "".join(f"{array}[{i}], " for i in range(D)),
         "has_prox_space": channel.critical is not None,
         "x_names": entries("x", L, s),
-        "start_names": [f"start_{x}" for x in entries("x", L, s)],
         "y_names": entries("y", L, t),
         "g_names": entries("g", L, s),
         "w_names": entries("w", L, s),
