@@ -62,8 +62,13 @@ def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
 
 
 def _narrow(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
-    """Where arguments of functions vanish or turn and within which distance they change by one, where bases turn and
-    how far from the line their zeros are; of those that are polynomials of degree two or less."""
+    """Return (place, width) of what may be narrow in a loss of one field.
+
+    Arguments of functions vanish or turn there and change by one within the width; bases turn there, and their zeros
+    are that far from the line.
+
+    Arguments and bases that are no polynomials of degree two or less are left out.
+    """
     found: dict[tuple[sp.Expr, sp.Expr], None] = {}
     for kind, argument in scales([loss], [x]):
         if not argument.is_polynomial(x) or sp.degree(argument, x) > 2:

@@ -153,7 +153,7 @@ class Sampled(Rule):
     def _slope_sets(
         self, problem: Problem, fields: Fields, reduction: Reduction
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Those on which (dg/domega)^2 is averaged, which is steep where 1 + V l'' nearly vanishes."""
+        """Return the nodes on which (dg/domega)^2 is averaged, which is steep where 1 + V l'' nearly vanishes."""
         return self._sets(problem, fields, reduction)
 
     def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:

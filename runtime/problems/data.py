@@ -380,7 +380,7 @@ def _kurtosis(centred: np.ndarray, labels: np.ndarray, clusters: int) -> tuple[f
 
 
 def _dependence(centred: np.ndarray) -> Dependence | None:
-    """Of the pair of tokens that is farthest from independent; None for one token."""
+    """Return the dependence of the pair of tokens that is farthest from independent; None for one token."""
     n, tokens, d = centred.shape
     directions = np.random.default_rng(_SEED).standard_normal((d, _DIRECTIONS))
     squares = (centred @ directions) ** 2

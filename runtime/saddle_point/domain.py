@@ -30,7 +30,7 @@ def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
 
 
 def loss_outside(problem: Problem, overlaps: Overlaps) -> str:
-    """Of a loss that is declared to have no lower bound: whether the Moreau objective has one; empty where it does.
+    """Return why the Moreau objective has no lower bound, for a loss that is declared to have none; empty where it has.
 
     Where the loss falls as -k |X|^2 / 2 along a ray r, r^T V^(-1) r > k is needed.
     """

@@ -89,7 +89,7 @@ def retried(
         return found.status is not Status.TIME_LIMIT and found.losses is not None and holds(found)
 
     def led(at: Problem, where: str) -> Solution:
-        """Where the start leads; without extrapolation, where it led to a saddle."""
+        """Return what the start leads to; without extrapolation if it leads to a saddle otherwise."""
         with step(f"the start {name} left its branch: trying it {where}"):
             found = lost if at is problem else reach(at, start, **rough)
             if found.losses is not None and not on_branch(found) and unstable_direction(found) is not None:

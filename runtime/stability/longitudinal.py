@@ -58,7 +58,7 @@ class MapSpectrum:
         return float(np.linalg.eigvals(matrix).real.max())
 
     def _error(self, matrix: np.ndarray, lead: float, sample: Sobol, displacements: Displacements) -> float:
-        """What replicates, or a finer rule and other steps, the error bars of the overlaps and rounding move it by."""
+        """Return how far replicates (else a finer rule and steps), errors of the overlaps and rounding move it."""
         elsewhere = self.at + displacements.farthest
         if self.printed:
             other = self._by_formulas(self.rule.finer(), elsewhere)

@@ -41,7 +41,7 @@ METHODS = {
 
 
 class Closed:
-    """What the closed equations say, T at most `largest`."""
+    """Return the solution of the closed equations, T at most `largest`."""
 
     def __init__(self, transform: Callable[[np.ndarray], np.ndarray], largest: int) -> None:
         nodes, weights = np.polynomial.legendre.leggauss(80)
@@ -57,7 +57,7 @@ class Closed:
         return float(self.weights @ (slope * (self.y**2 - 1) if tilted else slope))
 
     def root(self, function: Callable[[float], float]) -> float:
-        """Of a function of V."""
+        """Average a function of V."""
         return float(brentq(function, self.end / 10, self.end, xtol=1e-15, rtol=1e-15))
 
     def overlap(self, alpha: float) -> float:

@@ -1,4 +1,4 @@
-"""What `solve` reports of models drawn at random, by an oracle that shares no code with the package."""
+"""Models drawn at random: `solve` agrees with an oracle that shares no code with the package."""
 
 from __future__ import annotations
 

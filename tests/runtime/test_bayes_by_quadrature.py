@@ -159,7 +159,7 @@ def unknown(channel, rows, alpha):
 
 
 def is_the_solution(problem, V, **how):
-    """Of variance one; V as well known as is asked, and within the error bar."""
+    """Compare V with quadrature for rows of variance one: as well known as asked, and within its error bar."""
     best = sf.bayes_optimal(problem, **how)
     assert best.status == "converged"
     assert abs(1 - best.q.item() - V) <= best.half_widths.item()
@@ -283,7 +283,7 @@ def test_channels_of_users_with_noise_leave_something_unknown(model, alpha):
 @pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "noise"), [(1.0, 0.2), (3.0, 0.2), (100.0, 0.2), (1000.0, 0.05)])
 def test_rows_of_two_values_seen_through_noise_are_never_called_known(model, alpha, noise):
-    """At the last two less than 1e-100 of them is unknown: q is 1 in doubles, and q^ its limit."""
+    """Less than 1e-100 of the rows is unknown in the last two cases: q is 1 in doubles, and q^ its limit."""
     problem = model(NORMAL, "b", alpha=alpha, b=noise)
     V = unknown(by_noise(noise), two_values(), alpha)
     best = is_the_solution(problem, V)

@@ -29,12 +29,12 @@ COMMON = {
     "starts": {"semantic": sf.Start(teacher="3/5")},
 }
 Delta = sf.Parameter(DELTA, 0, doc="variance of the noise")
-width_of_wells = sf.Parameter(0.003, 0, open_low=True, doc="width of the wells")
+default_width = sf.Parameter(0.003, 0, open_low=True, doc="width of the wells")
 power = sf.Parameter(1.5, 1, open_low=True, doc="power")
 
 
 @sf.model(**COMMON)
-def narrow_well(X, Y, u, *, Delta=Delta, w=width_of_wells):
+def narrow_well(X, Y, u, *, Delta=Delta, w=default_width):
     """log(1 + (e / w)^2): a well of width w, and flat beyond."""
     return sp.log(1 + ((Y[0, 0] + u - X[0, 0]) / w) ** 2)
 
@@ -89,7 +89,7 @@ def test_a_loss_whose_curvature_is_infinite_is_integrated_across_it(p):
     found, V, density = solved(power_loss, alpha=2.0, p=p)
 
     def average(f):
-        """Of f(z, e, l''), over e = t^(1 / (p - 1)), in which z and the measure are smooth."""
+        """Average f(z, e, l'') over e = t^(1 / (p - 1)), in which z and the measure are smooth."""
 
         def integrand(t):
             e = t ** (1 / (p - 1))
@@ -129,7 +129,7 @@ def test_the_replicon_passes_one_where_quadrature_says():
 
 
 @sf.model(tokens=2, **COMMON)
-def two_narrow_wells(X, Y, u, *, Delta=Delta, w=width_of_wells):
+def two_narrow_wells(X, Y, u, *, Delta=Delta, w=default_width):
     """log(1 + (e / w)^2) of two tokens: a cross of two narrow valleys."""
     return sum(sp.log(1 + ((Y[token, 0] + u - X[token, 0]) / w) ** 2) for token in range(2))
 

@@ -274,7 +274,7 @@ def test_steps_along_a_column_follow_its_size():
 
 
 def test_without_a_slope_of_the_map_neighbouring_solutions_answer(ridge, monkeypatch):
-    """Where differences of the map leave the domain, those of solutions need not."""
+    """Differences of solutions may stay in the domain where those of the map leave it."""
     solution = sf.solve(sf.problem("ridge_regression", alpha=2.0, lambda_=0.3), accuracy=1e-8)
     exact = {name: sensitivity(solution, Direction(solution.problem, name)) for name in ("alpha", "lambda_")}
 

@@ -203,7 +203,7 @@ def _where(
     wide: np.ndarray,
     high: np.ndarray,
 ) -> np.ndarray:
-    """Where the lowest branch has a verdict, given at the points of the grid, at the nearest point that has it."""
+    """Return whether the lowest branch has a verdict, which the nearest point of the grid with one gives."""
     found = np.isfinite(dataset["training_loss"].values)
     rows = np.abs(high[:, None] - y).argmin(axis=1)
     out = np.zeros(regions.shape)

@@ -98,7 +98,7 @@ def _quantities(dataset: xarray.Dataset) -> dict[str, tuple[str, xarray.DataArra
 
 
 def _judged(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
-    """Where replica symmetry or the longitudinal spectrum was judged unstable, or marginal."""
+    """Return the points at which replica symmetry or the longitudinal spectrum is unstable, or marginal."""
     names = [name for name in ("replica_symmetry", "longitudinal") if name in dataset]
     if not names:  # of a release without these
         return {UNSTABLE: (dataset["unstable"] != "") | (dataset["longitudinal_eigenvalue"] >= 1)}
