@@ -134,6 +134,7 @@ def two_narrow_wells(X, Y, u, *, Delta=Delta, w=default_width):
     return sum(sp.log(1 + ((Y[token, 0] + u - X[token, 0]) / w) ** 2) for token in range(2))
 
 
+@pytest.mark.slow
 def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
     """The loss reads two residuals and is a sum over them, whose proximal points are those of one field each."""
     V, width = 0.5, 0.003
