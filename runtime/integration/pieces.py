@@ -24,10 +24,11 @@ _CELLS = 24  # of a line, at whose ends proximal points are looked at first
 _PER_DIGIT = 1.25  # nodes of a panel for every digit of X on it
 _ROUNDING = 1e-12  # of X, which no panel resolves further
 _ROUNDING_OF_SQUARES = 1e-9  # of (dg/domega)^2, relative to its average, next to a cusp
-_PER_CUSP = 1e6  # times what X is resolved to, averages of squares over omega are, relative to theirs
+_PER_CUSP = 1e3  # times what X is resolved to, averages of squares over omega are, relative to theirs
 _OUTER = 2.5  # nodes an axis of Y and noise for every node of a panel
 _MOST_LINES = 1e6
 _MOST_PANELS = 2000  # of Y
+_SHORTEST = 1e-11  # of these, half of it: next to a cusp, where the root of its length counts
 _OPINIONS = (12, 16, 24)
 # In widths, where a probability that is steep in omega is split.
 _STEEP = np.array([-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5])
@@ -189,6 +190,7 @@ class Pieces(Sampled):
             open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(
                 -nearest * nearest / 2
             ) > 3 * self.resolution
+            open_ &= half > _SHORTEST
             panels += len(low)
             if panels > _MOST_PANELS:
                 open_[:] = False
