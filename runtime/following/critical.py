@@ -22,6 +22,7 @@ from ..branches.equations import ConditionEquations, CrossingEquations, Equation
 from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
 from ..integration.rule import Rule
 from ..interrupts import recognised
+from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar
@@ -323,7 +324,8 @@ def _traced(
             with recognised():
                 while not ending:
                     ending = further()
-                    task.advance(f"{kind} line at {place.z[-1]:.4g}: {place.z[-2]:.5g}")
+                    value, second, error = points[-1]
+                    task.advance(f"{kind} line at {second:.4g}: {with_error(value, error)}")
         except TimeLimitError:
             ending = _OUT_OF_TIME
         except KeyboardInterrupt:

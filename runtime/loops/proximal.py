@@ -119,6 +119,15 @@ def inside(low, high):
 
 
 @njit(cache=True, error_model="numpy")
+def piece_of(edges, x):
+    """Return the number of the piece that holds x, the lower one where x is between two; the last edge is infinite."""
+    piece = 0
+    while edges[piece + 1] < x:
+        piece += 1
+    return piece
+
+
+@njit(cache=True, error_model="numpy")
 def differ(one, other):
     """Whether two numbers differ by more than rounding."""
     return abs(one - other) > _SAME * (1.0 + abs(one) + abs(other))

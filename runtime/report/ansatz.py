@@ -67,12 +67,25 @@ def duration(seconds: float) -> str:
     return f"about {seconds / 60:.0f} min"
 
 
-def warning_lines(solution: Solution) -> list[str]:
-    """Return the verdict, and whose numbers follow, of a solution that is unstable beyond its digits; else nothing."""
+def warning_lines(solution: Solution, elsewhere: bool = False) -> list[str]:
+    """Return the verdict, and whose numbers follow, of a solution that is unstable beyond its digits; else nothing.
+
+    Args:
+        elsewhere: for a command that has no steps of breaking itself.
+    """
     stability = known_stability(solution)
     if stability is None or not is_unstable_beyond_digits(solution):
         return []
-    return [f"  {stability.verdict}", f"  the numbers below are {HEADING}; {offer(solution)}"]
+    sentence = offer_elsewhere(solution) if elsewhere else offer(solution)
+    return [f"  {stability.verdict}", f"  the numbers below are {HEADING}; {sentence}"]
+
+
+def with_verdict(lines: Sequence[str], solution: Solution) -> list[str]:
+    """Return lines about a solution with its verdict: first where they cannot be trusted, else last."""
+    warning, verdict = [], solution.stability
+    if verdict is not None:
+        warning = warning_lines(solution, elsewhere=True)
+    return [*warning, *lines, *([f"  {verdict.verdict}"] if verdict and not warning else [])]
 
 
 def verdict_cell(solution: Solution) -> str:

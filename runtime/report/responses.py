@@ -14,6 +14,7 @@ from ..responses.answers import SCALARS, Sensitivities, Sensitivity
 from ..responses.joint import JointOptimum
 from ..responses.tuned_curve import TunedCurve
 from ..responses.tuning import Optimum
+from .ansatz import is_judged_other_than_stable, verdict_cell, with_verdict
 from .contract import blocks_json, parameters_json, trained_json
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ def optimum_table(optimum: Optimum) -> str:
         )
     for other in optimum.others:
         kind, there = other.kind.replace("_", " "), with_error(other.observed, other.observed_error)
-        lines.append(f"  beside it: {kind} at {name} = {other.value:.4g}, {shown} {there}")
-    return "\n".join(lines)
+        lines.append(f"  next to it: {kind} at {name} = {other.value:.4g}, {shown} {there}")
+    return "\n".join(with_verdict(lines, optimum.solution))
 
 
 @to_json.register(Optimum)
@@ -162,13 +163,12 @@ def joint_table(optimum: JointOptimum) -> str:
         f"{name.rstrip('_')} = {with_error(value, error) if kind == 'minimum' else f'{value:.6g}{_PLACES[kind]}'}"
         for name, value, error, kind in found
     )
-    return "\n".join(
-        [
-            f"{optimum.problem.solver.name}, {optimum.branch} branch: {shown} is {verb} at {places}",
-            f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; "
-            f"{len(optimum.tried)} places tried; {optimum.status.replace('_', ' ')}",
-        ]
-    )
+    lines = [
+        f"{optimum.problem.solver.name}, {optimum.branch} branch: {shown} is {verb} at {places}",
+        f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; "
+        f"{len(optimum.tried)} places tried; {optimum.status.replace('_', ' ')}",
+    ]
+    return "\n".join(with_verdict(lines, optimum.solution))
 
 
 @to_json.register(JointOptimum)
@@ -204,11 +204,16 @@ def tuned_table(tuned: TunedCurve) -> str:
     first = tuned.optima[0]
     name = column_of(first.parameter)
     rows = [[column_of(tuned.over), f"best {name}", first.minimise.replace("_", " "), "where", "status"]]
+    judged = is_judged_other_than_stable(optimum.solution for optimum in tuned.optima)
+    rows[0] += ["verdict"] * judged
     for value, optimum in zip(tuned.values, tuned.optima, strict=True):
         best = with_error(optimum.value, optimum.error) if optimum.kind == "minimum" else f"{optimum.value:.6g}"
         shown = with_error(optimum.observed, optimum.observed_error)
         rows.append(
-            [f"{value:.6g}", best, shown, optimum.kind.replace("_", " "), optimum.status.replace("_", " ")],
+            [
+                *(f"{value:.6g}", best, shown, optimum.kind.replace("_", " "), optimum.status.replace("_", " ")),
+                *[verdict_cell(optimum.solution)] * judged,
+            ],
         )
     return "\n".join([f"{first.problem.solver.name}, {first.branch} branch", *aligned(rows), *tuned.notes])
 

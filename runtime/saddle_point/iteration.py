@@ -39,6 +39,7 @@ class Status(StrEnum):
     NOT_PROVED = "not_proved"
     ENDED_ELSEWHERE = "ended_elsewhere"
     COLLAPSED = "collapsed"
+    MINIMA_MISSED = "minima_missed"
     TIME_LIMIT = "time_limit"
 
     @property
@@ -63,6 +64,8 @@ class Status(StrEnum):
             "exists, or `curve`, which says where it ends",
             "collapsed": "every overlap shrinks to zero: here W = 0 is a minimum of the risk by the doing of loss and "
             "regulariser; try a larger alpha, a weaker regulariser (or attack), or another start",
+            "minima_missed": "every average is off by what is missed; write what is narrow in the loss as a function "
+            "of one linear combination of the student's fields, along which minima are searched for, or make it wider",
             "time_limit": "the time limit came first: what is shown is the best so far, with its half widths where it "
             "has any; allow more time or ask for less",
         }[self.value]

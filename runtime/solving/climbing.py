@@ -123,7 +123,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     for levels in filter(None, families):
         first = _first_level(levels, accuracy, near)
         found = _refine(task, approach, levels[first:], patient=near is None)
-        if found.success:
+        if found.success or found.status is Status.MINIMA_MISSED:
             return found
         solution = found if solution is None else min(solution, found, key=_quality)
         if solution.losses is not None:
@@ -131,7 +131,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     if solution is None:
         task.tell("samples: none of these led to a solution")
         return climb_samples(task, approach)
-    if channel.FIELDS > 1 and (solution.losses is not None or covers(problem, solution.rule, solution.overlaps)):
+    if channel.FIELDS > 1 and solution.losses is not None:
         return solution
     try:
         bistable = APPROACH_RULE.averages(problem, approach.overlaps).bistable
@@ -278,7 +278,7 @@ def _refine(
         ahead = min(number + level.sizes_ahead(error, accuracy), len(levels) - 1)
         if error < accuracy:
             solution = finish_point(task, reached, level, finer)
-            if solution.success:
+            if solution.success or solution.status is Status.MINIMA_MISSED:
                 return solution
             budget.offer(partial(replace, solution))
         left(f"half width so far about {error:.0e}, asked {accuracy:.0e}")

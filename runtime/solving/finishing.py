@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from .. import budget
+from ..channel.search import missed
 from ..errors import DomainError
 from ..integration import Averages, Rule, pace
 from ..integration.estimates import Change, Comparison, compared, two_standard_errors
@@ -147,6 +149,9 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         status = Status.MAX_ITERATIONS if residual > relative else Status.ACCURACY_NOT_REACHED
     if status.success and relative > task.accuracy:
         status = Status.ACCURACY_NOT_REACHED
+    lower = _missed_in_words(problem, overlaps)
+    if lower:
+        status = Status.MINIMA_MISSED
     if averages.unconverged > 1e-3 * task.accuracy:
         say(f"warning: the proximal map did not converge at a share {averages.unconverged:.2g} of the measure")
     return Solution(
@@ -171,6 +176,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         symmetry=task.symmetry,
         shifts=shifts,
         residual_shift=residual_shift,
+        outside=lower,
         tried=tuple(task.told),
         multipliers_error=(
             Multipliers(state_map, overlaps, averages).half_widths(
@@ -380,12 +386,26 @@ def run_off(problem: Problem, overlaps: Overlaps) -> str:
     return ""
 
 
+def _missed_in_words(problem: Problem, overlaps: Overlaps) -> str:
+    """Return how often the search for proximal points is seen to miss the global minimum; empty where it is not."""
+    with suppress(DomainError):
+        if share := missed(problem, overlaps):
+            return (
+                f"the search for proximal points misses the lowest minimum of the loss at {share:.1%} of random points"
+            )
+    return ""
+
+
 def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
     """The last iterate as a solution that is none: no losses, half widths nan.
 
     A point that had converged, so that it was the rest that failed, gets MAX_ITERATIONS.
     """
     status = point.status if not point.status.success else Status.MAX_ITERATIONS
+    if status is Status.LEFT_DOMAIN:
+        why = point.outside
+    else:
+        why = _missed_in_words(task.problem, point.overlaps) if status is Status.MAX_ITERATIONS else ""
     return Solution(
         problem=task.problem,
         start=task.start,
@@ -400,6 +420,6 @@ def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
         training_loss_error=np.nan,
         test_error=np.nan,
         test_error_error=np.nan,
-        outside=run_off(task.problem, point.overlaps) or (point.outside if status is Status.LEFT_DOMAIN else ""),
+        outside=run_off(task.problem, point.overlaps) or why,
         tried=tuple(task.told),
     )

@@ -349,6 +349,8 @@ def _replicon_error(
         here = replicon if rule == solved_by else root(overlaps, by_rule.averages(overlaps).means, square)
     except DomainError:
         return np.inf
+    if len(averages.moments) == 1:
+        error += abs(here - replicon)  # the conjugates by the rule that solved, and by that of the slopes
     changes = displacements.changes(elsewhere, here)
     if displacements.replicated and np.all(np.isfinite(changes)):
         spreads.append(changes)

@@ -195,7 +195,7 @@ class Drawn:
         u, s, k, b = (sp.Symbol(name, real=True) for name in "uskb")
         values = tuple(sp.Rational(value) for value in self.switch)
         switch = {"label": sf.by_label(k, *values), "noise": s}.get(way, values[0])
-        scope = {"sp": sp, "sf": sf, "X": X, "Y": Y, "u": u, "s": switch, "b": b, "a": sp.Float(numbers["a"])}
+        scope = {"sp": sp, "sf": sf, "X": X, "Y": Y, "u": u, "s": switch, "b": b, "a": sp.Rational(str(numbers["a"]))}
         scope["e"] = scope["t"] = e = eval(self.error, scope)
         weights, factors, rows = LAWS[self.law]
         contexts = 2 if way == "label" else 1

@@ -7,18 +7,15 @@ omega where the minimiser rests on a corner. Where it reads two, every proximal 
 # ruff: noqa: E731
 
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise, product
+from functools import partial
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 import sympy as sp
+from envelope import REACH, SPREAD, Hull
 from quadrature import adaptive, compiled, crossings, edges_of
-from scipy.optimize import isotonic_regression
 from scipy.special import ndtr
-
-REACH = 9.5  # standard deviations to either side over which a normal law is integrated
-STEP = 1e-13  # to either side of a corner or a step, relative
-SPREAD = np.array([-REACH, -6.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, REACH])
 
 
 @dataclass
@@ -51,6 +48,19 @@ class Setting:
     marks: tuple = ()
 
 
+def target_of(e: Any, corners: list, fields: list, symbols: list) -> tuple[Any, Any, list]:
+    """Return T, expression and corners at x + T where these hold x - T alone of all fields; else None and both."""
+    x = fields[0]
+    for one in e.atoms(sp.Add) if len(fields) == 1 else ():
+        c = sp.diff(one, x)
+        if c.is_number and c != 0:
+            T = sp.expand(x - one / c)
+            moved = [sp.expand(each.subs(x, x + T)) for each in (e, *corners)]
+            if not any(each.free_symbols & {*symbols} - {x} for each in moved):
+                return T, moved[0], moved[1:]
+    return None, e, corners
+
+
 class Side:
     """Averages over the law (3.12) at one label and one value of discrete noise, first over z that is read of Y, u."""
 
@@ -77,6 +87,9 @@ class Side:
         self.corners = [*set().union(*map(edges_of, every)), *(mark for mark, _ in marks)]
         self.lines = self.corners + [mark + j * width for mark, width in marks for j in (-6, -3, -1, 1, 3, 6)]
         self.fields, self.c, self.symbols, self.r, self.tolerance = fields, c, [*A, *fields], len(A), tolerance
+        self.moved = target_of(self.e, self.corners, self.fields, self.symbols)
+        self.has_target = self.moved[0] is not None
+        self.stretch = 1 - tolerance**0.25 / 3  # of the first edges: evaluations to two tolerances share no node
         n, t, C, r = len(s.student), len(s.teacher), len(s.labels), self.r
         rho = np.einsum("a,a,aij->ij", s.weights, np.asarray(s.gamma)[:, k], np.asarray(s.gram)[:, C:, C:])
         law = np.diag([*np.zeros(n + t), *map(float, s.normal.values())])  # of (omega, Y, normal noise)
@@ -99,7 +112,10 @@ class Side:
                 return np.concatenate([inner(part) for part in np.array_split(v, v.shape[1] // 1000 + 1, 1)], axis=1)
             owners, mean, root = np.arange(xi.shape[1]), self.mean[: j + 1, None], self.root[: j + 1, : j + 1]
             at = lambda x, owner: np.concatenate([xi[:, owner.ravel()], x.reshape(1, -1)])
-            grid, places = np.tile(np.linspace(-REACH, REACH, 381), (len(owners), 1)), np.tile(SPREAD[::3], len(owners))
+            grid, places = (
+                np.tile(np.linspace(-REACH, REACH, 381), (len(owners), 1)),
+                np.tile(SPREAD[::3] * self.stretch, len(owners)),
+            )
             found = [(places, np.repeat(owners, len(SPREAD[::3])))]
             f = compiled([line for line, place in last.items() if place == j] or [sp.S.One], self.symbols[: j + 1])
             found.append(crossings(lambda x, i: f(*(mean + root @ at(x, i))).reshape(-1, *x.shape), grid, owners))
@@ -123,7 +139,11 @@ class Side:
         hessian = [sp.diff(g, a) for g in gradient for a in self.fields]
         self.f = compiled([self.e, *gradient, *hessian, *self.phi_slopes], self.symbols)
         self.loss, self.chances = (compiled([e], self.symbols[:m]) for e, m in ((self.e, None), (self.chance, self.r)))
-        self.kinks = compiled(self.corners or [sp.S.One], self.symbols)
+        T, e, corners = self.moved
+        self.hull, self.of, self.target = None, (), self.has_target and compiled([T], self.symbols[: self.r])
+        shown = self.fields if self.has_target else self.symbols
+        slopes = [sp.diff(e, self.fields[0], k) for k in range(3)]
+        self.functions = [compiled(rows, shown) for rows in (slopes, slopes[:1], corners or [sp.S.One])]
         found = self.over(*((self.on_hull, self.r) if n == 1 else (self.searched, self.r + n)))
         shapes = [(n,), (n, n), (1,), (n, n, n, n), (n, len(self.symbols)), (len(self.phi_slopes),)]
         parts = np.split(found, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
@@ -153,9 +173,19 @@ class Side:
         """Return the averages over one omega at every z, (n, len(z))."""
         r, V, xi = self.r, self.V[0, 0], np.linalg.solve(self.root[: self.r, : self.r], z - self.mean[: self.r, None])
         centre, width = self.mean[r] + self.root[r, :r] @ xi, self.root[r, r]
-        found = [(*piece, i) for i in range(len(centre)) for piece in self.hull(z[:, i], centre[i], width)]
-        a, b, place, owner = np.array(found).T
-        owner = owner.astype(int)
+        T = self.target(*z)[0] if self.target else 0 * centre  # of x - T alone, one hull holds everywhere
+        low, high = np.min(centre - T) - REACH * width, np.max(centre - T) + REACH * width
+        if self.target and not (self.of and self.of[0] <= low and self.of[1] >= high):
+            low, high = min(low, *self.of[:1], 0), max(high, *self.of[1:], 0)
+            self.of = low, high
+            self.hull = Hull(*self.functions, V, low, high, width)
+        found = []
+        for i in range(len(centre)):
+            at = [partial(f, *z[:, i]) for f in self.functions]
+            hull = self.hull or Hull(*at, V, centre[i] - REACH * width, centre[i] + REACH * width, width)
+            found.append(hull.within(centre[i] - T[i]) + T[i])
+        owner = np.repeat(np.arange(len(centre)), [len(one) for one in found])
+        a, b, place = np.concatenate(found).T
 
         def f(x: np.ndarray, j: np.ndarray) -> np.ndarray:  # x, or omega where x rests at a place
             i, rests = owner[j], ~np.isnan(place[j])
@@ -166,67 +196,6 @@ class Side:
 
         total = adaptive(f, a, b, np.arange(len(a)), len(a), self.tolerance)
         return np.array([np.bincount(owner, part, len(centre)) for part in total])
-
-    def hull(self, z: np.ndarray, centre: float, width: float) -> list:
-        """Return panels (x, x', nan) on which the minimiser moves, and (omega, omega', x) where it rests at x."""
-        V, low, high = self.V[0, 0], centre - REACH * width, centre + REACH * width
-        F = lambda x: x**2 / 2 + V * self.loss(*z, x)[0]
-        a, b, fixed, fine = low - width, high + width, [], []
-        for _ in range(60):  # an interval that holds the minimisers at both ends of omega
-            x = np.linspace(a, b, 601)
-            first, last = np.argmin(F(x) - low * x), np.argmin(F(x) - high * x)
-            a, b = a - (b - a) * (first == 0), b + (b - a) * (last == 600)
-            if first > 0 and last < 600:
-                break
-        places = np.unique(crossings(lambda x, _: self.kinks(*z, x), x[None], np.zeros(1, int))[0])
-        for p in places[np.diff(places, prepend=-np.inf) > 100 * STEP * np.maximum(1, np.abs(places))]:
-            near, sides = (b - a) * np.geomspace(1e-8, 0.02, 30), p + np.array([-1, 1]) * STEP * max(1, abs(p))
-            values = self.loss(*z, sides)[0]
-            fixed += [*sides] if abs(np.ptp(values)) > 1e-8 * (1 + np.abs(values).max()) else [p]
-            fine += [*(p - near), *(p + near)]
-        fixed, x = np.array(fixed), np.unique(np.concatenate([x, fixed, fine]))
-        for level in range(6):
-            slope = isotonic_regression(np.diff(F(x)) / np.diff(x), weights=np.diff(x)).x
-            merged = np.concatenate([[False], slope[1:] == slope[:-1]])
-            if level == 5:
-                break
-            ends = merged ^ np.roll(merged, -1)
-            ends = 7 * (ends | np.roll(ends, 1) | np.roll(ends, -1))
-            parts = np.clip(np.ceil(np.abs(np.gradient(slope)) / width * 6), 1, 6) + ends
-            parts = np.where((slope > low - width) & (slope < high + width), parts, 1).astype(int)
-            near = np.searchsorted(slope, [low - width, high + width]) + np.array([-2, 2])
-            least, most = slope[np.clip(near, 0, len(slope) - 1)]  # what merged cells hold stays whole
-            cell = np.repeat(np.arange(len(parts)), parts)
-            part = (np.arange(len(cell)) - np.searchsorted(cell, cell)) / parts[cell]
-            inside, last = (slope[cell] >= least) & (slope[cell] <= most), x[np.searchsorted(slope, most, "right")]
-            x = np.unique(np.append((x[cell] + (x[cell + 1] - x[cell]) * part)[inside], last))
-        starts, stops, events = np.flatnonzero(~merged), np.append(np.flatnonzero(~merged)[1:], len(slope)), []
-        e = lambda p: 2 * STEP * np.maximum(1, np.abs(p))
-        for p, q in zip(starts[stops - starts > 1], stops[stops - starts > 1], strict=True):
-            y, w = F(x[p : q + 1]), slope[p]
-            above = np.max(y - y[0] - w * (x[p : q + 1] - x[p])) / (1 + np.abs(y).max())
-            if above > 1e-13:
-                ends, is_fixed = x[[p, q]], np.isin(x[[p, q]], fixed)  # of a jump: tangents in common, or corners
-                least = x[max(p - 1, 0)], x[q] + e(x[q]) if is_fixed[1] else x[q - 1]
-                most = x[p] - e(x[p]) if is_fixed[0] else x[p + 1], x[min(q + 1, len(x) - 1)]
-                for _ in range(14):
-                    w, f = np.diff(F(ends))[0] / np.diff(ends)[0], self.f(*z, ends)
-                    ends = np.clip(ends - (ends + V * f[1] - w) / np.maximum(1 + V * f[2], 1e-9), least, most)
-                events.append((*ends, w))
-        free = [k for k in fixed[np.isin(fixed, x)] if all(k < p - 3 * e(p) or k > q + 3 * e(q) for p, q, _ in events)]
-        events += [(k - e(k), k + e(k), np.nan) for k in free]
-        bend = 1 + V * self.f(*z, x)[2]
-        rise = np.diff(bend)
-        turns = (rise[:-1] * rise[1:] <= 0) & (np.abs(rise[:-1]) + np.abs(rise[1:]) > 1e-9 * (1 + np.abs(bend[1:-1])))
-        cuts = np.unique([*x[1:-1][turns], *x[np.clip(np.searchsorted(slope, centre + width * SPREAD), 1, len(x) - 2)]])
-        left, right, w = np.array(sorted(events)).reshape(-1, 3).T
-        edges = [[p, *cuts[(cuts > p) & (cuts < q)], q] for p, q in zip([x[0], *right], [*left, x[-1]], strict=True)]
-        panels = np.array([pair for one in edges for pair in pairwise(one)])
-        moving, before, after = (p + V * self.f(*z, p)[1] for p in (panels, left, right))
-        panels = panels[(panels[:, 0] < panels[:, 1]) & (moving[:, 1] > low) & (moving[:, 0] < high)]
-        middle = np.where(np.isnan(w), after, w)
-        rests = np.array([*np.clip([[*before, *middle], [*middle, *after]], low, high), [*left, *right]]).T
-        return [*((p, q, np.nan) for p, q in panels), *rests[rests[:, 0] < rests[:, 1]]]
 
     def searched(self, v: np.ndarray) -> np.ndarray:
         """Return the rows at points (z, omega) of two fields, proximal points searched for on grids and refined."""

@@ -84,6 +84,7 @@ def test_no_well_of_a_loss_is_too_narrow_for_the_proximal_search(width, q):
     assert float(found.conjugates.q.flat[0]) == pytest.approx(5 * expected, rel=3e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1.2, 1.5])
 def test_a_loss_whose_curvature_is_infinite_is_integrated_across_it(p):
     found, V, density = solved(power_loss, alpha=2.0, p=p)
