@@ -6,6 +6,8 @@ hull of e^2 / 2 + V l(e) on a mesh that is graded towards the feature.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import sympy as sp
@@ -15,9 +17,11 @@ import saddleforge as sf
 from saddleforge.channel.fields import fields_of, overlaps_of
 from saddleforge.channel.nodes import sobol_normal
 from saddleforge.channel.points import points_at
-from saddleforge.channel.search import THOROUGH
+from saddleforge.channel.search import THOROUGH, missed
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.reduced import integrated
+from saddleforge.saddle_point.iteration import Status
+from saddleforge.solving import finishing
 
 DELTA, LAMBDA = 0.25, 0.1
 
@@ -135,6 +139,26 @@ def two_narrow_wells(X, Y, u, *, Delta=Delta, w=default_width):
     return sum(sp.log(1 + ((Y[token, 0] + u - X[token, 0]) / w) ** 2) for token in range(2))
 
 
+@sf.model(student=2, noise={"u": sf.GaussianNoise("Delta")}, starts={"informed": sf.Start(teacher=((0.6,), (0.2,)))})
+def narrow_hyperbola(X, Y, u, *, Delta=Delta, w=default_width):
+    """log(1 + (e / w)^2) of a product of columns: no plane holds what is narrow."""
+    return sp.log(1 + ((Y[0] + u - X[0] * X[1]) / w) ** 2)
+
+
+@pytest.mark.slow
+def test_a_valley_along_a_curve_is_seen_to_be_missed():
+    problem = replace(sf.problem(narrow_hyperbola, alpha=5.0), search=THOROUGH)
+    eye = np.eye(2)[None]
+    assert missed(problem, Overlaps(2.0 * eye, 0.5 * eye, np.zeros((1, 2)), np.full((1, 2, 1), 0.2))) > 0.01
+
+
+def test_a_solution_whose_search_misses_minima_says_so(monkeypatch):
+    monkeypatch.setattr(finishing, "missed", lambda problem, overlaps: 0.03)
+    found = sf.solve(sf.problem("ridge_regression", alpha=2.0))
+    assert found.status is Status.MINIMA_MISSED and not found.success
+    assert "minimum of the loss at 3.0% of random points" in found.advice and "linear combination" in found.advice
+
+
 @pytest.mark.slow
 def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
     """The loss reads two residuals and is a sum over them, whose proximal points are those of one field each."""
@@ -152,3 +176,4 @@ def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
         away = (mesh - found.omega.reshape(-1, 2, 1)[:, token]) ** 2 / (2 * V)
         lowest += (away + np.log1p((mesh / width) ** 2)).min(axis=1)
     assert np.all(found.value < lowest + 1e-6)
+    assert missed(replace(problem, search=THOROUGH), Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2])) == 0

@@ -214,6 +214,18 @@ def test_a_loss_that_only_steps_has_jumps_and_says_so():
     assert stability.jump_weight > 10 * stability.jump_weight_error >= 0
 
 
+def test_the_replicon_of_a_step_counts_what_rests_at_it():
+    """dg/domega is -1 / V for a margin within sqrt(2 V) below kappa, and zero elsewhere."""
+    found = sf.solve(sf.problem("perceptron", alpha=2.0), accuracy=1e-8)
+    q, V, theta = (float(getattr(found.overlaps, name).item()) for name in ("q", "V", "theta"))
+    side = theta / np.sqrt(q * (q - theta**2))
+    resting = quad(
+        lambda t: 2 * np.exp(-t * t / (2 * q)) / np.sqrt(2 * np.pi * q) * ndtr(side * t), 1 - np.sqrt(2 * V), 1
+    )[0]
+    assert found.stability.replicon_error < 1e-9
+    assert abs(found.stability.replicon - 2 * resting) <= found.stability.replicon_error
+
+
 @pytest.mark.parametrize(
     "name", ["amplitude_retrieval", pytest.param("hinge", marks=pytest.mark.slow), "l1_regression", "perceptron"]
 )

@@ -211,6 +211,23 @@ def test_a_branch_of_columns_of_different_sizes_is_followed_to_the_end_of_the_in
     assert abs(both.observed - 0.129996) <= both.observed_error + 3e-6
 
 
+@sf.model(
+    student=2,
+    regulariser=two_ridges,
+    metric=lambda h, Y: (1 - sp.sign(h[0] + h[1]) * sp.sign(Y[0])) / 2,
+    starts={"informed": sf.Start(teacher=((0.6,), (0.6,)))},
+)
+def hinge_beside_squares(X, Y):
+    """Squared hinge loss of one column and square loss of the other on the labels sign(Y)."""
+    return sp.Max(0, 1 - sp.sign(Y[0]) * X[0]) ** 2 / 2 + sf.half_square(sp.sign(Y[0]) - X[1])
+
+
+@pytest.mark.slow
+def test_more_samples_help_as_far_as_they_are_searched():
+    found = sf.tune(sf.problem(hinge_beside_squares, lambda2=0.5), "alpha", bracket=(0.5, 20))
+    assert (found.kind, found.status, found.value) == ("upper_end", "edge", pytest.approx(20.0))
+
+
 # What is said on the way
 
 
@@ -218,6 +235,11 @@ def test_progress_shows_every_value_with_its_uncertainty(capfd):
     sf.tune(sf.problem("ridge_regression", alpha=2.0), "Delta", minimise="-q", bracket=(0.0, 1.0))
     shown = re.findall(r"tuning Delta: (.*) at Delta = \S+", capfd.readouterr().err)
     assert len(shown) >= 7 and all(re.fullmatch(r"q \d+\.\d+\(\d+\)", text) for text in shown)
+
+
+def test_the_verdict_stands_with_the_best_value():
+    best = sf.tune(sf.problem("ridge_regression", alpha=2.0), "Delta", minimise="-q", bracket=(0.0, 1.0))
+    assert best.table().splitlines()[-1].strip() == best.solution.stability.verdict
 
 
 # Curves
