@@ -72,7 +72,8 @@ class Hull:
                     ends = np.clip(ends - (ends + V * at[1] - w) / np.maximum(1 + V * at[2], 1e-9), least, most)
                 events.append((*ends, w))
         free = [k for k in fixed[np.isin(fixed, x)] if all(k < p - 3 * e(p) or k > q + 3 * e(q) for p, q, _ in events)]
-        events += [(k - e(k), k + e(k), np.nan) for k in free]
+        slopes = ((k, f(k + e(k) * np.array([-1, 1]))[1]) for k in free)  # a mark is no corner
+        events += [(k - e(k), k + e(k), np.nan) for k, s in slopes if np.ptp(s) > 1e-8 * (1 + np.abs(s).max())]
         bend = 1 + V * f(x)[2]
         rise = np.diff(bend)
         turns = (rise[:-1] * rise[1:] <= 0) & (np.abs(rise[:-1]) + np.abs(rise[1:]) > 1e-9 * (1 + np.abs(bend[1:-1])))
@@ -95,4 +96,4 @@ class Hull:
         moving = np.array([every[:-1], every[1:], np.nan * middle])[:, (of >= 0) & (middle < self.panels[of, 1])].T
         rests = self.rests.copy()
         rests[:, :2] = np.clip(rests[:, :2], at[0], at[-1])
-        return np.concatenate([moving, rests[rests[:, 1] - rests[:, 0] > 1e-10 * self.width]])
+        return np.concatenate([moving, rests[rests[:, 0] < rests[:, 1]]])

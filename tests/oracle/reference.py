@@ -55,7 +55,7 @@ def target_of(e: Any, corners: list, fields: list, symbols: list) -> tuple[Any, 
         c = sp.diff(one, x)
         if c.is_number and c != 0:
             T = sp.expand(x - one / c)
-            moved = [sp.expand(each.subs(x, x + T)) for each in (e, *corners)]
+            moved = [sp.expand(each.subs(x, x + T)) for each in (e, *corners) if each.has(x)]
             if not any(each.free_symbols & {*symbols} - {x} for each in moved):
                 return T, moved[0], moved[1:]
     return None, e, corners
