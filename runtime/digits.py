@@ -119,7 +119,7 @@ def refine(
 
 def solve_precisely(
     problem: Problem,
-    start: str | Overlaps | Solution = "semantic",
+    start: str | Overlaps | Solution | None = None,
     *,
     accuracy: float = 1e-30,
     proof: bool = False,

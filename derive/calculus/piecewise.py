@@ -70,7 +70,8 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     """All zeros in a variable, and possibly more: of every piece, over all of the line. None where it is no polynomial
     of degree two or less in pieces; zeros that are not real for some values of the other symbols are listed, too."""
     for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
-        if not atom.has(variable) or any(a.has(*PIECEWISE) for a in atom.args if a.has(variable)):
+        inside = {nested for a in atom.args for nested in a.atoms(*PIECEWISE)}
+        if not atom.has(variable) or any(nested.has(variable) for nested in inside):
             continue
         parts = [zeros(switch.xreplace({atom: piece}), variable) for piece in pieces_of(atom)]
         if any(part is None for part in parts):
@@ -84,4 +85,4 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     if a == 0:
         return linear
     root = sp.sqrt(sp.factor(b**2 - 4 * a * c))
-    return [*[sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1)], *linear]
+    return [*[sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1) if root.is_real is not False], *linear]

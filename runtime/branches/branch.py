@@ -18,7 +18,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import BRANCH_NAMES
+from ..saddle_point.starts import BRANCH_NAMES, default_start
 from ..solving.retrying import extrapolated, has_left, retried
 from ..solving.solution import Solution, has_lost
 from ..solving.solve import reach
@@ -214,7 +214,7 @@ class Curve(Along[Solution]):
 def curve(
     problem: Problem,
     *,
-    start: str = "semantic",
+    start: str | None = None,
     over: str = "alpha",
     values: Iterable[float] | None = None,
     accuracy: float = 1e-3,
@@ -231,6 +231,7 @@ def curve(
         InputError: no grid, an unknown parameter, or no such start.
     """
     problem, over, grid = checked_grid(problem, over, values, ranges)
+    start = default_start(problem) if start is None else start
     if start not in problem.solver.model.STARTS:
         raise InputError(
             f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"

@@ -15,7 +15,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import overlaps_held, start_overlaps
+from ..saddle_point.starts import default_start, overlaps_held, start_overlaps
 from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
 from .solution import BrokenSolution
@@ -50,7 +50,7 @@ def curve(
     problem: Problem,
     *,
     rsb: int = 0,
-    start: str = "semantic",
+    start: str | None = None,
     over: str = "alpha",
     values: Iterable[float] | None = None,
     accuracy: float = 1e-3,
@@ -84,6 +84,7 @@ def curve(
         >>> len(found.solutions)
         5
     """
+    start = default_start(problem) if start is None else start
     chosen: dict[str, Any] = {"start": start, "accuracy": accuracy, "seed": seed, "refine_end": refine_end,
                               "reached": reached, "seeds": seeds}  # fmt: skip
     if rsb == 0:

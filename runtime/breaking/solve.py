@@ -17,6 +17,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..progress import step
 from ..saddle_point.iteration import Status
+from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
 from .deeper import deepened
@@ -73,7 +74,7 @@ def solve(
 
 def solve(
     problem: Problem,
-    start: Start = "semantic",
+    start: Start | None = None,
     *,
     rsb: int = 0,
     parisi: float | None = None,
@@ -87,9 +88,9 @@ def solve(
     """Solve the saddle point from a start, replica symmetric or with one or two steps of breaking.
 
     Args:
-        start: a named start of the model; overlaps, whose V is found from the others where it is not a number
-            (`Overlaps.measured`); a `Simulation`, from the mean of its runs; or a solution of a problem nearby (tried
-            first without the damped approach).
+        start: a named start of the model (`semantic`, else its first, where none is given); overlaps, whose V is found
+            from the others where it is not a number (`Overlaps.measured`); a `Simulation`, from the mean of its runs;
+            or a solution of a problem nearby (tried first without the damped approach).
         rsb: 0 for replica symmetry, 1 or 2 for steps of breaking it at zero temperature (docs/theory.md section 18), of
             a loss that reads one student field, or several without corners (two steps: no more than two), and a ridge,
             given norms or any penalty of one column, or, with one step, of two.
@@ -116,6 +117,7 @@ def solve(
     """
     options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
                                "effort": effort}  # fmt: skip
+    start = default_start(problem) if start is None else start
     if rsb != 1 and parisi is not None:
         raise InputError("parisi is the parameter y of one-step breaking: it goes with rsb=1")
     if rsb == 0:

@@ -19,6 +19,7 @@ from ..errors import TimeLimitError
 from ..interrupts import recognised
 from ..problems.problem import Problem
 from ..progress import bar
+from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
 from ..thresholds.threshold import Threshold
 from .walk import MOST_POINTS, Walk
@@ -96,7 +97,7 @@ class Followed:
 def follow(
     problem: Problem,
     *,
-    start: str | Solution = "semantic",
+    start: str | Solution | None = None,
     over: str = "alpha",
     between: tuple[float, float],
     accuracy: float = 1e-3,
@@ -128,7 +129,7 @@ def follow(
         'alpha = 1 reached'
     """
     problem.only_at_zero_temperature("branches are followed through folds")
-    walk = Walk(problem, start, over, between, accuracy, seed)
+    walk = Walk(problem, default_start(problem) if start is None else start, over, between, accuracy, seed)
     located: list[Threshold] = []
     interrupted = out_of_time = False
     try:

@@ -18,7 +18,7 @@ from ..interrupts import held_back
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar, say
-from ..saddle_point.starts import as_start
+from ..saddle_point.starts import as_start, default_start
 from .estimate import Estimate
 from .kinds import kind_of
 from .orientation import oriented
@@ -152,7 +152,7 @@ def simulate(
     *,
     d: int = 1000,
     seeds: int | Iterable[int] = 16,
-    start: str = "semantic",
+    start: str | None = None,
     method: str = "auto",
     threads: int | None = None,
     known: Iterable[Run] = (),
@@ -165,7 +165,7 @@ def simulate(
         d: dimension of the embeddings; n = alpha d samples.
         seeds: how many, from 0, or which. A seed gives the same data whatever the start and the method; with another
             alpha its samples are the first of the same sequence.
-        start: a named start of the model, or `random`.
+        start: a named start of the model (`semantic`, else its first, where none is given), or `random`.
         method: lbfgs, gd, adam, fista (penalties with corners), newton (losses with corners), gamp, or auto; or sgd,
             one pass through the data, whose theory is `dynamics`.
         threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
@@ -182,6 +182,7 @@ def simulate(
         >>> len(runs.converged)
         2
     """
+    start = default_start(problem) if start is None else start
     plan = checked(_plan(problem, int(d), start, method, options))
     _ = problem.alpha  # is there before anything is compiled
     wanted = _seeds(seeds)

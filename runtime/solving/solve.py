@@ -24,7 +24,7 @@ from ..problems.symmetry import NO_SYMMETRY, Symmetry, of_state
 from ..progress import say, step
 from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
 from ..saddle_point.slopes import jacobian
-from ..saddle_point.starts import as_start, start_overlaps, with_response
+from ..saddle_point.starts import as_start, default_start, start_overlaps, with_response
 from ..saddle_point.state_map import StateMap
 from .ahead import compiling
 from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
@@ -50,7 +50,7 @@ _NEAR = 0.05  # residual of an approach that did not settle from which Newton's 
 
 def solve(
     problem: Problem,
-    start: Any = "semantic",
+    start: Any = None,
     *,
     accuracy: float = 1e-4,
     integrator: str = "auto",
@@ -81,7 +81,7 @@ def solve(
         InputError: an unknown start or integrator, what is no start, or an accuracy that is not positive.
     """
     chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": seed, "effort": effort}
-    start = as_start(start)
+    start = as_start(default_start(problem) if start is None else start)
     with budget.time_limit(time_limit):
         found = reach(problem, start, accuracy=accuracy, **chosen)
         lost = found.success and has_lost(problem, start, found)

@@ -4,7 +4,7 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.derive.calculus.piecewise import zeros
+from saddleforge.derive.calculus.piecewise import switches, zeros
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.models.mixture_classification import mixture_classification
 from saddleforge.derive.theory.corners import sides_of
@@ -187,6 +187,20 @@ def test_a_root_that_one_label_makes_singular_is_a_kink():
     at = square.at()
     found = metric_kinks(at)
     assert any(e.subs({at.labels[0]: 1, at.X[0]: 0}) == 0 for e in (*found.planes, *found.curved))
+
+
+@pytest.mark.parametrize(
+    ("loss", "corners"),
+    [(lambda x, y: sp.Min(1, sp.Max(0, 1 - sp.sign(y) * x)), (0, 1)),
+     (lambda x, y: sp.Min(1, sp.Max(0, 1 - sp.sign(y) * x) ** 2), (0, 1)),
+     (lambda x, y: sp.Max(0, sp.Abs(sp.Abs(y) - x) - 1), (1, 3)),
+     (lambda x, y: sp.Max(0, 1 - x * sp.Abs(x)), (1,))],
+)  # fmt: skip
+def test_corners_within_corners_have_places(loss, corners):
+    x, y = sp.symbols("x y", real=True)
+    places = [zero for switch in switches([loss(x, y)]) for zero in (zeros(switch, x) if switch.has(x) else [])]
+    found = {complex(place.subs(y, 2)) for place in places}
+    assert {complex(corner) for corner in corners} <= found and not any(place.imag for place in found)
 
 
 def test_the_zero_of_a_line_is_among_those_of_a_parabola_that_may_be_none():

@@ -206,24 +206,27 @@ def test_the_hinge_is_solved_to_the_digits_of_mpmath():
     assert solution.training_loss == pytest.approx(float(precise.observables["training_loss"][0]), rel=1e-12)
 
 
-def test_a_loss_that_only_steps_has_jumps_and_says_so():
-    solution = sf.solve(sf.problem("perceptron", alpha=2.0), accuracy=1e-8)
-    assert solution.success
-    stability = solution.stability
+@pytest.fixture(scope="module")
+def stepped():
+    return sf.solve(sf.problem("perceptron", alpha=2.0), accuracy=1e-8)
+
+
+def test_a_loss_that_only_steps_has_jumps_and_says_so(stepped):
+    assert stepped.success
+    stability = stepped.stability
     assert stability is not None and stability.jumps is not None and stability.jumps.any
     assert stability.jump_weight > 10 * stability.jump_weight_error >= 0
 
 
-def test_the_replicon_of_a_step_counts_what_rests_at_it():
+def test_the_replicon_of_a_step_counts_what_rests_at_it(stepped):
     """dg/domega is -1 / V for a margin within sqrt(2 V) below kappa, and zero elsewhere."""
-    found = sf.solve(sf.problem("perceptron", alpha=2.0), accuracy=1e-8)
-    q, V, theta = (float(getattr(found.overlaps, name).item()) for name in ("q", "V", "theta"))
+    q, V, theta = (float(getattr(stepped.overlaps, name).item()) for name in ("q", "V", "theta"))
     side = theta / np.sqrt(q * (q - theta**2))
     resting = quad(
         lambda t: 2 * np.exp(-t * t / (2 * q)) / np.sqrt(2 * np.pi * q) * ndtr(side * t), 1 - np.sqrt(2 * V), 1
     )[0]
-    assert found.stability.replicon_error < 1e-9
-    assert abs(found.stability.replicon - 2 * resting) <= found.stability.replicon_error
+    assert stepped.stability.replicon_error < 1e-9
+    assert abs(stepped.stability.replicon - 2 * resting) <= stepped.stability.replicon_error
 
 
 @pytest.mark.parametrize(

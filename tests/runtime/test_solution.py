@@ -234,6 +234,15 @@ def test_an_accuracy_out_of_range_is_refused(accuracy):
         sf.solve(sf.problem("ridge_regression", alpha=1), accuracy=accuracy)
 
 
+def test_without_a_start_a_model_without_attention_begins_at_its_first(monkeypatch):
+    begun = []
+    monkeypatch.setattr("saddleforge.solving.solve.reach", lambda problem, start, **_: begun.append(start) or 1 / 0)
+    for name in ("committee_machine", "ridge_regression"):
+        with pytest.raises(ZeroDivisionError):
+            sf.solve(sf.problem(name, alpha=2.0))
+    assert begun == ["specialised", "semantic"]
+
+
 def test_an_unknown_start_lists_the_known_ones():
     with pytest.raises(InputError, match="no start 'lazy' for ridge_regression; known are semantic, uninformed"):
         sf.solve(sf.problem("ridge_regression", alpha=1), "lazy")
