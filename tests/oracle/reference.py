@@ -50,13 +50,14 @@ class Setting:
 
 def target_of(e: Any, corners: list, fields: list, symbols: list) -> tuple[Any, Any, list]:
     """Return T, expression and corners at x + T where these hold x - T alone of all fields; else None and both."""
-    x = fields[0]
-    for one in e.atoms(sp.Add) if len(fields) == 1 else ():
+    x, exact = fields[0], [sp.nsimplify(each, rational=True) for each in (e, *corners) if each.has(fields[0])]
+    for one in exact[0].atoms(sp.Add) if len(fields) == 1 and exact else ():
         c = sp.diff(one, x)
         if c.is_number and c != 0:
             T = sp.expand(x - one / c)
-            moved = [sp.expand(each.subs(x, x + T)) for each in (e, *corners) if each.has(x)]
+            moved = [sp.expand(each.subs(x, x + T)) for each in exact]
             if not any(each.free_symbols & {*symbols} - {x} for each in moved):
+                T, *moved = map(sp.N, (T, *moved))
                 return T, moved[0], moved[1:]
     return None, e, corners
 
@@ -140,7 +141,11 @@ class Side:
         self.f = compiled([self.e, *gradient, *hessian, *self.phi_slopes], self.symbols)
         self.loss, self.chances = (compiled([e], self.symbols[:m]) for e, m in ((self.e, None), (self.chance, self.r)))
         T, e, corners = self.moved
-        self.hull, self.of, self.target = None, (), self.has_target and compiled([T], self.symbols[: self.r])
+        self.hull, self.of, self.target = (
+            None,
+            (np.inf, -np.inf),
+            self.has_target and compiled([T], self.symbols[: self.r]),
+        )
         shown = self.fields if self.has_target else self.symbols
         slopes = [sp.diff(e, self.fields[0], k) for k in range(3)]
         self.functions = [compiled(rows, shown) for rows in (slopes, slopes[:1], corners or [sp.S.One])]
@@ -175,8 +180,8 @@ class Side:
         centre, width = self.mean[r] + self.root[r, :r] @ xi, self.root[r, r]
         T = self.target(*z)[0] if self.target else 0 * centre  # of x - T alone, one hull holds everywhere
         low, high = np.min(centre - T) - REACH * width, np.max(centre - T) + REACH * width
-        if self.target and not (self.of and self.of[0] <= low and self.of[1] >= high):
-            low, high = min(low, *self.of[:1], 0), max(high, *self.of[1:], 0)
+        if self.target and not self.of[0] <= low <= high <= self.of[1]:
+            low, high = min(low, self.of[0]) - 5 * width, max(high, self.of[1]) + 5 * width
             self.of = low, high
             self.hull = Hull(*self.functions, V, low, high, width)
         found = []
