@@ -40,7 +40,7 @@ def exact(value: Any) -> Any:
     if isinstance(value, bool):
         return sp.Integer(int(value))
     if isinstance(value, float):
-        return sp.Rational(repr(value)) if value == value and abs(value) != float("inf") else sp.Float(value)
+        return sp.Rational(repr(float(value))) if value == value and abs(value) != float("inf") else sp.Float(value)
     if isinstance(value, (int, str)):
         return sp.sympify(value, rational=True)
     if isinstance(value, sp.MatrixBase):

@@ -10,7 +10,7 @@ from ..errors import DomainError
 from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem
+from ..problems.reduced import ReducedProblem, apart
 
 Sampling = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -96,7 +96,7 @@ def overlaps_of(part: Problem, overlaps: Overlaps) -> Overlaps:
     """
     if not isinstance(part, ReducedProblem):
         return overlaps
-    _laws(overlaps, slice(None), part.full.law.rho_star)
+    _laws(apart(part.full, overlaps), slice(None), part.full.law.rho_star)
     return part.overlap_maps.overlaps_at(overlaps.pack())
 
 

@@ -5,7 +5,7 @@ It has one token, whose student fields are z and teacher fields y (docs/theory.m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -86,6 +86,34 @@ def integrated(problem: Problem) -> Problem:
 def averaged_by_metric(problem: Problem) -> Problem:
     """The same for the test error: its fields omega are combinations of h."""
     return problem.once(_of_metric)
+
+
+def apart(problem: Problem, overlaps: Overlaps) -> Overlaps:
+    """Return overlaps with q made positive along combinations of columns that the loss does not read.
+
+    A ridge leaves nothing there (or what one column has in common with another), so that q is singular at a solution;
+    whatever is added there changes no field that is read, nor the conjugates, which vanish there.
+    """
+    unread = problem.once(_unread)
+    if unread is None:
+        return overlaps
+    sizes = np.trace(overlaps.q, axis1=1, axis2=2) / problem.student_rank
+    return replace(overlaps, q=overlaps.q + sizes[:, None, None] * unread)
+
+
+def _unread(problem: Problem) -> np.ndarray | None:
+    """Projections (C, s, s) onto the combinations of columns that the loss does not read; None where it reads all."""
+    part = integrated(problem)
+    if not isinstance(part, ReducedProblem):
+        return None
+    s, known = problem.student_rank, part.combinations
+    read = known.rows[:, : known.fields, :, :s]  # (cases, fields, tokens, s)
+    found = np.stack([np.eye(s)] * problem.contexts)
+    for context in range(problem.contexts):
+        rows = read.transpose(0, 2, 1, 3)[known.contexts == context].reshape(-1, s)
+        if len(rows):
+            found[context] -= np.linalg.pinv(rows, rcond=1e-10) @ rows
+    return found if np.abs(found).max() > 1e-8 else None
 
 
 def _of_loss(problem: Problem) -> Problem:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
 from ..problems.problem import Problem
+from ..problems.reduced import apart
 
 
 def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
@@ -16,6 +17,7 @@ def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
     for name in OVERLAPS:
         if not np.isfinite(getattr(overlaps, name)).all():
             return f"{name} is not finite"
+    overlaps = apart(problem, overlaps)
     for context in range(problem.contexts):
         theta, rho = overlaps.theta[context], problem.law.rho_star[context]
         left = overlaps.q[context] - theta @ np.linalg.solve(rho, theta.T)

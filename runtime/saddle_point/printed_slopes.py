@@ -13,6 +13,7 @@ import numpy as np
 
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Units, triangle
 from ..problems.problem import Problem
+from ..problems.reduced import apart
 from .state_map import StateMap
 
 # Of the measure: a second minimum on a smaller share moves the slopes by about ten times as much, relative to them.
@@ -76,7 +77,7 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     )
     d_alpha = np.zeros((n + 1, 1))
     d_alpha[-1] = 1.0
-    blocks = overlaps.q, overlaps.V, overlaps.m, overlaps.theta
+    blocks = apart(problem, overlaps).q, overlaps.V, overlaps.m, overlaps.theta
     d_hats = problem.solver.tangent.conjugates(
         problem.alpha, moments, *blocks, problem.law.rho_star, d_alpha, d_moments, *d_blocks
     )

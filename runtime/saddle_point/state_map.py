@@ -18,17 +18,18 @@ from ..integration.rule import Averages, Rule
 from ..problems import gauge
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes, block_scales
 from ..problems.problem import Problem
+from ..problems.reduced import apart
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 from .domain import fields_outside, loss_outside, weights_outside
 
 
 def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
     """Conjugates from raw averages (C, row); DomainError where the overlaps do not admit them."""
-    hats = Conjugates.empty(overlaps.sizes)
+    hats, known = Conjugates.empty(overlaps.sizes), apart(problem, overlaps)
     inside = problem.solver.prior.conjugates(
         problem.alpha,
         moments,
-        overlaps.q,
+        known.q,
         overlaps.V,
         overlaps.m,
         overlaps.theta,

@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import saddleforge as sf
+from saddleforge.derive.models.mixture_classification import mixture
 from saddleforge.errors import DomainError
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
 from saddleforge.problems.combinations import Combinations, OverlapMaps, RowMaps
@@ -242,3 +244,41 @@ def test_outliers_are_cases_of_one_dimension() -> None:
     part = integrated(problem)
     assert isinstance(part, ReducedProblem) and part.dimension == 1 and part.contexts == 2
     assert_alike(problem, GaussHermite(40), any_state(problem), 1e-10)
+
+
+@sf.model(student=2, noise={"u": sf.GaussianNoise(0.25)}, starts={"informed": sf.Start(teacher=((0.6,), (0.2,)))})
+def squares_of_a_sum(X: Any, Y: Any, u: Any) -> Any:
+    """Least squares in the sum of two columns, whose difference nothing reads."""
+    return sf.half_square(Y[0] + u - X[0] - X[1])
+
+
+def test_a_combination_of_columns_that_no_loss_reads_vanishes() -> None:
+    """Two equal columns share the work: w / 2 each, so that the ridge of their sum is half of theirs."""
+    two = sf.solve(sf.problem(squares_of_a_sum, alpha=2.0, lambda_=0.1), accuracy=1e-8)
+    one = sf.solve(sf.problem("ridge_regression", alpha=2.0, lambda_=0.05), accuracy=1e-8)
+    assert two.success
+    for found, each in ((two.overlaps.q, one.overlaps.q / 4), (two.overlaps.theta, one.overlaps.theta / 2)):
+        assert np.allclose(found, each, rtol=1e-9, atol=0)
+    assert two.overlaps.V[0].sum() == pytest.approx(one.overlaps.V.item(), rel=1e-9)
+    assert two.training_loss == pytest.approx(one.training_loss, rel=1e-9)
+    assert two.stability.replicon == pytest.approx(one.stability.replicon, rel=1e-8)
+
+
+@sf.model(
+    student=3,
+    clusters=3,
+    law=mixture,
+    starts={"informed": sf.Start(encodings=0.6 * np.eye(3), noise=0.2)},
+)
+def textbook_softmax(X: Any, k: Any) -> Any:
+    """Cross-entropy of three scores, a column each, of which a common shift changes nothing."""
+    return sp.log(sum(sp.exp(x) for x in X)) - sf.by_label(k[0], *X)
+
+
+@pytest.mark.slow
+def test_a_softmax_of_three_columns_is_that_of_two_in_a_frame() -> None:
+    textbook = sf.solve(sf.problem(textbook_softmax, alpha=2.0, lambda_=0.1), accuracy=1e-5)
+    framed = sf.solve(sf.problem("mixture_classification", alpha=2.0, clusters=3, student_rank=2), accuracy=1e-5)
+    assert textbook.success and np.allclose(textbook.overlaps.q.sum(axis=2), 0, atol=1e-4)
+    gap = abs(textbook.training_loss - framed.training_loss)
+    assert gap <= textbook.training_loss_error + framed.training_loss_error
