@@ -10,6 +10,7 @@ from saddleforge.integration.penalised_rows import Minimum, row_averages
 
 
 @pytest.mark.parametrize(("strength", "published"), [(0.0, 0.2918448), (0.13317552342239194, 0.3724407)])
+@pytest.mark.slow
 def test_amplitudes_without_a_signal(strength, published):
     """(|Y| - |X|)^2 and lambda w^2 / 2 at zero overlap with the teacher, alpha = 3: tables of GASP.jl."""
     problem = sf.problem("amplitude_retrieval", alpha=3.0, **{"lambda": strength})

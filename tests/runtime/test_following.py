@@ -146,6 +146,7 @@ def test_a_walk_that_slides_over_the_end_of_its_branch_finds_it(agree: Callable[
     agree((end.value, end.error), (passed.value, passed.error), "half widths")
 
 
+@pytest.mark.slow
 def test_a_fold_is_where_alpha_is_least_along_the_branch_to_twelve_digits() -> None:
     """Tukey's loss, narrow beside the errors of a student that knows little: V held, alpha is least at the fold."""
     problem = sf.problem("tukey_regression", Delta=0.0025, lambda_=0.1, width=0.5)

@@ -97,6 +97,7 @@ def test_half_widths_on_lattices_hold_what_other_rules_have_to_more_digits():
     assert found.relative_error < 1e-3
 
 
+@pytest.mark.slow
 def test_three_fields_and_more_are_solved_on_lattices_where_the_proximal_map_hardly_jumps():
     problem = sf.problem("untied_attention", alpha=2.0)
     found = sf.solve(problem, "positional", accuracy=1e-2)

@@ -262,6 +262,7 @@ def test_two_fields_are_refused():
         sf.solve(problem, integrator="pieces")
 
 
+@pytest.mark.slow
 def test_a_corner_in_a_combination_of_tokens_is_one_of_a_single_field():
     """max(0, 1 - sign(mean Y) mean X) over three tokens reads one combination of the fields."""
 

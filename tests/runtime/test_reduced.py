@@ -252,6 +252,7 @@ def squares_of_a_sum(X: Any, Y: Any, u: Any) -> Any:
     return sf.half_square(Y[0] + u - X[0] - X[1])
 
 
+@pytest.mark.slow
 def test_a_combination_of_columns_that_no_loss_reads_vanishes() -> None:
     """Two equal columns share the work: w / 2 each, so that the ridge of their sum is half of theirs."""
     two = sf.solve(sf.problem(squares_of_a_sum, alpha=2.0, lambda_=0.1), accuracy=1e-8)
