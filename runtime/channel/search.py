@@ -18,7 +18,7 @@ from .points import noise_choices, points_at
 
 LOG2_POINTS = 11
 QUICK, THOROUGH = 1, 2
-_CHECKED, _TRIED = 8, 9  # log2 of the points at which the search is checked, and of the places tried around each
+_CHECKED, _TRIED = 10, 9  # log2 of the points at which the search is checked, and of the places tried around each
 
 
 @step("where the quick search for proximal points misses a minimum")
