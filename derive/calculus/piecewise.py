@@ -70,8 +70,7 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     """All zeros in a variable, and possibly more: of every piece, over all of the line. None where it is no polynomial
     of degree two or less in pieces; zeros that are not real for some values of the other symbols are listed, too."""
     for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
-        inside = {nested for a in atom.args for nested in a.atoms(*PIECEWISE)}
-        if not atom.has(variable) or any(nested.has(variable) for nested in inside):
+        if not atom.has(variable) or any(nested.has(variable) for nested in atom.atoms(*PIECEWISE) - {atom}):
             continue
         parts = [zeros(switch.xreplace({atom: piece}), variable) for piece in pieces_of(atom)]
         if any(part is None for part in parts):

@@ -17,7 +17,6 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..progress import step
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
 from .deeper import deepened
@@ -117,7 +116,6 @@ def solve(
     """
     options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
                                "effort": effort}  # fmt: skip
-    start = default_start(problem) if start is None else start
     if rsb != 1 and parisi is not None:
         raise InputError("parisi is the parameter y of one-step breaking: it goes with rsb=1")
     if rsb == 0:

@@ -69,9 +69,8 @@ def missed(problem: Problem, overlaps: Overlaps) -> float:
     largest = 0.0
     for labels, _ in part.label_choices:
         fields = fields_of(part, there, labels)
-        ways = np.einsum(
-            "lab,klb->kla", np.linalg.cholesky(fields.variance), places.reshape(-1, *fields.variance.shape[:2])
-        )
+        root = np.linalg.cholesky(fields.variance)
+        ways = np.einsum("lab,klb->kla", root, places.reshape(-1, *root.shape[:2]))
         for choice in noise_choices(part):
             points = points_at(part, fields, nodes, choice=choice)
             size = np.abs(points.value)

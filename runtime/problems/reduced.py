@@ -107,10 +107,10 @@ def _unread(problem: Problem) -> np.ndarray | None:
     if not isinstance(part, ReducedProblem):
         return None
     s, known = problem.student_rank, part.combinations
-    read = known.rows[:, : known.fields, :, :s]  # (cases, fields, tokens, s)
+    by_token = known.A.transpose(0, 2, 1, 3)
     found = np.stack([np.eye(s)] * problem.contexts)
     for context in range(problem.contexts):
-        rows = read.transpose(0, 2, 1, 3)[known.contexts == context].reshape(-1, s)
+        rows = by_token[known.contexts == context].reshape(-1, s)
         if len(rows):
             found[context] -= np.linalg.pinv(rows, rcond=1e-10) @ rows
     return found if np.abs(found).max() > 1e-8 else None

@@ -82,10 +82,10 @@ def warning_lines(solution: Solution, elsewhere: bool = False) -> list[str]:
 
 def with_verdict(lines: Sequence[str], solution: Solution) -> list[str]:
     """Return lines about a solution with its verdict: first where they cannot be trusted, else last."""
-    warning, verdict = [], solution.stability
-    if verdict is not None:
-        warning = warning_lines(solution, elsewhere=True)
-    return [*warning, *lines, *([f"  {verdict.verdict}"] if verdict and not warning else [])]
+    stability = solution.stability
+    if warning := warning_lines(solution, elsewhere=True):
+        return [*warning, *lines]
+    return [*lines, *([f"  {stability.verdict}"] if stability else [])]
 
 
 def verdict_cell(solution: Solution) -> str:

@@ -402,10 +402,11 @@ def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
     A point that had converged, so that it was the rest that failed, gets MAX_ITERATIONS.
     """
     status = point.status if not point.status.success else Status.MAX_ITERATIONS
-    if status is Status.LEFT_DOMAIN:
-        why = point.outside
-    else:
-        why = _missed_in_words(task.problem, point.overlaps) if status is Status.MAX_ITERATIONS else ""
+    outside = run_off(task.problem, point.overlaps)
+    if not outside and status is Status.LEFT_DOMAIN:
+        outside = point.outside
+    elif not outside and status is Status.MAX_ITERATIONS:
+        outside = _missed_in_words(task.problem, point.overlaps)
     return Solution(
         problem=task.problem,
         start=task.start,
@@ -420,6 +421,6 @@ def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
         training_loss_error=np.nan,
         test_error=np.nan,
         test_error_error=np.nan,
-        outside=run_off(task.problem, point.overlaps) or why,
+        outside=outside,
         tried=tuple(task.told),
     )

@@ -1,4 +1,4 @@
-"""Where proximal points of one field move and where they rest, by the lower convex hull of x^2 / 2 + V loss(x)."""
+"""Proximal points of one field by the lower convex hull of x^2 / 2 + V loss(x): where they move, where they rest."""
 # ruff: noqa: E731
 
 from itertools import pairwise
@@ -34,10 +34,8 @@ class Hull:
         x = np.linspace(a, b, int(600 * max(1.0, (high - low) / (20 * width))) + 1)
         places = np.unique(crossings(lambda x, _: kinks(x), x[None], np.zeros(1, int))[0])
         for p in places[np.diff(places, prepend=-np.inf) > 100 * STEP * np.maximum(1, np.abs(places))]:
-            near, sides = (
-                min(b - a, 20 * width + V) * np.geomspace(1e-8, 0.02, 30),
-                p + np.array([-1, 1]) * STEP * max(1, abs(p)),
-            )
+            near = min(b - a, 20 * width + V) * np.geomspace(1e-8, 0.02, 30)
+            sides = p + np.array([-1, 1]) * STEP * max(1, abs(p))
             values = loss(sides)[0]
             fixed += [*sides] if abs(np.ptp(values)) > 1e-8 * (1 + np.abs(values).max()) else [p]
             fine += [*(p - near), *(p + near)]

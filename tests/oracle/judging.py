@@ -51,9 +51,9 @@ def judged(setting: Setting, solution: Any) -> list[dict[str, Any]]:
     state = state_of(solution.overlaps)
     read = [(side.r + 2 * len(side.c) - 2, side.has_target) for _, _, side in sides(setting, state, setting.loss, 1.0)]
     dimensions, has_target = max(n for n, _ in read), all(known for _, known in read)
-    fine, coarse = (
-        (1e-7, 1e-4) if dimensions < 2 else (1e-5, 1e-3) if has_target else (1e-3, 1e-1)
-    )  # nested ones are dear
+    fine, coarse = (1e-7, 1e-4)
+    if dimensions > 1:  # nested integrals are dear
+        fine, coarse = (1e-5, 1e-3) if has_target else (1e-3, 1e-1)
     pack = lambda found: np.concatenate(list(shared(found).values()))  # noqa: E731
     u, root = pack(state), np.sqrt(np.abs(state["q"]).max())
     sizes = {"q": root**2, "V": np.abs(state["V"]).max(), "theta": root, "phi": np.abs(state["phi"]).max(initial=0.1)}

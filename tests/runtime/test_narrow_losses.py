@@ -33,7 +33,7 @@ COMMON = {
     "starts": {"semantic": sf.Start(teacher="3/5")},
 }
 Delta = sf.Parameter(DELTA, 0, doc="variance of the noise")
-default_width = sf.Parameter(0.003, 0, open_low=True, doc="width of the wells")
+default_width = sf.Parameter(0.003, 0, open_low=True, doc="width of the minima")
 power = sf.Parameter(1.5, 1, open_low=True, doc="power")
 
 

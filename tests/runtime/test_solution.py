@@ -235,12 +235,12 @@ def test_an_accuracy_out_of_range_is_refused(accuracy):
 
 
 def test_without_a_start_a_model_without_attention_begins_at_its_first(monkeypatch):
-    begun = []
-    monkeypatch.setattr("saddleforge.solving.solve.reach", lambda problem, start, **_: begun.append(start) or 1 / 0)
+    starts = []
+    monkeypatch.setattr("saddleforge.solving.solve.reach", lambda problem, start, **_: starts.append(start) or 1 / 0)
     for name in ("committee_machine", "ridge_regression"):
         with pytest.raises(ZeroDivisionError):
             sf.solve(sf.problem(name, alpha=2.0))
-    assert begun == ["specialised", "semantic"]
+    assert starts == ["specialised", "semantic"]
 
 
 def test_an_unknown_start_lists_the_known_ones():

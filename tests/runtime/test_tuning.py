@@ -217,14 +217,14 @@ def test_a_branch_of_columns_of_different_sizes_is_followed_to_the_end_of_the_in
     metric=lambda h, Y: (1 - sp.sign(h[0] + h[1]) * sp.sign(Y[0])) / 2,
     starts={"informed": sf.Start(teacher=((0.6,), (0.6,)))},
 )
-def hinge_beside_squares(X, Y):
+def hinge_next_to_squares(X, Y):
     """Squared hinge loss of one column and square loss of the other on the labels sign(Y)."""
     return sp.Max(0, 1 - sp.sign(Y[0]) * X[0]) ** 2 / 2 + sf.half_square(sp.sign(Y[0]) - X[1])
 
 
 @pytest.mark.slow
 def test_more_samples_help_as_far_as_they_are_searched():
-    found = sf.tune(sf.problem(hinge_beside_squares, lambda2=0.5), "alpha", bracket=(0.5, 20))
+    found = sf.tune(sf.problem(hinge_next_to_squares, lambda2=0.5), "alpha", bracket=(0.5, 20))
     assert (found.kind, found.status, found.value) == ("upper_end", "edge", pytest.approx(20.0))
 
 
