@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -106,9 +107,30 @@ def _plain(text: str, given: dict[str, Any]) -> dict[str, Any]:
     return scope
 
 
+_BY_ADDRESS = (
+    "piece_at",
+    "edges_of",
+    "bounds_on",
+    "least_curvature",
+    "narrow_places",
+    "switches_at",
+)  # as `bind` is given them
+
+
+def _intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What loops call by address, in plain Python: a model is its functions."""
+    if function.__name__ == "bind":
+        return lambda *functions: tuple(0 if given is None else given for given in functions)
+    return lambda model, *values: model[_BY_ADDRESS.index(function.__name__)](*values)
+
+
 @cache
 def _loops() -> dict[str, SimpleNamespace]:
-    given = {"tuple_setitem": lambda row, i, value: (*row[:i], value, *row[i + 1 :])}
+    given = {
+        "tuple_setitem": lambda row, i, value: (*row[:i], value, *row[i + 1 :]),
+        "intrinsic": _intrinsic,
+        "types": MagicMock(),
+    }
     files = (Path(sf.__path__[0]) / "loops").glob("*.py")
     return {file.stem: SimpleNamespace(**_plain(file.read_text(encoding="utf-8"), given)) for file in files}
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 
 import sympy as sp
 from sympy.core.relational import Relational
+
+from .functions import Sigmoid, Softplus
 
 PIECEWISE = (sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise)
 
@@ -27,18 +29,22 @@ def almost_everywhere(expression: sp.Expr) -> sp.Expr:
     return expression.replace(sp.DiracDelta, lambda *_: sp.Integer(0))
 
 
-def held_at(expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol]) -> sp.Expr:
+def held_at(expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], crossed: Collection[sp.Expr] = ()) -> sp.Expr:
     """The piece that holds a reference point, as a function of all of space.
 
     Args:
         moved: variable -> its value at the reference point.
+        crossed: switches that may vanish within a piece: functions that switch there stay as they are.
     """
 
     def walk(e: sp.Expr) -> sp.Expr:
         if e in moved or not e.has(*moved):
             return e
         if isinstance(e, sp.Piecewise):
-            return sp.Piecewise(*[(walk(value), condition.xreplace(moved)) for value, condition in e.args])
+            within = not crossed or not _own_switches(e) & set(crossed)
+            return sp.Piecewise(*[(walk(value), at.xreplace(moved) if within else at) for value, at in e.args])
+        if isinstance(e, PIECEWISE) and crossed and _own_switches(e) & set(crossed):
+            return e.func(*map(walk, e.args))
         inside = [walk(a) for a in e.args]
         there = [a.xreplace(moved) for a in e.args]
         if isinstance(e, sp.Abs):
@@ -60,15 +66,28 @@ def switches(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:
     """What vanishes where one of the expressions may not be smooth."""
     found: set[sp.Expr] = set()
     for expression in expressions:
-        found |= {atom.args[0] for atom in expression.atoms(sp.Abs, sp.sign, sp.Heaviside)}
-        found |= {a - b for atom in expression.atoms(sp.Max, sp.Min) for a, b in combinations(atom.args, 2)}
-        found |= {relation.lhs - relation.rhs for relation in expression.atoms(Relational)}
+        found = found.union(*map(_own_switches, expression.atoms(*PIECEWISE, Relational)))
     return sorted(found, key=sp.default_sort_key)
 
 
+def _own_switches(atom: sp.Basic) -> set[sp.Expr]:
+    """What vanishes where one function in pieces, or relation, passes from one to the next."""
+    if isinstance(atom, Relational):
+        return {atom.lhs - atom.rhs}
+    if isinstance(atom, sp.Piecewise):
+        return set().union(*[_own_switches(each) for _, at in atom.args for each in at.atoms(Relational)])
+    if isinstance(atom, sp.Max | sp.Min):
+        return {a - b for a, b in combinations(atom.args, 2)}
+    return {atom.args[0]}
+
+
 def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """All zeros in a variable, and possibly more: of every piece, over all of the line. None where it is no polynomial
-    of degree two or less in pieces; zeros that are not real for some values of the other symbols are listed, too."""
+    """All zeros in a variable, and possibly more: of every piece, over all of the line. None where no formula says;
+    zeros that are not real for some values of the other symbols are listed, too.
+
+    Formulas are those of polynomials of degree two or less, of cubic ones that grow everywhere, and of increasing
+    functions of these, in pieces.
+    """
     for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
         if not atom.has(variable) or any(nested.has(variable) for nested in atom.atoms(*PIECEWISE) - {atom}):
             continue
@@ -76,8 +95,12 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
         if any(part is None for part in parts):
             return None
         return list(dict.fromkeys(zero for part in parts for zero in part or []))
-    if switch.has(sp.Piecewise) or not switch.is_polynomial(variable) or sp.degree(switch, variable) > 2:
+    if switch.has(sp.Piecewise):
         return None
+    if not switch.is_polynomial(variable):
+        return _zeros_of_inverse(switch, variable)
+    if sp.degree(switch, variable) > 2:
+        return _zeros_of_cubic(switch, variable)
     a, b, c = (sp.expand(switch).coeff(variable, power) for power in (2, 1, 0))
     may_vanish = a == 0 or sp.fraction(sp.together(a))[0].free_symbols
     linear = [sp.factor_terms(-c / b)] if b != 0 and may_vanish else []
@@ -85,3 +108,35 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
         return linear
     root = sp.sqrt(sp.factor(b**2 - 4 * a * c))
     return [*[sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1) if root.is_real is not False], *linear]
+
+
+def _zeros_of_inverse(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return the zeros of a f(u) + b, f one of `_INVERSES`; None for anything else."""
+    rest, moving = switch.as_independent(variable, as_Add=True)
+    factor, function = moving.as_independent(variable, as_Add=False)
+    inverse = _INVERSES.get(function.func)
+    return None if inverse is None else zeros(function.args[0] - inverse(-rest / factor), variable)
+
+
+def _zeros_of_cubic(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return the zero of a (x + s)^3 + b (x + s) + c, a b > 0, which is the only one; None for other polynomials."""
+    if sp.degree(switch, variable) != 3:
+        return None
+    a, b, c, d = (sp.expand(switch).coeff(variable, power) for power in (3, 2, 1, 0))
+    shift = b / (3 * a)
+    slope, value = sp.factor(c / a - 3 * shift**2), sp.factor_terms(2 * shift**3 - shift * c / a + d / a)
+    if not slope.is_positive:
+        return None
+    size = sp.sqrt(slope / 3)
+    return [sp.factor_terms(-2 * size * sp.sinh(sp.asinh(value / (2 * size**3)) / 3) - shift)]
+
+
+_INVERSES = {
+    sp.tanh: sp.atanh,
+    sp.sinh: sp.asinh,
+    sp.atan: sp.tan,
+    sp.exp: sp.log,
+    sp.log: sp.exp,
+    Sigmoid: lambda z: sp.log(z) - sp.log(1 - z),
+    Softplus: lambda z: sp.log(sp.exp(z) - 1),
+}

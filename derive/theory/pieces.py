@@ -25,6 +25,7 @@ class Pieces:
 
     Attributes:
         loss: in x, of the piece that holds the reference r; places: where pieces may end, some perhaps not real.
+        crossed: what vanishes where no formula says, which is no end: a piece holds what there is on both sides.
         quadratic: whether every piece is a polynomial in x of degree two or less.
         corners: whether the loss or its slope jumps where pieces meet.
         least: a bound from below on the second derivative in x, in all pieces; -oo where no formula says.
@@ -33,6 +34,7 @@ class Pieces:
 
     loss: sp.Expr
     places: tuple[sp.Expr, ...]
+    crossed: tuple[sp.Expr, ...]
     quadratic: bool
     corners: bool
     least: sp.Expr
@@ -50,15 +52,15 @@ def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
     """
     if len(model.X) != 1:
         return None
-    places, jump = _places(loss, model.X[0]), slope_jump(model)
+    (places, crossed), jump = _places(loss, model.X[0]), slope_jump(model)
     obstacle = _obstacle(model, jump)
     if obstacle:
         raise ModelError(f"model {model.name}: {obstacle}")
-    held = held_at(loss, {model.X[0]: REFERENCE})
+    held = held_at(loss, {model.X[0]: REFERENCE}, crossed)
     second, third = (almost_everywhere(sp.diff(held, model.X[0], order)) for order in (2, 3))
     least = sp.Min(*[_lowest(branch, model.X[0]) for branch in _branches(second)])
-    quadratic = sp.expand(third) == 0
-    return Pieces(held, places or (), quadratic, bool(jump), least, () if quadratic else _narrow(held, model.X[0]))
+    quadratic = not crossed and sp.expand(third) == 0
+    return Pieces(held, places, crossed, quadratic, bool(jump), least, () if quadratic else _narrow(held, model.X[0]))
 
 
 def _narrow(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
@@ -137,21 +139,21 @@ def _obstacle(model: ModelAt, jump: str) -> str:
         if jump.startswith(LOSS_JUMPS):
             return f"{jump}; where several fields are read only its slope may jump"
         return untold(model)
-    if _places(model.loss, model.X[0]) is None:
-        return f"{jump}, which is at no root of a quadratic equation in pieces"
+    if _places(model.loss, model.X[0])[1]:
+        return f"{jump}, and no formula says where that is"
     return ""
 
 
-def _places(loss: sp.Expr, x: sp.Symbol) -> tuple[sp.Expr, ...] | None:
-    """Where switches that hold x vanish; None where one has no formula."""
+def _places(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]]:
+    """Return where switches that hold x vanish, and the switches that no formula says it of."""
     found: dict[sp.Expr, None] = {}
+    crossed: list[sp.Expr] = []
     for switch in switches([loss]):
         if switch.has(x):
             roots = zeros(unwrapped(switch, [x]), x)
-            if roots is None:
-                return None
-            found |= dict.fromkeys(roots)
-    return tuple(found)
+            found |= dict.fromkeys(roots or ())
+            crossed += [switch] if roots is None else []
+    return tuple(found), tuple(crossed)
 
 
 def steps_in_teacher(model: ModelAt, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:

@@ -161,30 +161,34 @@ class Pieces(Sampled):
         """Nodes and weights where one coordinate of Y or noise is left: panels of it between the kinks of the loss.
 
         They are halved until averages over omega are polynomials there: short where omega follows Y closely.
+        The first nodes say how large averages over Y are that tails may dominate.
         """
         t, w = gauss_legendre(self.points)
         edges = teacher_edges(problem, fields, REACH, LONGEST)
         low, high = edges[:-1], edges[1:]
-        parts, panels, average = [], 0, 0.0
+        parts, panels, averages = [], 0, [0.0, 0.0]
         while len(low):
             middle, half = (low + high) / 2, (high - low) / 2
             z = (middle[:, None] + half[:, None] * t).ravel()
             share = (half[:, None] * w).ravel() * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
             nodes, row, weights = self._on_lines(problem, fields, z[:, None], share)
-            sums = np.zeros((len(z), 3 if self.squares else 2))
+            sums = np.zeros((len(z), 4 if self.squares else 3))  # X, X^2, the Moreau objective, (dg/domega)^2
             if self.squares:
                 _, each, slopes = self._slopes(problem, fields, nodes, weights)
                 squares = (each * slopes[:, 0, 0] ** 2).reshape(len(nodes), -1).sum(axis=1)
-                sums[:, 2] = np.bincount(row, squares / share[row], len(z))
-                average = average or float(share @ sums[:, 2])
+                sums[:, 3] = np.bincount(row, squares / share[row], len(z))
+                averages[1] = averages[1] or float(share @ sums[:, 3])
             for choice in noise_choices(problem):
                 points = points_at(problem, fields, nodes, choice=choice)
-                along = (points.weight * weights / share[row])[:, None] * points.x[:, :, 0] ** [1, 2]
-                sums[:, :2] += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
+                each = np.column_stack([points.x[:, 0, 0], points.x[:, 0, 0] ** 2, points.value])
+                along = (points.weight * weights / share[row])[:, None] * each
+                sums[:, :3] += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
+            averages[0] = averages[0] or float(share @ np.abs(sums[:, 2]))
             values = sums.reshape(len(low), self.points, -1)
             tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), values)).max(axis=1)
             # The mean may vanish by symmetry; squares of slopes are singular next to a cusp.
-            scales = np.array([np.sqrt(np.abs(sums[:, 1]).max()), np.abs(sums[:, 1]).max(), average * _PER_CUSP])
+            largest = np.abs(sums[:, 1]).max()
+            scales = np.array([np.sqrt(largest), largest, averages[0] or 1.0, averages[1] * _PER_CUSP])
             nearest = np.clip(0.0, low, high)
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
             open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(

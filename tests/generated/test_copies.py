@@ -16,6 +16,7 @@ SOLVERS = [path for path in sorted(ROOT.glob("*/*/**/*.py")) if path.name != "mo
 FUNCTION = re.compile(r"^def ([^(\n]+)\((.*?)(?=^(?:def |@|[A-Z#]|\{\{ (?:maps|function)|\{% macro|\Z))", re.M | re.S)
 # What lays out expressions: those of a kernel, sums over contexts, lines of the equations, numbers of the model.
 EXPRESSIONS = re.compile(r"\b(?:code|sums)\(|\bblock\((?!factor_|solve_)[\w.]*lines\b|\{\{ \w+_parameters \}\}")
+CALLED = re.compile(r"(?<![\w.])(\w+(?=\()|_\w+)")  # or handed on, as to `pieces.bind`
 MACRO = re.compile(r'\{\{ function\((name ~ )?"(\w+)"')
 
 
@@ -36,7 +37,7 @@ def laid_out(templates: Iterable[str]) -> re.Pattern[str]:
 def without_a_model(text: str, expressions: re.Pattern[str]) -> dict[str, str]:
     """Name -> text of the functions of a solver that neither hold expressions nor call, however deep, one that does."""
     functions = dict(FUNCTION.findall(text))
-    calls = {name: set(re.findall(r"(?<![\w.])(\w+)\(", body)) & functions.keys() for name, body in functions.items()}
+    calls = {name: set(CALLED.findall(body)) & functions.keys() for name, body in functions.items()}
     own = {name for name in functions if expressions.fullmatch(name)}
     while more := {name for name in functions.keys() - own if calls[name] & own}:
         own |= more

@@ -7,7 +7,7 @@ import pytest
 
 from saddleforge.problems.compiled import numba_cache
 
-FILES = ("between", "boltzmann", "intervals", "matrices", "posterior", "proximal", "special", "weight_rows")
+FILES = ("between", "boltzmann", "intervals", "matrices", "pieces", "posterior", "proximal", "special", "weight_rows")
 
 
 @pytest.fixture(scope="session")

@@ -90,12 +90,12 @@ def test_blocks_are_added_token_by_token(proximal, rng):
     assert square == pytest.approx(expected_square, rel=1e-13)
 
 
-def test_minima_are_listed_once_lowest_first(proximal, rng):
+def test_minima_are_listed_once_lowest_first(loops, rng):
     found, points = np.full((4, 3), np.inf), rng.normal(size=(7, 2))
     values = rng.permutation(7).astype(float)
     count = 0
     for x, value in [*zip(points, values, strict=True), *zip(points + 1e-8, values + 1e-9, strict=True)]:
-        count = proximal.insert_minimum(found, count, tuple(x), value)
+        count = loops["pieces"].insert_minimum(found, count, tuple(x), value)
     assert count == 4
     lowest = np.argsort(values)[:4]
     assert np.array_equal(found, np.column_stack([points[lowest], values[lowest]]))

@@ -32,9 +32,11 @@ class Hull:
                 break
         a -= (b - a) / 97  # no corner is on the grid by symmetry
         x = np.linspace(a, b, int(600 * max(1.0, (high - low) / (20 * width))) + 1)
-        places = np.unique(crossings(lambda x, _: kinks(x), x[None], np.zeros(1, int))[0])
+        near = min(b - a, 20 * width + V) * np.geomspace(1e-8, 0.02, 30)
+        around = lambda places: np.unique(np.concatenate([x, *(p + np.append(-near, near) for p in places)]))
+        at = lambda x: np.unique(crossings(lambda x, _: kinks(x), x[None], np.zeros(1, int))[0])
+        places = at(around(at(x)))  # |e| - a has two zeros next to that of e
         for p in places[np.diff(places, prepend=-np.inf) > 100 * STEP * np.maximum(1, np.abs(places))]:
-            near = min(b - a, 20 * width + V) * np.geomspace(1e-8, 0.02, 30)
             sides = p + np.array([-1, 1]) * STEP * max(1, abs(p))
             values = loss(sides)[0]
             fixed += [*sides] if abs(np.ptp(values)) > 1e-8 * (1 + np.abs(values).max()) else [p]

@@ -62,6 +62,14 @@ def target_of(e: Any, corners: list, fields: list, symbols: list) -> tuple[Any, 
     return None, e, corners
 
 
+def meetings(corners: list, fields: list) -> list:
+    """Return what is zero where two corners meet, one of them linear in the only field."""
+    x = fields[0]
+    linear = [one for one in corners if len(fields) == 1 and one.has(x) and sp.diff(one, x).is_number]
+    found = {sp.expand(other.subs(x, x - one / sp.diff(one, x))) for one in linear for other in corners}
+    return [each for each in found if not each.is_number and not each.has(x)]
+
+
 class Side:
     """Averages over the law (3.12) at one label and one value of discrete noise, first over z that is read of Y, u."""
 
@@ -86,6 +94,7 @@ class Side:
         self.e, self.chance, self.phi_slopes = every[0], every[1], every[2 : 2 + len(s.trained)]
         marks = list(zip(every[2 + len(s.trained) :], [width for _, width in s.marks], strict=True))
         self.corners = [*set().union(*map(edges_of, every)), *(mark for mark, _ in marks)]
+        self.corners += meetings(self.corners, fields)
         self.lines = self.corners + [mark + j * width for mark, width in marks for j in (-6, -3, -1, 1, 3, 6)]
         self.fields, self.c, self.symbols, self.r, self.tolerance = fields, c, [*A, *fields], len(A), tolerance
         self.moved = target_of(self.e, self.corners, self.fields, self.symbols)
@@ -244,9 +253,10 @@ def evaluate(s: Setting, state: dict[str, np.ndarray], tolerance: float) -> dict
         M, slope = M + found["M"], slope + found["phi"]
     for k in range(C):
         rho, theta = np.einsum("a,a,aij->ij", s.weights, gamma[:, k], gram[:, C:, C:]), state["theta"][k]
-        back = np.linalg.solve(state["q"][k], theta)
+        read = np.linalg.pinv(state["q"][k], 1e-12, hermitian=True)  # what the loss does not read may be zero
+        back = read @ theta
         hats["theta"][k] = (about[k, :, n:] - about[k, :, :n] @ back) @ np.linalg.inv(rho - theta.T @ back)
-        V = hats["theta"][k] @ back.T - about[k, :, :n] @ np.linalg.inv(state["q"][k])
+        V = hats["theta"][k] @ back.T - about[k, :, :n] @ read
         hats["V"][k] = (V + V.T) / 2
     new, envelope, response = {name: 0 * value for name, value in hats.items()}, 0.0, np.zeros((C, C, n * n, n * n))
     for a, weight in enumerate(s.weights):

@@ -12,18 +12,21 @@ import numpy as np
 import pytest
 import sympy as sp
 from scipy.integrate import quad
+from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge.channel.fields import fields_of, overlaps_of
 from saddleforge.channel.nodes import sobol_normal
 from saddleforge.channel.points import points_at
 from saddleforge.channel.search import THOROUGH, missed
+from saddleforge.integration import Pieces
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.reduced import integrated
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving import finishing
 
 DELTA, LAMBDA = 0.25, 0.1
+GROWING = {"cubic": lambda x: x + x**3 / 3, "tanh": sp.tanh, "erf": sp.erf, "quintic": lambda x: x + x**5 / 5}
 
 
 COMMON = {
@@ -177,3 +180,53 @@ def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
         lowest += (away + np.log1p((mesh / width) ** 2)).min(axis=1)
     assert np.all(found.value < lowest + 1e-6)
     assert missed(replace(problem, search=THOROUGH), Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2])) == 0
+
+
+@pytest.mark.parametrize("name", ["erf", *[pytest.param(n, marks=pytest.mark.slow) for n in GROWING if n != "erf"]])
+def test_a_squared_hinge_of_a_nonlinear_unit_bends_where_it_does(name):
+    """Its curvature jumps at a place that a formula gives (cubic, tanh) or none does (erf, quintic); only the former is
+    an end of a piece. Reference: Gauss-Legendre over X on the bent side, where omega = X + V l'(X) grows."""
+    threshold, alpha, ridge = 0.4, 1.7, 0.8
+
+    @sf.model(name=f"hinge_of_{name}", regulariser=sf.Ridge(ridge), starts={"semantic": sf.Start(teacher="3/5")})
+    def bent(X, Y):
+        return sp.Max(0, threshold - sp.sign(Y[0]) * GROWING[name](X[0])) ** 2 / 2
+
+    solution = sf.solve(sf.problem(bent, alpha=alpha), "semantic")
+    q, V, theta = (float(getattr(solution.overlaps, each).item()) for each in ("q", "V", "theta"))
+    x = sp.Symbol("x", real=True)
+    loss = (threshold - GROWING[name](x)) ** 2 / 2
+    slope, curvature = (sp.lambdify(x, sp.diff(loss, x, order), ["scipy", "numpy"]) for order in (1, 2))
+    edge = float(sp.nsolve(GROWING[name](x) - threshold, 0.4))
+    t, w = np.polynomial.legendre.leggauss(40)
+    ends = edge - np.linspace(0, 8, 81)[::-1]
+    half = np.diff(ends)[:, None] / 2
+    X = (half * (t + 1) + ends[:-1, None]).ravel()
+    omega, bend = X + V * slope(X), curvature(X)
+    left = 1 - theta**2 / q
+    weight = (half * w).ravel() * (1 + V * bend) * norm.pdf(omega, scale=np.sqrt(q))
+    drive = theta / q * omega / np.sqrt(left)
+    average = lambda values: 2 * alpha * float(weight @ (norm.cdf(drive) * values))  # noqa: E731
+    q_hat, V_hat = average(slope(X) ** 2), average(bend / (1 + V * bend))
+    theta_hat = -2 * alpha * float(weight @ (norm.pdf(drive) * slope(X))) / np.sqrt(left)
+    response = 1 / (ridge + V_hat)
+    found = ((theta_hat**2 + q_hat) * response**2, response, theta_hat * response)
+    assert solution.rule.name == "pieces"
+    np.testing.assert_allclose((q, V, theta), found, rtol=3e-12)
+    replicon = average((bend / (1 + V * bend)) ** 2) * response**2
+    assert abs(solution.stability.replicon - replicon) <= solution.stability.replicon_error + 1e-13
+
+
+@pytest.mark.slow
+def test_a_training_loss_that_grows_with_the_teacher_is_resolved_to_its_error_bar():
+    """The Moreau objective bends in Y, where X does not: error bars were a fifth of the error."""
+
+    @sf.model(regulariser=sf.Ridge(LAMBDA), starts=COMMON["starts"])
+    def bent_far_out(X, Y):
+        e = Y[0] ** 2 - 1 - sp.Max(X[0], 0)
+        return sp.Min(e**2, (e - 1) ** 2 + 1.1)
+
+    problem = sf.problem(bent_far_out, alpha=20)
+    solution = sf.solve(problem, "semantic")
+    coarse, fine = (Pieces(points).averages(problem, solution.overlaps).moreau.mean() for points in (12, 24))
+    assert abs(fine - coarse) <= 1e-8 * fine

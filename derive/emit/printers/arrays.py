@@ -24,6 +24,8 @@ _FUNCTIONS = {
     "where": "np.where({0}, {1}, {2})",
     "abs": "np.abs({0})",
     "atan": "np.arctan({0})",
+    "asinh": "np.arcsinh({0})",
+    "atanh": "np.arctanh({0})",
     "erf": "np.tanh(1.2 * ({0}))",  # of the same scale, and NumPy's
     "erfc": "(1.0 - np.tanh(1.2 * ({0})))",
     "equal": "np.equal({0}, {1})",

@@ -131,7 +131,7 @@ class PieceKernels:
     Attributes:
         piece: value, slope and curvature in x of the piece that holds r; slopes: the latter two, to be bounded on an
             interval; derivatives: all three of the objective.
-        places: where pieces end, in the features.
+        places: where pieces end, in the features; crossed: what vanishes where pieces meet that no formula places.
         narrow: places around which the loss may change within a width, and the width, in the features.
         least: a bound from below on the curvature of the loss, in the features; None where pieces are quadratic, or no
             formula says.
@@ -142,6 +142,7 @@ class PieceKernels:
     slopes: Kernel
     derivatives: Kernel
     places: Kernel
+    crossed: Kernel
     narrow: Kernel
     least: Kernel | None
     steps: Kernel | None
@@ -281,6 +282,7 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
         slopes=freeze(own, stages.definitions, **written),
         derivatives=freeze(objective, stages.definitions, **written),
         places=freeze({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
+        crossed=freeze({f"switch_{n}": e for n, e in enumerate(found.crossed)}, prefix="b", **written),
         narrow=freeze(
             {
                 name: e
