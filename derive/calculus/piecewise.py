@@ -85,8 +85,8 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     """All zeros in a variable, and possibly more: of every piece, over all of the line. None where no formula says;
     zeros that are not real for some values of the other symbols are listed, too.
 
-    Formulas are those of polynomials of degree two or less, of cubic ones that grow everywhere, and of increasing
-    functions of these, in pieces.
+    Formulas are those of polynomials of degree two or less, of cubic ones that grow everywhere, and of powers and
+    increasing functions of these, in pieces.
     """
     for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
         if not atom.has(variable) or any(nested.has(variable) for nested in atom.atoms(*PIECEWISE) - {atom}):
@@ -97,10 +97,8 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
         return list(dict.fromkeys(zero for part in parts for zero in part or []))
     if switch.has(sp.Piecewise):
         return None
-    if not switch.is_polynomial(variable):
-        return _zeros_of_inverse(switch, variable)
-    if sp.degree(switch, variable) > 2:
-        return _zeros_of_cubic(switch, variable)
+    if not switch.is_polynomial(variable) or sp.degree(switch, variable) > 2:
+        return _zeros_of_inverse(switch, variable) or _zeros_of_cubic(switch, variable)
     a, b, c = (sp.expand(switch).coeff(variable, power) for power in (2, 1, 0))
     may_vanish = a == 0 or sp.fraction(sp.together(a))[0].free_symbols
     linear = [sp.factor_terms(-c / b)] if b != 0 and may_vanish else []
@@ -111,16 +109,22 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
 
 
 def _zeros_of_inverse(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zeros of a f(u) + b, f one of `_INVERSES`; None for anything else."""
+    """Return the zeros of a f(u) + b, f an integer power or one of `_INVERSES`; None for anything else."""
     rest, moving = switch.as_independent(variable, as_Add=True)
     factor, function = moving.as_independent(variable, as_Add=False)
-    inverse = _INVERSES.get(function.func)
-    return None if inverse is None else zeros(function.args[0] - inverse(-rest / factor), variable)
+    value, inside, power = -rest / factor, function.args[0] if function.args else function, function.as_base_exp()[1]
+    if function.func in _INVERSES:
+        return zeros(inside - _INVERSES[function.func](value), variable)
+    if not function.is_Pow or not power.is_Integer or power < 2:
+        return None
+    root = sp.sign(value) * sp.Abs(value) ** (1 / power) if power % 2 else value ** (1 / power)
+    parts = [zeros(inside - sign * root, variable) for sign in ((1,) if power % 2 else (1, -1))]
+    return None if any(part is None for part in parts) else list(dict.fromkeys(z for part in parts for z in part or []))
 
 
 def _zeros_of_cubic(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zero of a (x + s)^3 + b (x + s) + c, a b > 0, which is the only one; None for other polynomials."""
-    if sp.degree(switch, variable) != 3:
+    """Return the zero of a (x + s)^3 + b (x + s) + c, a b > 0, which is the only one; None for anything else."""
+    if not switch.is_polynomial(variable) or sp.degree(switch, variable) != 3:
         return None
     a, b, c, d = (sp.expand(switch).coeff(variable, power) for power in (3, 2, 1, 0))
     shift = b / (3 * a)

@@ -219,7 +219,7 @@ class _Metric:
             else:
                 values.append(self.by_product(rule.size, equidistant))
                 if len(values) > 2:
-                    steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-3:])][::-1]
+                    steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-4:])][::-1]
                     error = ladder_half_width(steps, _LEAST_COUNTS)
             if error < (exact := _EXACT * abs(values[-1])):
                 error = exact

@@ -1,9 +1,10 @@
-"""What is told of the pieces of a loss of one field."""
+"""Pieces of a loss of one field: where they end, and how little they bend."""
 
 import pytest
 import sympy as sp
 
 import saddleforge as sf
+from saddleforge.derive.calculus.piecewise import zeros
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.theory.pieces import pieces_of
 
@@ -31,3 +32,39 @@ def test_the_least_curvature_of_a_loss(loss, least):
 def test_the_least_curvature_of_tukeys_loss():
     model = catalogue_model("tukey_regression").at()
     assert pieces_of(model, model.loss).least == -sp.Rational(4, 5)
+
+
+@pytest.mark.parametrize(
+    ("growing", "value"),
+    [
+        (lambda x: x + x**3 / 3, sp.Rational(7, 3)),
+        (lambda x: 2 * (x - 1) ** 3 + 5 * x, sp.Rational(-3, 2)),
+        (lambda x: sp.tanh(2 * x - 1), sp.Rational(1, 3)),
+        (lambda x: sp.exp(x + x**3), 5),
+        (lambda x: sf.sigmoid(3 * x), sp.Rational(1, 7)),
+        (lambda x: sf.softplus(x - 2), 3),
+        (lambda x: sp.sinh(sp.Abs(x)), 2),
+        (lambda x: -sp.log(x), -3),
+        (lambda x: sp.atan(x), 1),
+        (lambda x: (1 - x * sp.Abs(x)) ** 2 / 2, 3),
+        (lambda x: (2 - sp.tanh(x)) ** 3, 2),
+    ],
+)
+def test_zeros_of_cubic_and_increasing_functions_have_formulas(growing, value):
+    x, y = sp.symbols("x y", real=True)
+    places = [complex(place.subs(y, value)) for place in zeros(growing(x) - y, x)]
+    real = [sp.Float(place.real) for place in places if not place.imag]
+    assert any(abs(growing(place) - value) < 1e-12 for place in real)
+
+
+@pytest.mark.parametrize("growing", [lambda x: x**3 - 3 * x, lambda x: x**5 + x, sp.erf, lambda x: sp.tanh(x) + x])
+def test_zeros_that_no_formula_gives_are_none(growing):
+    x, y = sp.symbols("x y", real=True)
+    assert zeros(growing(x) - y, x) is None
+
+
+def test_a_loss_that_bends_where_no_formula_says_is_one_piece_that_holds_both_sides():
+    model = sf.model()(lambda X, Y: sp.Max(0, 1 - Y[0] * sp.erf(X[0])) ** 2).at()
+    found, x = pieces_of(model, model.loss), model.X[0]
+    assert found.crossed and not found.places and not found.quadratic
+    assert sp.simplify(found.loss - model.loss) == 0 and found.loss.has(x)

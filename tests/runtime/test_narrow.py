@@ -1,8 +1,11 @@
 """Narrow features of metrics and of the teacher in a loss, against closed forms."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import sympy as sp
+from scipy.integrate import quad
 
 import saddleforge as sf
 from saddleforge.channel.fields import fields_of, overlaps_of
@@ -21,10 +24,18 @@ def bump_average(width, mean, variance):
     return np.exp(-(mean**2) / (width**2 + 2 * variance)) / np.sqrt(1 + 2 * variance / width**2)
 
 
+def log_average(variance):
+    """E log(1 + 4 e^2) of a normal variable e."""
+    width = np.sqrt(variance)
+    ends = [0, *np.geomspace(1e-3, 10 * width, 12)]
+    return sum(
+        quad(lambda e: 2 * np.log1p(4 * e * e) * normal(e / width) / width, *pair, epsabs=1e-15, epsrel=1e-13)[0]
+        for pair in pairwise(ends)
+    )
+
+
 def step_average(scale, place):
     """E Y tanh(scale (Y - place)), by parts."""
-    from scipy.integrate import quad
-
     return quad(lambda t: normal(place + t / scale) / np.cosh(t) ** 2, -20, 20, epsabs=1e-14)[0]
 
 
@@ -34,6 +45,7 @@ METRICS = {
     "along_h": lambda h, Y: sp.exp(-((FACTOR * (h[0, 0] - 1)) ** 2)),
     "along_Y": lambda h, Y: h[0, 0] * sp.tanh(FACTOR * (Y[0, 0] - 1)),
     "product": lambda h, Y: sp.cos(10 * h[0, 0] * Y[0, 0]),
+    "log": lambda h, Y: sp.log(1 + 4 * (h[0, 0] - Y[0, 0]) ** 2),
     "ordinary": lambda h, Y: 1 / (1 + sp.exp(2 * h[0, 0])) + 0 * Y[0, 0],
 }
 EXACT = {  # of q and theta
@@ -41,6 +53,7 @@ EXACT = {  # of q and theta
     "along_h": lambda q, theta: bump_average(1 / FACTOR, 1, q),
     "along_Y": lambda q, theta: theta * step_average(FACTOR, 1),
     "product": lambda q, theta: ((1 - 20j * theta + 100 * (q - theta**2)) ** -0.5).real,
+    "log": lambda q, theta: log_average(q - 2 * theta + 1),
     "ordinary": lambda q, theta: 0.5,
 }
 
