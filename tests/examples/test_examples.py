@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SLOW = {
     "adversarial_training", "autoencoder", "binary_perceptron", "committee", "cross_attention", "deep_attention",
-    "fine_tuning", "flipped_labels", "linear_attention", "pooled_hinge", "product_of_two", "three_layers",
-    "trained_temperature", "two_tasks",
+    "fine_tuning", "flipped_labels", "linear_attention", "pooled_hinge", "product_of_two", "single_location",
+    "three_layers", "trained_temperature", "two_tasks",
 }  # fmt: skip
 
 

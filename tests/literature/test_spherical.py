@@ -81,6 +81,7 @@ def test_least_number_of_errors_beyond_the_capacity(alpha, published):
     assert solution.multipliers == pytest.approx(0, abs=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "published"), [(4.0, 0.3094716), (6.0, 0.8015847), (10.0, 2.0028967)])
 def test_errors_beyond_the_capacity(alpha, published):
     """A perceptron on random labels, |w|^2 = d: one-step energies beside the data of arXiv 2302.14112."""

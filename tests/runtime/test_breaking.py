@@ -227,10 +227,9 @@ def of_sets(rule, problem, overlaps, apart, y):
     return np.array([each.moments.mean(axis=1) for each in sets]), np.array(totals)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "grids"),
-    [(TOKENS, Grids(16, 1.3, 5.0)), pytest.param(COLUMNS, Grids(20, 1.5, 5.5), marks=pytest.mark.slow)],
-    ids=["tokens", "columns"],
+    ("model", "grids"), [(TOKENS, Grids(16, 1.3, 5.0)), (COLUMNS, Grids(20, 1.5, 5.5))], ids=["tokens", "columns"]
 )
 def test_samples_have_the_averages_of_grids(model, grids):
     """Within twice their half widths, which are below 2 % of the largest."""

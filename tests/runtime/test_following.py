@@ -294,6 +294,7 @@ def test_what_cannot_be_followed_says_why() -> None:
         critical_line(problem, "spinodal", over=("alpha", 0.1, 1.0), on="semantic")
 
 
+@pytest.mark.slow
 def test_an_event_is_located_again_from_where_a_problem_nearby_has_it(agree: Callable[..., None]) -> None:
     problem, there = (sf.problem("tukey_regression", Delta=0.0025, lambda_=0.1, width=width) for width in (0.5, 0.51))
     event = spinodal(problem, on="semantic", bracket=(1.0, 3.0), accuracy=1e-6)
