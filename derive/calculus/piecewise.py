@@ -29,21 +29,21 @@ def almost_everywhere(expression: sp.Expr) -> sp.Expr:
     return expression.replace(sp.DiracDelta, lambda *_: sp.Integer(0))
 
 
-def held_at(expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], crossed: Collection[sp.Expr] = ()) -> sp.Expr:
+def held_at(expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], implicit: Collection[sp.Expr] = ()) -> sp.Expr:
     """The piece that holds a reference point, as a function of all of space.
 
     Args:
         moved: variable -> its value at the reference point.
-        crossed: switches that may vanish within a piece: functions that switch there stay as they are.
+        implicit: switches that may vanish within a piece: functions that switch there stay as they are.
     """
 
     def walk(e: sp.Expr) -> sp.Expr:
         if e in moved or not e.has(*moved):
             return e
         if isinstance(e, sp.Piecewise):
-            within = not crossed or not _own_switches(e) & set(crossed)
+            within = not implicit or not _own_switches(e) & set(implicit)
             return sp.Piecewise(*[(walk(value), at.xreplace(moved) if within else at) for value, at in e.args])
-        if isinstance(e, PIECEWISE) and crossed and _own_switches(e) & set(crossed):
+        if isinstance(e, PIECEWISE) and implicit and _own_switches(e) & set(implicit):
             return e.func(*map(walk, e.args))
         inside = [walk(a) for a in e.args]
         there = [a.xreplace(moved) for a in e.args]

@@ -25,7 +25,7 @@ class Pieces:
 
     Attributes:
         loss: in x, of the piece that holds the reference r; places: where pieces may end, some perhaps not real.
-        crossed: what vanishes where no formula says, which is no end: a piece holds what there is on both sides.
+        implicit_kinks: what vanishes where no formula says, which is no end: a piece holds what there is on both sides.
         quadratic: whether every piece is a polynomial in x of degree two or less.
         corners: whether the loss or its slope jumps where pieces meet.
         least: a bound from below on the second derivative in x, in all pieces; -oo where no formula says.
@@ -34,7 +34,7 @@ class Pieces:
 
     loss: sp.Expr
     places: tuple[sp.Expr, ...]
-    crossed: tuple[sp.Expr, ...]
+    implicit_kinks: tuple[sp.Expr, ...]
     quadratic: bool
     corners: bool
     least: sp.Expr
@@ -52,15 +52,17 @@ def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
     """
     if len(model.X) != 1:
         return None
-    (places, crossed), jump = _places(loss, model.X[0]), slope_jump(model)
+    (places, implicit_kinks), jump = _places(loss, model.X[0]), slope_jump(model)
     obstacle = _obstacle(model, jump)
     if obstacle:
         raise ModelError(f"model {model.name}: {obstacle}")
-    held = held_at(loss, {model.X[0]: REFERENCE}, crossed)
+    held = held_at(loss, {model.X[0]: REFERENCE}, implicit_kinks)
     second, third = (almost_everywhere(sp.diff(held, model.X[0], order)) for order in (2, 3))
     least = sp.Min(*[_lowest(branch, model.X[0]) for branch in _branches(second)])
-    quadratic = not crossed and sp.expand(third) == 0
-    return Pieces(held, places, crossed, quadratic, bool(jump), least, () if quadratic else _narrow(held, model.X[0]))
+    quadratic = not implicit_kinks and sp.expand(third) == 0
+    return Pieces(
+        held, places, implicit_kinks, quadratic, bool(jump), least, () if quadratic else _narrow(held, model.X[0])
+    )
 
 
 def _narrow(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
@@ -147,13 +149,13 @@ def _obstacle(model: ModelAt, jump: str) -> str:
 def _places(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]]:
     """Return where switches that hold x vanish, and the switches that no formula says it of."""
     found: dict[sp.Expr, None] = {}
-    crossed: list[sp.Expr] = []
+    implicit_kinks: list[sp.Expr] = []
     for switch in switches([loss]):
         if switch.has(x):
             roots = zeros(unwrapped(switch, [x]), x)
             found |= dict.fromkeys(roots or ())
-            crossed += [switch] if roots is None else []
-    return tuple(found), tuple(crossed)
+            implicit_kinks += [switch] if roots is None else []
+    return tuple(found), tuple(implicit_kinks)
 
 
 def steps_in_teacher(model: ModelAt, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:

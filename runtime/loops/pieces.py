@@ -17,9 +17,7 @@ from numba.np.arrayobj import make_array
 _SAME = 1e-10  # values that differ by less, relative to their size, are one
 _NUMBER = types.float64
 _ARRAY = types.Array(types.float64, 1, "C")
-_AT = types.CPointer(
-    types.float64
-)  # what an array is to a function of a model: its sizes need not be passed at each call
+_AT = types.CPointer(types.float64)  # what an array is to a function of a model, which knows its size
 _PAIR = types.UniTuple(_NUMBER, 2)
 _FUNCTIONS = (
     ("piece", types.UniTuple(_NUMBER, 3)(_NUMBER, _NUMBER, _AT, _AT)),
@@ -27,26 +25,21 @@ _FUNCTIONS = (
     ("bounds", types.UniTuple(_PAIR, 2)(_NUMBER, _NUMBER, _NUMBER, _AT, _AT)),
     ("least_curvature", _NUMBER(_AT, _AT)),
     ("narrow", _ARRAY(_AT, _AT)),
-    ("switches", _ARRAY(_NUMBER, _AT, _AT)),
+    ("implicit_kinks", _ARRAY(_NUMBER, _AT, _AT)),
 )
 _MODEL = types.UniTuple(types.intp, len(_FUNCTIONS) + 1)
-BOUNDS, LEAST_CURVATURE, NARROW, SWITCHES, PLACES = (
-    2,
-    3,
-    4,
-    5,
-    6,
-)  # entries of a model; functions that its loss lacks are 0
+# Entries of a model: functions that its loss lacks are 0.
+BOUNDS, LEAST_CURVATURE, NARROW, IMPLICIT_KINKS, PLACES = 2, 3, 4, 5, 6
 
 
 @intrinsic
-def bind(typing, piece, edges, bounds, least_curvature, narrow, switches, places):
-    """Addresses of the functions of a loss of one field (0 for None, which it lacks), and its number of places.
+def bind(typing, piece, edges, bounds, least_curvature, narrow, implicit_kinks, places):
+    """Return the addresses of a loss's functions (0 for None, which it lacks) and its number of places: its model.
 
-    `piece_at`, `edges_of`, `bounds_on`, `least_curvature`, `narrow_places` and `switches_at` call them, and say what
-    they return.
+    `piece_at`, `edges_of`, `bounds_on`, `least_curvature`, `narrow_places` and `implicit_kinks` call them, and say
+    what they return.
     """
-    given = (piece, edges, bounds, least_curvature, narrow, switches)
+    given = (piece, edges, bounds, least_curvature, narrow, implicit_kinks)
     for (name, signature), function in zip(_FUNCTIONS, given, strict=True):
         found = None if function == types.none else function.get_call_type(typing, signature.args, {})
         if found is not None and found.return_type != signature.return_type:
@@ -68,7 +61,7 @@ def bind(typing, piece, edges, bounds, least_curvature, narrow, switches, places
 
 
 def _call(entry):
-    """How function number `entry` of a model is called: its signature after the model, and the code that calls it."""
+    """Return the signature of function number `entry` of a model, after the model itself, and the code of a call."""
     signature = _FUNCTIONS[entry][1]
     array = make_array(_ARRAY)
 
@@ -90,7 +83,7 @@ def _call(entry):
 
 @intrinsic
 def piece_at(typing, model, x, reference, known, c):
-    """The loss at x as it is in the piece that holds the reference, and its first and second derivative there."""
+    """Return the loss at x as it is in the piece of the reference, and its first and second derivative."""
     return _call(0)
 
 
@@ -102,26 +95,26 @@ def edges_of(typing, model, known, c, out):
 
 @intrinsic
 def bounds_on(typing, model, low, high, reference, known, c):
-    """Bounds (lower, upper) of the slope and of the curvature on [low, high], within the piece of the reference."""
+    """Return bounds (lower, upper) of slope and curvature on [low, high], as in the piece of the reference."""
     return _call(BOUNDS)
 
 
 @intrinsic
 def least_curvature(typing, model, known, c):
-    """What the second derivative of the loss in x is nowhere below."""
+    """Return a lower bound on the second derivative of the loss in x."""
     return _call(LEAST_CURVATURE)
 
 
 @intrinsic
 def narrow_places(typing, model, known, c):
-    """Places around which the loss may change within a width, and the widths, one after the other."""
+    """Return places around which the loss may change within a width, and the widths, one after the other."""
     return _call(NARROW)
 
 
 @intrinsic
-def switches_at(typing, model, x, known, c):
-    """What vanishes where the loss may bend within a piece."""
-    return _call(SWITCHES)
+def implicit_kinks(typing, model, x, known, c):
+    """Return what vanishes where the loss may bend within a piece."""
+    return _call(IMPLICIT_KINKS)
 
 
 @njit(cache=True, error_model="numpy")
@@ -181,7 +174,7 @@ def insert_place(edges, count, place):
 
 @njit(cache=True, error_model="numpy")
 def inside(low, high):
-    """A point of an interval, of which an end may be infinite."""
+    """Return a point of an interval, of which an end may be infinite."""
     if low == -math.inf:
         return 0.0 if high == math.inf else high - 1.0
     return low + 1.0 if high == math.inf else 0.5 * (low + high)
@@ -198,13 +191,13 @@ def piece_of(edges, x):
 
 @njit(cache=True, error_model="numpy")
 def differ(one, other):
-    """Whether two numbers differ by more than rounding."""
+    """Return whether two numbers differ by more than rounding."""
     return abs(one - other) > _SAME * (1.0 + abs(one) + abs(other))
 
 
 @njit(cache=True, error_model="numpy")
 def is_minimum(left, left_slope, right, right_slope):
-    """Whether a function of these values and slopes on the two sides of an edge has a local minimum there."""
+    """Return whether a function of these values and slopes on the two sides of an edge has a local minimum there."""
     falls = left_slope <= 0.0
     rises = right_slope >= 0.0
     if differ(left, right):
@@ -235,7 +228,7 @@ def halve(boxes, held, low, middle, high):
 
 @njit(cache=True, error_model="numpy")
 def longer(values, size):
-    """The values (N,) at the beginning of `size` places."""
+    """Return the values (N,) at the beginning of `size` places."""
     out = np.empty(size, values.dtype)
     for n in range(len(values)):
         out[n] = values[n]
@@ -243,8 +236,8 @@ def longer(values, size):
 
 
 @njit(cache=True, error_model="numpy")
-def _sides(model, edges, piece, known, c):
-    """The loss, its slope and its curvature before the end of a piece, and after it."""
+def _one_sided_values(model, edges, piece, known, c):
+    """Return the loss, its slope and its curvature before the end of a piece, and after it."""
     end = edges[piece + 1]
     before, before_slope, before_curvature = piece_at(model, end, inside(edges[piece], end), known, c)
     after, after_slope, after_curvature = piece_at(model, end, inside(end, edges[piece + 2]), known, c)
@@ -293,8 +286,8 @@ def _descend(model, x, low, high, reference, w, p, known, c):
 
 
 @njit(cache=True, error_model="numpy")
-def _stationary(model, low, high, reference, w, p, known, c):
-    """The minimum of the objective within [low, high], on which its slope grows: Newton's method, or else halving.
+def _minimum_between(model, low, high, reference, w, p, known, c):
+    """Find the minimum of the objective within [low, high], on which its slope grows: Newton's method, or else halving.
 
     Returns x, value, and the decrement before the last step (-2: the slope has one sign on [low, high]).
     """
@@ -330,8 +323,8 @@ def _stationary(model, low, high, reference, w, p, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _bends_down(model, low, high, reference, p, known, c):
-    """Whether the objective bends down anywhere on [low, high], within one piece: by bounds of its curvature, so that
-    nothing narrow is missed."""
+    """Return whether the objective bends down anywhere on [low, high], within one piece: by bounds of its curvature,
+    so that nothing narrow is missed."""
     if model[LEAST_CURVATURE] != 0 and least_curvature(model, known, c) + p > 0.0:
         return False
     if model[BOUNDS] == 0:  # quadratic
@@ -361,7 +354,7 @@ def _bends_down(model, low, high, reference, p, known, c):
 
 
 @njit(cache=True, error_model="numpy")
-def _within(model, low, high, reference, w, p, known, c, flip, found, count):
+def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, found, count):
     """Add the minima of one piece within (low, high) to the `count` rows of found; returns how many rows there are then
     and the decrement of the first descent (negative: not converged).
 
@@ -403,7 +396,7 @@ def _within(model, low, high, reference, w, p, known, c, flip, found, count):
         if lowest > 0.0 or highest < 0.0 or bends[1] + p < 0.0:
             continue
         if bends[0] + p > 0.0 or right - left <= 1e-13 * (abs(left) + abs(right)) or not left < middle < right:
-            x, value, its = _stationary(model, left, right, reference, w, p, known, c)
+            x, value, its = _minimum_between(model, left, right, reference, w, p, known, c)
             if its >= 0.0:
                 count = insert_minimum(found, count, (x,), value)
                 size = max(size, its)
@@ -431,7 +424,7 @@ def _minima(model, w, p, known, c, flip, edges, found):
         high = edges[piece + 1]
         reference = inside(low, high)
         if model[BOUNDS] != 0:
-            count, size = _within(model, low, high, reference, w, p, known, c, flip, found, count)
+            count, size = _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, found, count)
             worst = max(worst, size)
         else:
             # The piece is at most quadratic: one step of Newton's method from anywhere leads to its minimum.
@@ -442,7 +435,7 @@ def _minima(model, w, p, known, c, flip, edges, found):
                     loss, _, _ = piece_at(model, x, reference, known, c)
                     count = insert_minimum(found, count, (x,), loss + 0.5 * p * (x - w) ** 2)
         if piece + 1 < pieces:
-            left, left_slope, _, right, right_slope, _ = _sides(model, edges, piece, known, c)
+            left, left_slope, _, right, right_slope, _ = _one_sided_values(model, edges, piece, known, c)
             pull = p * (high - w)
             value = min(left, right) + 0.5 * pull * (high - w)
             if is_minimum(left, left_slope + pull, right, right_slope + pull):
@@ -458,7 +451,7 @@ def _minima(model, w, p, known, c, flip, edges, found):
 
 @njit(cache=True, error_model="numpy")
 def proximal(model, w, p, known, c, flip, edges, found):
-    """The lowest minimum of the objective.
+    """Return the lowest minimum of the objective.
 
     flip as for `_minima`. Returns x, value, gap to the next lowest minimum found (nan without one), 1 or 2 for one or
     more minima found (0: the descents did not converge), and the largest decrement before a last step.
@@ -472,22 +465,25 @@ def proximal(model, w, p, known, c, flip, edges, found):
 
 @njit(cache=True, error_model="numpy")
 def all_minima(model, w, p, known, c, found):
-    """Local minima, lowest first, as rows (x, value) of found; returns their number."""
+    """Return how many local minima there are, which are rows (x, value) of found, lowest first."""
     return _minima(model, w, p, known, c, np.int64(1), np.empty(model[PLACES] + 2), found)[0]
 
 
 @njit(cache=True, error_model="numpy")
 def is_corner(model, x, known, c, edges):
-    """Whether x is an edge at which the loss or its slope jumps or is infinitely curved: proximal points stay there."""
-    return _stays(model, x, known, c, edges, edges_of(model, known, c, edges))
+    """Return whether x is an edge at which the loss or its slope jumps, or is infinitely curved, so that proximal
+    points stay there."""
+    return _is_corner_at(model, x, known, c, edges, edges_of(model, known, c, edges))
 
 
 @njit(cache=True, error_model="numpy")
-def _stays(model, x, known, c, edges, pieces):
-    """`is_corner` where the edges are known."""
+def _is_corner_at(model, x, known, c, edges, pieces):
+    """Return `is_corner` where the edges are known."""
     for piece in range(pieces - 1):
         if edges[piece + 1] == x:
-            left, left_slope, left_bend, right, right_slope, right_bend = _sides(model, edges, piece, known, c)
+            left, left_slope, left_bend, right, right_slope, right_bend = _one_sided_values(
+                model, edges, piece, known, c
+            )
             if not abs(left_bend) + abs(right_bend) < math.inf:
                 return True
             return differ(left, right) or differ(left_slope, right_slope)
@@ -495,16 +491,16 @@ def _stays(model, x, known, c, edges, pieces):
 
 
 @njit(cache=True, error_model="numpy")
-def _leaps(model, low, high, p, known, c, edges, pieces):
-    """Whether some x between two proximal points is none: there the loss jumps, or its slope falls or bends down too
-    far."""
+def _has_jump_between(model, low, high, p, known, c, edges, pieces):
+    """Return whether some x between two proximal points is none: there the loss jumps, or its slope falls or bends
+    down too far."""
     for piece in range(pieces):
         start = max(low, edges[piece])
         end = min(high, edges[piece + 1])
         if start > end:
             continue
         if piece > 0 and low <= edges[piece] <= high:
-            left, left_slope, _, right, right_slope, _ = _sides(model, edges, piece - 1, known, c)
+            left, left_slope, _, right, right_slope, _ = _one_sided_values(model, edges, piece - 1, known, c)
             falls = differ(left_slope, right_slope) and left_slope > right_slope
             # A proximal point at the edge has the lower value: from there nothing leaps into that side.
             leaves = (left < right or low < edges[piece]) and (left > right or edges[piece] < high)
@@ -517,7 +513,7 @@ def _leaps(model, low, high, p, known, c, edges, pieces):
 
 
 @njit(cache=True, error_model="numpy")
-def _cuts(model, low, high, p, known, c, cells, edges, found, cuts, count):
+def _add_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, count):
     """Add to the `count` places in cuts those in (low, high) of omega at which the proximal map jumps or bends.
 
     So are images of places on both sides of what is narrow in the loss, in distances that grow by a factor of four.
@@ -542,7 +538,7 @@ def _cuts(model, low, high, p, known, c, cells, edges, found, cuts, count):
             a, x_a, b, x_b = stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3]
             if not x_a < x_b:
                 continue
-            if _leaps(model, x_a, x_b, p, known, c, edges, pieces):
+            if _has_jump_between(model, x_a, x_b, p, known, c, edges, pieces):
                 at_a = _loss_from_below(model, x_a, known, c, edges, pieces)
                 at_b = _loss_from_below(model, x_b, known, c, edges, pieces)
                 middle = 0.5 * (x_a + x_b) + (at_b - at_a) / (p * (x_b - x_a))
@@ -559,16 +555,16 @@ def _cuts(model, low, high, p, known, c, cells, edges, found, cuts, count):
                 for piece in range(pieces - 1):
                     place = edges[piece + 1]
                     if x_a <= place <= x_b:
-                        _, left_slope, _, _, right_slope, _ = _sides(model, edges, piece, known, c)
+                        _, left_slope, _, _, right_slope, _ = _one_sided_values(model, edges, piece, known, c)
                         for slope in (left_slope, right_slope):
                             image = place + slope / p
                             if a <= image <= b:
                                 count = insert_place(cuts, count, image)
-                if model[SWITCHES] != 0:
-                    at_a, at_b = switches_at(model, x_a, known, c), switches_at(model, x_b, known, c)
+                if model[IMPLICIT_KINKS] != 0:
+                    at_a, at_b = implicit_kinks(model, x_a, known, c), implicit_kinks(model, x_b, known, c)
                     for k in range(len(at_a)):
                         if at_a[k] * at_b[k] < 0.0 and count + 8 < len(cuts):
-                            place = _crossing(model, k, x_a, x_b, known, c)
+                            place = _implicit_kink_between(model, k, x_a, x_b, known, c)
                             piece = piece_of(edges, place)
                             _, slope, _ = piece_at(model, place, inside(edges[piece], edges[piece + 1]), known, c)
                             count = insert_place(cuts, count, place + slope / p)
@@ -589,14 +585,14 @@ def _cuts(model, low, high, p, known, c, cells, edges, found, cuts, count):
 
 
 @njit(cache=True, error_model="numpy")
-def _crossing(model, k, low, high, known, c):
-    """Where switch k vanishes between two places at which it has different signs, by halving."""
-    rises = switches_at(model, high, known, c)[k] > 0.0
+def _implicit_kink_between(model, k, low, high, known, c):
+    """Return where implicit kink k lies between two places at which it has different signs, by halving."""
+    rises = implicit_kinks(model, high, known, c)[k] > 0.0
     for _ in range(200):
         middle = 0.5 * (low + high)
         if not low < middle < high:
             break
-        if (switches_at(model, middle, known, c)[k] > 0.0) == rises:
+        if (implicit_kinks(model, middle, known, c)[k] > 0.0) == rises:
             high = middle
         else:
             low = middle
@@ -605,7 +601,7 @@ def _crossing(model, k, low, high, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _loss_from_below(model, x, known, c, edges, pieces):
-    """The loss at x, at an edge the lower of its values on the two sides."""
+    """Return the loss at x, at an edge the lower of its values on the two sides."""
     lowest = math.inf
     for piece in range(pieces):
         if edges[piece] <= x <= edges[piece + 1]:
@@ -616,8 +612,8 @@ def _loss_from_below(model, x, known, c, edges, pieces):
 
 @njit(cache=True, error_model="numpy")
 def _squared_slope(model, x, p, known, c, edges, pieces):
-    """(dg/domega)^2 at a proximal point, in units of p^2."""
-    if _stays(model, x, known, c, edges, pieces):
+    """Return (dg/domega)^2 at a proximal point, in units of p^2."""
+    if _is_corner_at(model, x, known, c, edges, pieces):
         return 1.0
     piece = piece_of(edges, x)
     _, _, curvature = piece_at(model, x, inside(edges[piece], edges[piece + 1]), known, c)
@@ -625,15 +621,15 @@ def _squared_slope(model, x, p, known, c, edges, pieces):
 
 
 @njit(cache=True, error_model="numpy")
-def _between(model, w, low, high, p, known, c, edges, found):
-    """The proximal point, which lies in [low, high] if the map neither jumps nor bends between two that are at its
-    ends; else that of a search."""
+def _proximal_between(model, w, low, high, p, known, c, edges, found):
+    """Return the proximal point, which lies in [low, high] if the map neither jumps nor bends between two that are at
+    its ends; else that of a search."""
     if low == high:
         return low
     if model[BOUNDS] != 0:
         piece = piece_of(edges, high)
         if edges[piece] <= low:
-            x, _, size = _stationary(model, low, high, inside(edges[piece], edges[piece + 1]), w, p, known, c)
+            x, _, size = _minimum_between(model, low, high, inside(edges[piece], edges[piece + 1]), w, p, known, c)
             if size >= 0.0:
                 return x
     _minima(model, w, p, known, c, np.int64(1), edges, found)
@@ -642,8 +638,8 @@ def _between(model, w, low, high, p, known, c, edges, found):
 
 @njit(cache=True, error_model="numpy")
 def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights, last, squared, edges, found):
-    """Of a panel, the largest over the values of the noise: its highest coefficients of X, relative to X, and those of
-    (dg/domega)^2 where it is asked for, and the sum of their averages."""
+    """Return the highest coefficients of X on a panel, relative to X, and of (dg/domega)^2 where it is asked for, the
+    largest over the values of the noise, and the sum of the averages of the latter."""
     tail = 0.0
     rough = 0.0
     mean = 0.0
@@ -657,7 +653,7 @@ def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights
         largest = 0.0
         for k in range(len(t)):
             w = centre + spread * (middle + half * t[k])
-            x = _between(model, w, sides[choice, 0], sides[choice, 1], p, row, c, edges, found)
+            x = _proximal_between(model, w, sides[choice, 0], sides[choice, 1], p, row, c, edges, found)
             ends[0] += last[0, k] * x
             ends[1] += last[1, k] * x
             largest = max(largest, abs(x))
@@ -673,7 +669,7 @@ def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights
 
 @njit(cache=True, error_model="numpy")
 def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, tolerance, squares, reach, longest):
-    """Nodes for omega ~ N(centre, spread^2) between the places at which the proximal map jumps or bends.
+    """Return nodes for omega ~ N(centre, spread^2) between the places at which the proximal map jumps or bends.
 
     Gauss-Legendre on panels, halved until X is a polynomial there: until what `last` (2, n) makes of it, its two
     highest coefficients, is below a tolerance, by the measure of the panel; and so is (dg/domega)^2, relative to its
@@ -709,7 +705,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
         high = centre[n] + reach * spread[n]
         count = np.int64(1)
         for choice in range(known.shape[1]):
-            count = _cuts(model, cuts[0], high, p, known[n, choice], c, cells, edges, found, cuts, count)
+            count = _add_breakpoints(model, cuts[0], high, p, known[n, choice], c, cells, edges, found, cuts, count)
         for k in range(len(steep)):
             if abs(steep[k]) < reach and count + 4 < len(cuts):
                 count = insert_place(cuts, count, centre[n] + steep[k] * spread[n])

@@ -118,12 +118,12 @@ def test_the_loops_that_a_solver_imports_are_in_its_key():
 
 
 def test_another_loop_is_another_digest_of_what_calls_it_alone(monkeypatch):
-    """Another text of proximal.py: channel and bounds call it, the prior does not."""
+    """Another text of pieces.py: channel and bounds call it, the prior does not."""
     cached = (saddleforge.derive.digest._read, generator_digest, sources_digest)
     digests = {file: generator_digest(*sources) for file, sources in SOURCES.items()}
     whole, bytes_ = generator_digest(), sources_digest()
-    path, read = LOOPS / "proximal.py", Path.read_bytes
-    text = read(path).replace(b"determinant = 1.0", b"determinant = 2.0")
+    path, read = LOOPS / "pieces.py", Path.read_bytes
+    text = read(path).replace(b"_SAME = 1e-10", b"_SAME = 2e-10")
     assert text != read(path)
     monkeypatch.setattr(Path, "read_bytes", lambda self: text if self == path else read(self))
     monkeypatch.setattr(Path, "read_text", lambda self, encoding=None: self.read_bytes().decode())

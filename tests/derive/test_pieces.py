@@ -66,5 +66,5 @@ def test_zeros_that_no_formula_gives_are_none(growing):
 def test_a_loss_that_bends_where_no_formula_says_is_one_piece_that_holds_both_sides():
     model = sf.model()(lambda X, Y: sp.Max(0, 1 - Y[0] * sp.erf(X[0])) ** 2).at()
     found, x = pieces_of(model, model.loss), model.X[0]
-    assert found.crossed and not found.places and not found.quadratic
+    assert found.implicit_kinks and not found.places and not found.quadratic
     assert sp.simplify(found.loss - model.loss) == 0 and found.loss.has(x)

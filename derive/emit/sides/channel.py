@@ -131,7 +131,8 @@ class PieceKernels:
     Attributes:
         piece: value, slope and curvature in x of the piece that holds r; slopes: the latter two, to be bounded on an
             interval; derivatives: all three of the objective.
-        places: where pieces end, in the features; crossed: what vanishes where pieces meet that no formula places.
+        places: where pieces end, in the features.
+        implicit_kinks: what vanishes where pieces meet that no formula places.
         narrow: places around which the loss may change within a width, and the width, in the features.
         least: a bound from below on the curvature of the loss, in the features; None where pieces are quadratic, or no
             formula says.
@@ -142,7 +143,7 @@ class PieceKernels:
     slopes: Kernel
     derivatives: Kernel
     places: Kernel
-    crossed: Kernel
+    implicit_kinks: Kernel
     narrow: Kernel
     least: Kernel | None
     steps: Kernel | None
@@ -282,7 +283,7 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
         slopes=freeze(own, stages.definitions, **written),
         derivatives=freeze(objective, stages.definitions, **written),
         places=freeze({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
-        crossed=freeze({f"switch_{n}": e for n, e in enumerate(found.crossed)}, prefix="b", **written),
+        implicit_kinks=freeze({f"switch_{n}": e for n, e in enumerate(found.implicit_kinks)}, prefix="b", **written),
         narrow=freeze(
             {
                 name: e

@@ -59,7 +59,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         kernels |= {
             "piece": pieces.piece,
             "places": pieces.places,
-            "crossed": pieces.crossed,
+            "implicit_kinks": pieces.implicit_kinks,
             "narrow": pieces.narrow,
             "least": pieces.least,
             "steps": pieces.steps,
@@ -108,7 +108,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "columns": list(channel.column_names),
         "reference": REFERENCE.name,
         "places": [name for name, _ in pieces.places.results] if pieces else [],
-        "crossed": [name for name, _ in pieces.crossed.results] if pieces else [],
+        "implicit_kinks": [name for name, _ in pieces.implicit_kinks.results] if pieces else [],
         "narrow": [name for name, _ in pieces.narrow.results] if pieces else [],
         "steps": None if pieces is None or pieces.steps is None else [name for name, _ in pieces.steps.results],
         "planes": [name for name, _ in channel.planes.results],
