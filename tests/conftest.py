@@ -107,18 +107,12 @@ def _plain(text: str, given: dict[str, Any]) -> dict[str, Any]:
     return scope
 
 
-_BY_ADDRESS = (
-    "piece_at",
-    "edges_of",
-    "bounds_on",
-    "least_curvature",
-    "narrow_places",
-    "switches_at",
-)  # as `bind` is given them
+# As `bind` is given them.
+_BY_ADDRESS = ("piece_at", "edges_of", "bounds_on", "least_curvature", "narrow_places", "implicit_kinks")
 
 
 def _intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What loops call by address, in plain Python: a model is its functions."""
+    """Return an intrinsic of the loops in plain Python, where a model is its functions, not their addresses."""
     if function.__name__ == "bind":
         return lambda *functions: tuple(0 if given is None else given for given in functions)
     return lambda model, *values: model[_BY_ADDRESS.index(function.__name__)](*values)

@@ -40,10 +40,10 @@ def held_at(expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], implicit:
     def walk(e: sp.Expr) -> sp.Expr:
         if e in moved or not e.has(*moved):
             return e
+        stays = isinstance(e, PIECEWISE) and not _own_switches(e).isdisjoint(implicit)
         if isinstance(e, sp.Piecewise):
-            within = not implicit or not _own_switches(e) & set(implicit)
-            return sp.Piecewise(*[(walk(value), at.xreplace(moved) if within else at) for value, at in e.args])
-        if isinstance(e, PIECEWISE) and implicit and _own_switches(e) & set(implicit):
+            return sp.Piecewise(*[(walk(value), at if stays else at.xreplace(moved)) for value, at in e.args])
+        if stays:
             return e.func(*map(walk, e.args))
         inside = [walk(a) for a in e.args]
         there = [a.xreplace(moved) for a in e.args]
@@ -71,7 +71,7 @@ def switches(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:
 
 
 def _own_switches(atom: sp.Basic) -> set[sp.Expr]:
-    """What vanishes where one function in pieces, or relation, passes from one to the next."""
+    """Return what vanishes where one function in pieces, or relation, passes from one to the next."""
     if isinstance(atom, Relational):
         return {atom.lhs - atom.rhs}
     if isinstance(atom, sp.Piecewise):

@@ -149,7 +149,7 @@ def ladder_half_width(steps: Sequence[np.ndarray], least: Sequence[float], has_r
     sizes = [float(np.max(np.abs(step))) for step in steps]
     # Errors that oscillate agree by chance: what the rate over two steps leaves of the step before counts, too.
     steady = sizes[1] * math.sqrt(sizes[0] / sizes[2]) if len(sizes) > 2 and sizes[2] > 0 else 0.0
-    return max(counted * sizes[0], steady, *(count * size for count, size in zip(least, sizes, strict=False)))
+    return max(counted * sizes[0], steady, *(count * size for count, size in zip(least, sizes, strict=True)))
 
 
 def _beyond_growth(

@@ -518,8 +518,8 @@ def _add_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, c
 
     So are images of places on both sides of what is narrow in the loss, in distances that grow by a factor of four.
     At a jump two minima are equally low: where the objectives at the proximal points on its sides are equal, the
-    proximal point is one of them, or else tells more of the map. Bends are where proximal points come to an edge and
-    leave it.
+    proximal point is one of them; else the one found there splits the interval. Bends are where proximal points come
+    to an edge and leave it.
     """
     pieces = edges_of(model, known, c, edges)
     stack = np.empty((64, 4))
@@ -565,16 +565,14 @@ def _add_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, c
                     for k in range(len(at_a)):
                         if at_a[k] * at_b[k] < 0.0 and count + 8 < len(cuts):
                             place = _implicit_kink_between(model, k, x_a, x_b, known, c)
-                            piece = piece_of(edges, place)
-                            _, slope, _ = piece_at(model, place, inside(edges[piece], edges[piece + 1]), known, c)
+                            _, slope, _ = _loss_at(model, place, known, c, edges)
                             count = insert_place(cuts, count, place + slope / p)
                 for k in range(0, len(narrow), 2):
                     distance = narrow[k + 1]
                     while 1e-14 * (high - low) < distance < (high - low) / 64.0 and count + 8 < len(cuts):
                         for place in (narrow[k] - distance, narrow[k], narrow[k] + distance):
                             if x_a < place < x_b:
-                                piece = piece_of(edges, place)
-                                _, slope, _ = piece_at(model, place, inside(edges[piece], edges[piece + 1]), known, c)
+                                _, slope, _ = _loss_at(model, place, known, c, edges)
                                 count = insert_place(cuts, count, place + slope / p)
                         distance *= 4.0
             if count + 4 > len(cuts):
@@ -600,6 +598,13 @@ def _implicit_kink_between(model, k, low, high, known, c):
 
 
 @njit(cache=True, error_model="numpy")
+def _loss_at(model, x, known, c, edges):
+    """Return the loss, its slope and its curvature at x, which lies in one of the pieces between the edges."""
+    piece = piece_of(edges, x)
+    return piece_at(model, x, inside(edges[piece], edges[piece + 1]), known, c)
+
+
+@njit(cache=True, error_model="numpy")
 def _loss_from_below(model, x, known, c, edges, pieces):
     """Return the loss at x, at an edge the lower of its values on the two sides."""
     lowest = math.inf
@@ -615,8 +620,7 @@ def _squared_slope(model, x, p, known, c, edges, pieces):
     """Return (dg/domega)^2 at a proximal point, in units of p^2."""
     if _is_corner_at(model, x, known, c, edges, pieces):
         return 1.0
-    piece = piece_of(edges, x)
-    _, _, curvature = piece_at(model, x, inside(edges[piece], edges[piece + 1]), known, c)
+    _, _, curvature = _loss_at(model, x, known, c, edges)
     return (curvature / (curvature + p)) ** 2
 
 
@@ -677,7 +681,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
 
     Args:
         known: features (N, values of the noise, FEATURES); centre, spread: (N,); steep: (K,) further places to split
-            at, in units of spread beside the centre.
+            at, in units of spread from the centre.
         cells: of a line, at whose ends proximal points are looked at first; t, weights: Gauss-Legendre on [-1, 1];
         tolerance: of X; squares: of (dg/domega)^2, infinite where it is not asked for.
         reach: of a line, longest: of panels, in units of spread.

@@ -33,7 +33,7 @@ _DIGITS, _MOST_DIGITS = 7, 13  # of cells, where no error is asked for and at th
 _SETS, _SEED = 16, 4242  # Sobol sets for the metric
 _MOST_PRODUCT = 6  # axes of a product rule
 _LEAST_POINTS, _MOST_POINTS = 16, 180  # of Gauss-Hermite
-_LEAST_COUNTS = (1.0, 0.0)  # of the last two steps: the one rate that these show may be a chance
+_LEAST_COUNTS = (1.0, 0.0, 0.0)  # of the last steps: the one rate that two show may be a chance
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class _Metric:
                 values.append(self.by_product(rule.size, equidistant))
                 if len(values) > 2:
                     steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-4:])][::-1]
-                    error = ladder_half_width(steps, _LEAST_COUNTS)
+                    error = ladder_half_width(steps, _LEAST_COUNTS[: len(steps)])
             if error < (exact := _EXACT * abs(values[-1])):
                 error = exact
                 break

@@ -62,7 +62,7 @@ def target_of(e: Any, corners: list, fields: list, symbols: list) -> tuple[Any, 
     return None, e, corners
 
 
-def meetings(corners: list, fields: list) -> list:
+def common_zeros(corners: list, fields: list) -> list:
     """Return what is zero where two corners meet, one of them linear in the only field."""
     x = fields[0]
     linear = [one for one in corners if len(fields) == 1 and one.has(x) and sp.diff(one, x).is_number]
@@ -94,7 +94,7 @@ class Side:
         self.e, self.chance, self.phi_slopes = every[0], every[1], every[2 : 2 + len(s.trained)]
         marks = list(zip(every[2 + len(s.trained) :], [width for _, width in s.marks], strict=True))
         self.corners = [*set().union(*map(edges_of, every)), *(mark for mark, _ in marks)]
-        self.corners += meetings(self.corners, fields)
+        self.corners += common_zeros(self.corners, fields)
         self.lines = self.corners + [mark + j * width for mark, width in marks for j in (-6, -3, -1, 1, 3, 6)]
         self.fields, self.c, self.symbols, self.r, self.tolerance = fields, c, [*A, *fields], len(A), tolerance
         self.moved = target_of(self.e, self.corners, self.fields, self.symbols)
