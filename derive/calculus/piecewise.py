@@ -98,7 +98,8 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     if switch.has(sp.Piecewise):
         return None
     if not switch.is_polynomial(variable) or sp.degree(switch, variable) > 2:
-        return _zeros_of_inverse(switch, variable) or _zeros_of_cubic(switch, variable)
+        of_one = _zeros_of_inverse(switch, variable) or _zeros_of_cubic(switch, variable)
+        return of_one or _zeros_of_factors(switch, variable)
     a, b, c = (sp.expand(switch).coeff(variable, power) for power in (2, 1, 0))
     may_vanish = a == 0 or sp.fraction(sp.together(a))[0].free_symbols
     linear = [sp.factor_terms(-c / b)] if b != 0 and may_vanish else []
@@ -106,6 +107,16 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
         return linear
     root = sp.sqrt(sp.factor(b**2 - 4 * a * c))
     return [*[sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1) if root.is_real is not False], *linear]
+
+
+def _zeros_of_factors(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return the zeros of all factors that hold the variable; None where one has no formula, or there is one alone."""
+    powers = [factor.as_base_exp() for factor in sp.Mul.make_args(sp.factor(switch))]
+    moving = [base for base, power in powers if base.has(variable) and power.is_positive]
+    if len(powers) == 1:
+        return None
+    parts = [zeros(factor, variable) for factor in moving]
+    return None if any(part is None for part in parts) else list(dict.fromkeys(z for part in parts for z in part or []))
 
 
 def _zeros_of_inverse(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:

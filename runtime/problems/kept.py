@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +61,7 @@ def clear(everything: bool) -> list[Part]:
         gone.append(part)
     for folder in (numba_folder(), cache_folder()):
         for each in sorted(folder.rglob("*"), key=lambda path: -len(path.parts)):
-            if each.is_dir() and {path.name for path in each.iterdir()} <= {SOURCE}:
-                (each / SOURCE).unlink(missing_ok=True)
+            if each.is_dir() and not any(each.iterdir()):
                 each.rmdir()
     return gone
 
@@ -81,23 +81,12 @@ def _is_current(folder: Path) -> bool:
 def _code() -> Iterator[Part]:
     """Machine code, a part a source file."""
     for folder in _inside(numba_folder()):
-        try:
+        name, is_old = folder.name, True
+        with suppress(OSError):
             source = Path(os.fsdecode((folder / SOURCE).read_bytes()))
-        except OSError:
-            source = None
-        for each in _inside(folder):
-            if each.name == SOURCE:
-                continue
-            module, _, digest = each.name.rpartition("-")
-            name = f"{source.parent.name}/{source.name}/{module}" if source else f"{folder.name}/{each.name}"
-            yield Part("machine code", name, each, _size(each), source is None or _digest(source, module) != digest)
-
-
-def _digest(source: Path, module: str) -> str:
-    try:
-        return digest_of((source / f"{module}.py").read_bytes())
-    except OSError:
-        return ""
+            name = "/".join(source.with_suffix("").parts[-3:])
+            is_old = digest_of(source.read_bytes()) != folder.name.rpartition("-")[2]
+        yield Part("machine code", name, folder, _size(folder), is_old)
 
 
 def _others() -> Iterator[Part]:

@@ -25,7 +25,7 @@ from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue
-from .compiled import code_folder, numba_cache
+from .compiled import code_folder, digest_of, numba_cache
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
@@ -315,8 +315,8 @@ class Solver:
 
     def _load(self, part: str) -> ModuleType:
         path = self._path(part)
-        text = path.read_bytes()
-        name = f"saddleforge_solver_{self.name}_{self.key}_{hashlib.sha256(text).hexdigest()[:12]}_{part}"
+        # Machine code finds its module by this name: files of the same code are one module.
+        name = f"saddleforge_solver_{part}_{digest_of(path.read_bytes())}"
         if name in sys.modules:
             return sys.modules[name]
         spec = importlib.util.spec_from_file_location(name, path)

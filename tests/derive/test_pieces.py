@@ -57,6 +57,14 @@ def test_zeros_of_cubic_and_increasing_functions_have_formulas(growing, value):
     assert any(abs(growing(place) - value) < 1e-12 for place in real)
 
 
+def test_zeros_of_a_product_are_those_of_its_factors():
+    x, y = sp.symbols("x y", real=True)
+    a = sp.Symbol("a", positive=True)
+    assert zeros(-a * (y - sp.tanh(x)) - y + sp.tanh(x), x) == [sp.atanh(y)]
+    assert set(zeros(x * sp.exp(x) * (sp.tanh(x) - y) ** 2, x)) == {0, sp.atanh(y)}
+    assert zeros(x * (sp.tanh(x) + x - y), x) is None
+
+
 @pytest.mark.parametrize("growing", [lambda x: x**3 - 3 * x, lambda x: x**5 + x, sp.erf, lambda x: sp.tanh(x) + x])
 def test_zeros_that_no_formula_gives_are_none(growing):
     x, y = sp.symbols("x y", real=True)

@@ -7,6 +7,7 @@ entries of the Gram matrix of (tau, pi).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -14,7 +15,7 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement
 
 from ...authoring.model import ModelAt
-from ...calculus.averages import CHANNEL, CONTEXTS, Average, MatrixAverage, Symbols
+from ...calculus.averages import CHANNEL, CONTEXTS, Average, MatrixAverage, Symbols, explicit
 from ...theory import descent
 from ..kernel import Entry, freeze, stamped
 from ..printers.numba import body
@@ -26,9 +27,7 @@ _GRAM = "gram"
 def flow_context(model: ModelAt) -> dict[str, Any]:
     """Lines of drift, slope and step; sizes."""
     s, t = model.structure.student_rank, model.structure.teacher_rank
-    p = Symbols(s, t, len(model.trained), model.loss_holds_q)
-    rows = descent.Rows(p)
-    row, closed = descent.row_equations(rows), descent.moment_equations(rows)
+    rows, row, closed = _equations(s, t, len(model.trained), model.loss_holds_q)
     slopes, steps = ("dS", "dT", "dP"), ("S after a batch", "T after a batch", "P after a batch")
     return {
         "s": s,
@@ -40,6 +39,13 @@ def flow_context(model: ModelAt) -> dict[str, Any]:
         "step": _motion(rows, {name[0]: closed[name] for name in steps}, "docs/theory.md (19.10)"),
         "own": _own(rows, row["trained"]) if model.trained else [],
     }
+
+
+@cache
+def _equations(*sizes: int) -> tuple[descent.Rows, dict[str, Any], dict[str, Any]]:
+    """Return the rows of these sizes (`Symbols`) and their equations, which many models share."""
+    rows = descent.Rows(Symbols(*sizes))
+    return rows, descent.row_equations(rows), descent.moment_equations(rows)
 
 
 def _names(rows: descent.Rows) -> dict[sp.Expr, sp.Expr]:
@@ -78,11 +84,11 @@ def _loads(names: Iterable[str], entries: Mapping[str, Entry]) -> list[str]:
     return stamped([f"{name} = {_place(entries[name])}" for name in sorted(names) if name in entries])
 
 
-def _explicit(matrix: sp.MatrixExpr, read: dict[str, Entry]) -> sp.Matrix:
-    """Entries as symbols; which entries of arrays these are goes to `read`."""
-    explicit = sp.Matrix(matrix.doit().as_explicit())
+def _named_entries(matrix: sp.MatrixExpr, read: dict[str, Entry]) -> sp.Matrix:
+    """Return entries as symbols; which entries of arrays these are goes to `read`."""
+    entries = explicit(matrix.doit())
     found: dict[sp.Expr, sp.Expr] = {}
-    for element in explicit.atoms(MatrixElement):
+    for element in entries.atoms(MatrixElement):
         name, i, j = element.parent.name, int(element.i), int(element.j)
         if name == "Lambda" and i != j:
             found[element] = sp.Integer(0)
@@ -91,10 +97,10 @@ def _explicit(matrix: sp.MatrixExpr, read: dict[str, Entry]) -> sp.Matrix:
             i, j = j, i
         entry = Entry(name, i, j)
         read[str(entry)], found[element] = entry, entry.symbol
-    for symbol in explicit.free_symbols:
+    for symbol in entries.free_symbols:
         if symbol.name == "tau_other":
             read["tau_other"] = Entry("tau_other")
-    return explicit.xreplace(found)
+    return entries.xreplace(found)
 
 
 def _apart(rows: descent.Rows, expression: sp.MatrixExpr) -> tuple[sp.MatrixExpr, dict[sp.MatrixSymbol, sp.MatrixExpr]]:
@@ -130,13 +136,13 @@ def _sums(
     for target, expression in equations.items():
         rest, sums = _apart(rows, expression)
         for symbol, summand in sums.items():
-            matrix = _explicit(summand, read_inside)
+            matrix = _named_entries(summand, read_inside)
             for i, j in product(*map(range, matrix.shape)):
                 name = f"{target}_{symbol.name}_{i}_{j}"
                 begin.append(f"{name} = 0.0")
                 inside[name] = matrix[i, j]
         renamed = {x: sp.MatrixSymbol(f"{target}_{x.name}", *x.shape) for x in sums}
-        matrix = _explicit(rest.xreplace(renamed), read_outside)
+        matrix = _named_entries(rest.xreplace(renamed), read_outside)
         for i, j in product(*map(range, matrix.shape)):
             outside[f"{target}[{place.format(i, j)}]"] = matrix[i, j]
     within = freeze(inside, prefix="c", equations=cited, formulas=[source])
@@ -162,13 +168,13 @@ def _fields(rows: descent.Rows, b: sp.MatrixExpr) -> list[str]:
     read: dict[str, Entry] = {}
     _, sums = _apart(rows, b)
     ((_, summand),) = sums.items()
-    explicit = sp.Matrix(summand.doit().as_explicit())
+    entries = explicit(summand.doit())
     outputs: dict[str, sp.Expr] = {}
     for i in range(int(p.s)):
-        columns = {"n": sp.diff(explicit[i, 0], p.tau)}
-        columns |= {f"contexts + {k}": sp.diff(explicit[i, 0], p.pi[k, 0]) for k in range(int(p.t))}
+        columns = {"n": sp.diff(entries[i, 0], p.tau)}
+        columns |= {f"contexts + {k}": sp.diff(entries[i, 0], p.pi[k, 0]) for k in range(int(p.t))}
         for column, value in columns.items():
-            outputs[f"b[atom, {i}, {column}]"] = _explicit(sp.ImmutableMatrix([[value]]), read)[0]
+            outputs[f"b[atom, {i}, {column}]"] = _named_entries(sp.ImmutableMatrix([[value]]), read)[0]
     kernel = freeze(outputs, equations="docs/theory.md (19.4)", formulas=[descent.row_equations])
     return [*_loads(kernel.names, read), *body(kernel, "{} += {}".format)]
 
@@ -179,11 +185,11 @@ def _own(rows: descent.Rows, expression: sp.MatrixExpr) -> list[str]:
     count = int(p.trained)
     named = {MatrixAverage(CHANNEL, p.loss_phi): sp.MatrixSymbol("in_phi", count, 1)}
     read: dict[str, Entry] = {}
-    explicit = sp.Matrix((expression.xreplace(named)).doit().as_explicit())
-    explicit = explicit.applyfunc(lambda e: e.xreplace({p.Kappa[i, j]: sp.Integer(0) for i in range(count)
+    entries = explicit(expression.xreplace(named).doit())
+    entries = entries.applyfunc(lambda e: e.xreplace({p.Kappa[i, j]: sp.Integer(0) for i in range(count)
                                                         for j in range(count) if i != j}))  # fmt: skip
     outputs = {
-        f"new_phi[{i}]": _explicit(sp.ImmutableMatrix([[explicit[i, 0]]]), read)[0].xreplace(
+        f"new_phi[{i}]": _named_entries(sp.ImmutableMatrix([[entries[i, 0]]]), read)[0].xreplace(
             {descent.RATE_TRAINED: descent.RATE}
         )
         for i in range(count)

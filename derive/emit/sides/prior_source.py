@@ -18,7 +18,7 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 from ...authoring.model import ModelAt
 from ...authoring.parameters import leaves
 from ...authoring.regulariser import PenaltyAt, Sphere
-from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols
+from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, explicit
 from ...calculus.piecewise import almost_everywhere
 from ...theory.free_entropy import free_entropy, split_average
 from ...theory.norms import norm_condition
@@ -35,14 +35,8 @@ BY_TEMPERATURE = {beta: 1 / sp.Symbol("temperature", positive=True)}
 SCAN = {1: 25, 2: 12, 3: 8, 4: 7}
 
 
-@cache
-def _explicit(matrix: sp.MatrixExpr) -> sp.MatrixExpr:
-    """Entry by entry: models of the same sizes, and the printers of each, ask for the same matrices."""
-    return matrix.doit().as_explicit()
-
-
 def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
-    return sp.Matrix(_explicit(matrix))
+    return sp.Matrix(explicit(matrix.doit()))
 
 
 def _named(expression: sp.Expr) -> sp.Expr:
