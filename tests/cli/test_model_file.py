@@ -2,14 +2,18 @@
 
 import json
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+import saddleforge.loops
+from saddleforge.cache import numba_folder
 from saddleforge.problems.solver import load_solver
 
 from .conftest import SCRIPT
@@ -28,10 +32,19 @@ MODEL = dedent(
 )
 
 
+def with_loops(cache: Path) -> Path:
+    """Return the folder, made with what this machine has compiled of the library of loops."""
+    for loops in Path(saddleforge.loops.__path__[0]).glob("*.py"):
+        for compiled in numba_folder().glob(f"{loops.stem}-*"):
+            shutil.copytree(compiled, cache / "numba" / compiled.name)
+    cache.mkdir(exist_ok=True)
+    return cache
+
+
 def test_it_is_derived_generated_compiled_and_solved(run, call, tmp_path):
     file = tmp_path / "own_ridge.py"
     file.write_text(MODEL)
-    cache = tmp_path / "cache"
+    cache = with_loops(tmp_path / "cache")
     done = run(
         "solve",
         file,

@@ -69,6 +69,7 @@ def test_lines_find_the_jump_of_one_field_exactly(tukey):
     assert shared == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_jump_part_of_the_finite_map_is_its_closed_form(tukey):
     """D^_jump = (alpha / sqrt(pi)) E[delta |Dg|^3] D^(1/2)."""
     problem, overlaps = tukey

@@ -182,7 +182,8 @@ def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
     assert missed(replace(problem, search=THOROUGH), Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2])) == 0
 
 
-@pytest.mark.parametrize("name", ["erf", *[pytest.param(n, marks=pytest.mark.slow) for n in GROWING if n != "erf"]])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GROWING)
 def test_a_squared_hinge_of_a_nonlinear_unit_bends_where_it_does(name):
     """Its curvature jumps at a place that a formula gives (cubic, tanh) or none does (erf, quintic); only the former is
     an end of a piece. Reference: Gauss-Legendre over X on the bent side, where omega = X + V l'(X) grows."""

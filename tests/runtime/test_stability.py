@@ -74,6 +74,7 @@ def test_semantic_mean_mode(semantic):
     assert semantic.stability.longitudinally_stable
 
 
+@pytest.mark.slow
 def test_positional_mean_mode(attention):
     """-5.437(1) at any difference step; sampled sets with small steps scatter to -5.54."""
     positional = attention(2.0, "positional", 1e-3)
