@@ -158,6 +158,23 @@ def _places(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, ...], tuple[sp.
     return tuple(found), tuple(implicit_kinks)
 
 
+def sum_with_noise(model: ModelAt, features: list[sp.Expr]) -> int | None:
+    """Return which feature is a sum h(Y) + c u + ... of the only teacher field and the only Gaussian noise that decides
+    all features; None where there is none. Other noise may be in it, but not multiply Y or u."""
+    normal = [u for u, law in model.noise.values() if hasattr(law, "variance")]
+    laws = [sp.sympify(p) for _, law in model.noise.values() for p in getattr(law, "probabilities", ())]
+    if model.structure.tokens != 1 or len(model.Y) != 1 or len(normal) != 1 or any(p.has(model.Y[0]) for p in laws):
+        return None
+    (y,), (u,) = model.Y, normal
+    slopes = [tuple(almost_everywhere(sp.diff(e, variable)) for variable in (y, u)) for e in features]
+    drawn = {symbol for symbol, _ in model.noise.values()}
+    for index, (along, across) in enumerate(slopes):
+        is_sum = across != 0 and not across.free_symbols & {y, *drawn} and not along.free_symbols & drawn
+        if is_sum and all(sp.simplify(a * across - b * along) == 0 for a, b in slopes):
+            return index
+    return None
+
+
 def steps_in_teacher(model: ModelAt, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:
     """Where the features of the only teacher field step, if they are constant between; else None."""
     laws = [p for _, law in model.noise.values() for p in getattr(law, "probabilities", ())]

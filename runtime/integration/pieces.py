@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from ..problems.compiled import loops
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import Rule
-from .sampled import Sampled, TeacherRule, teacher_edges
+from .sampled import Sampled, TeacherRule, narrow_cells, teacher_edges
 
 REACH = 8.5  # of a line, in standard deviations
 LONGEST = 3.2  # panel
@@ -30,6 +31,8 @@ _MOST_LINES = 1e6
 _MOST_PANELS = 2000  # of Y
 _SHORTEST = 1e-11  # of these, half of it: next to a cusp, where the root of its length counts
 _OPINIONS = (12, 16, 24)
+_LIGHT = 1e-18  # of the heaviest: weights that count no more
+Lines = Callable[[Problem, Fields, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 # In widths, where a probability that is steep in omega is split.
 _STEEP = np.array([-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5])
 
@@ -68,7 +71,8 @@ class Pieces(Sampled):
         part = integrated(problem)
         if self.takes_lines_alone(problem):
             return 2.0 * len(part.label_choices)
-        return self.outer ** float(part.dimension - 1) * len(part.label_choices)
+        axes = 1.0 if part.solver.proximal.SUM is not None else part.dimension - 1.0
+        return self.outer**axes * len(part.label_choices)
 
     def nodes(self, problem: Problem) -> float:
         """With six panels a line."""
@@ -139,7 +143,10 @@ class Pieces(Sampled):
         if self.lines(problem) > _MOST_LINES:
             raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}, use Sobol")
         if problem.dimension == 2:
-            return [self._resolved(problem, fields)]
+            edges = teacher_edges(problem, fields, REACH, LONGEST)
+            return [self._resolved(problem, fields, edges, self._on_lines)]
+        if self._takes_sums(problem, fields):
+            return [self._by_sum(problem, fields, 1)]
         known = TeacherRule.of(problem, fields, self.outer, equidistant=True)
         heavy = known.weights > 1e-17 * known.weights.max()
         nodes, _, weights = self._on_lines(problem, fields, known.nodes[heavy], known.weights[heavy])
@@ -150,6 +157,8 @@ class Pieces(Sampled):
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         if problem.solver.proximal.TEACHER_STEPS:
             return [self._between_steps(problem, fields, 2)]
+        if self._takes_sums(problem, fields):
+            return [self._by_sum(problem, fields, 2)]
         return self._sets(problem, fields, reduction)
 
     def _slope_sets(
@@ -157,39 +166,47 @@ class Pieces(Sampled):
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         return replace(self, squares=True)._sets(problem, fields, reduction)
 
-    def _resolved(self, problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes and weights where one coordinate of Y or noise is left: panels of it between the kinks of the loss.
+    def _resolved(
+        self, problem: Problem, fields: Fields, edges: np.ndarray, lines: Lines, normal: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes and weights where one coordinate beside omega is left: panels of it between `edges`.
 
         They are halved until averages over omega are polynomials there: short where omega follows Y closely.
         The first nodes say how large averages over Y are that tails may dominate.
+
+        Args:
+            lines: nodes along omega at values of the coordinate (N, 1), numbers of these, weights;
+            normal: whether the coordinate is a standard normal one; else `lines` hold its density.
         """
         t, w = gauss_legendre(self.points)
-        edges = teacher_edges(problem, fields, REACH, LONGEST)
         low, high = edges[:-1], edges[1:]
         parts, panels, averages = [], 0, [0.0, 0.0]
         while len(low):
             middle, half = (low + high) / 2, (high - low) / 2
             z = (middle[:, None] + half[:, None] * t).ravel()
-            share = (half[:, None] * w).ravel() * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-            nodes, row, weights = self._on_lines(problem, fields, z[:, None], share)
-            sums = np.zeros((len(z), 4 if self.squares else 3))  # X, X^2, the Moreau objective, (dg/domega)^2
+            share = (half[:, None] * w).ravel()
+            if normal:
+                share *= np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+            nodes, row, weights = lines(problem, fields, z[:, None], share)
+            sums = np.zeros((len(z), 5 if self.squares else 4))  # 1, X, X^2, the Moreau objective, (dg/domega)^2
             if self.squares:
                 _, each, slopes = self._slopes(problem, fields, nodes, weights)
                 squares = (each * slopes[:, 0, 0] ** 2).reshape(len(nodes), -1).sum(axis=1)
-                sums[:, 3] = np.bincount(row, squares / share[row], len(z))
-                averages[1] = averages[1] or float(share @ sums[:, 3])
+                sums[:, 4] = np.bincount(row, squares / share[row], len(z))
+                averages[1] = averages[1] or float(share @ sums[:, 4])
             for choice in noise_choices(problem):
                 points = points_at(problem, fields, nodes, choice=choice)
-                each = np.column_stack([points.x[:, 0, 0], points.x[:, 0, 0] ** 2, points.value])
+                x = points.x[:, 0, 0]
+                each = np.column_stack([np.ones(len(x)), x, x**2, points.value])
                 along = (points.weight * weights / share[row])[:, None] * each
-                sums[:, :3] += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
-            averages[0] = averages[0] or float(share @ np.abs(sums[:, 2]))
+                sums[:, :4] += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
+            averages[0] = averages[0] or float(share @ np.abs(sums[:, 3]))
             values = sums.reshape(len(low), self.points, -1)
             tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), values)).max(axis=1)
             # The mean may vanish by symmetry; squares of slopes are singular next to a cusp.
-            largest = np.abs(sums[:, 1]).max()
-            scales = np.array([np.sqrt(largest), largest, averages[0] or 1.0, averages[1] * _PER_CUSP])
-            nearest = np.clip(0.0, low, high)
+            most, largest = sums[:, 0].max(), np.abs(sums[:, 2]).max()
+            scales = np.array([most, np.sqrt(most * largest), largest, averages[0] or 1.0, averages[1] * _PER_CUSP])
+            nearest = np.clip(0.0, low, high) if normal else np.zeros(len(low))
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
             open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(
                 -nearest * nearest / 2
@@ -204,6 +221,88 @@ class Pieces(Sampled):
             low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
         nodes, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
+
+    @staticmethod
+    def _takes_sums(problem: Problem, fields: Fields) -> bool:
+        """Whether Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both."""
+        return problem.solver.proximal.SUM is not None and narrow_cells(problem, fields) is None
+
+    def _by_sum(self, problem: Problem, fields: Fields, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.18)).
+
+        The proximal map is that of omega and S: panels of S, lines of omega, and `count` nodes of Y given both.
+        """
+        mean, factor, feature = fields.teacher_mean[0], fields.teacher_factor[0, 0], problem.solver.proximal.SUM
+
+        def sums(z: np.ndarray, noise: float = 0.0) -> np.ndarray:
+            """S at standard normal coordinates z of Y."""
+            y = mean + z[:, None] * factor
+            return np.asarray(features_at(problem, fields, y, np.full((len(z), 1), noise))[:, 0, feature])
+
+        slope = float(np.diff([sums(np.zeros(1), noise)[0] for noise in (0.0, 1.0)])[0])
+        spread = abs(slope) * float(problem.noise_scale[0])
+        z, share, edges = self._nodes_of_sum(problem, fields, sums, spread)
+        at, largest, on_teacher = sums(z), share.max() / spread, float(fields.field_from_teacher[0, 0, 0])
+        centre, width = float(fields.field_mean[0, 0]), float(fields.field_factor[0, 0, 0])
+
+        def lines(
+            problem: Problem, fields: Fields, values: np.ndarray, weights: np.ndarray
+        ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            density = share * np.exp(-(((values - at) / spread) ** 2) / 2) / (np.sqrt(2 * np.pi) * spread)
+            density[density < _LIGHT * largest] = 0.0
+            (kept,) = np.nonzero(density.any(axis=1))
+            values, density = values[kept], density[kept]
+            ends = [np.where(density > 0, on_teacher * z, empty) for empty in (np.inf, -np.inf)]
+            low, high = centre + ends[0].min(axis=1) - REACH * width, centre + ends[1].max(axis=1) + REACH * width
+            known = features_at(
+                problem, fields, np.broadcast_to(mean, values.shape), (values - sums(np.zeros(1))) / slope
+            )
+            reach = (high - low) / 2
+            row, place, measure = self.panels(
+                problem, fields, known, (low + high) / 2, reach, longest=LONGEST * width / reach, reach=1.0
+            )
+            measure *= np.sqrt(2 * np.pi) * np.exp(place**2 / 2) * reach[row]
+            omega = (low + high)[row] / 2 + reach[row] * place
+            arrays = row, omega, measure, z, density, centre, on_teacher, width
+            whose, found, weight = loops("between").given_sum(*arrays, count)
+            row = row[whose]
+            noise = (values[row, 0] - sums(found[:, 0])) / spread * np.sign(slope)
+            return np.column_stack([found, noise]), kept[row], weights[kept[row]] * weight
+
+        return self._resolved(problem, fields, edges, lines, normal=False)
+
+    def _nodes_of_sum(
+        self, problem: Problem, fields: Fields, sums: Callable[[np.ndarray], np.ndarray], spread: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Nodes and weights of Y, so close that the density of the sum between them is smooth; first panels of the sum.
+
+        Args:
+            sums: of standard normal coordinates of Y; spread: what noise adds to them.
+        """
+        t, w = gauss_legendre(self.points)
+        edges = np.arange(-np.ceil(REACH), np.ceil(REACH) + 1)
+        low, high, done = edges[:-1], edges[1:], []
+        while len(low):
+            middle, half = (low + high) / 2, (high - low) / 2
+            values = sums((middle[:, None] + half[:, None] * t).ravel()).reshape(len(low), -1)
+            tail = np.abs(np.einsum("kj,nj->nk", highest_coefficients(self.points), values)).max(axis=1)
+            nearest = np.clip(0.0, low, high)
+            measure = half * np.exp(-nearest * nearest / 2)
+            far = (np.ptp(values, axis=1) > LONGEST * spread) & (measure > 1e-3 * self.resolution)
+            open_ = (far | (tail / spread * measure > 3 * self.resolution)) & (half > _SHORTEST)
+            done.append((low[~open_], high[~open_]))
+            low, middle, high = low[open_], middle[open_], high[open_]
+            low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+        low, high = (np.concatenate(ends) for ends in zip(*done, strict=True))
+        middle, half = (low + high) / 2, (high - low) / 2
+        z = (middle[:, None] + half[:, None] * t).ravel()
+        share = (half[:, None] * w).ravel() * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        heavy = share > _LIGHT * share.max()
+        places = np.sort(sums(z[heavy]))
+        places = np.concatenate([places[:1] - REACH * spread, places, places[-1:] + REACH * spread])
+        # One in so many spreads.
+        _, first = np.unique(np.floor((places - places[0]) / (LONGEST * spread)), return_index=True)
+        return z[heavy], share[heavy], np.append(places[first[:-1]], places[-1])
 
     def _on_lines(
         self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
@@ -231,12 +330,13 @@ class Pieces(Sampled):
         centre: np.ndarray,
         spread: np.ndarray,
         steep: np.ndarray | None = None,
-        longest: float = LONGEST,
+        longest: np.ndarray | float = LONGEST,
+        reach: float = REACH,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The generated panels: rows of `centre`, places in units of `spread`, weights.
 
         Args:
-            known: features of every row, see `features_at`; longest: panel, in units of `spread`.
+            known: features of every row, see `features_at`; longest: panel, reach: of a line, in units of `spread`.
         """
         t, w = gauss_legendre(self.points)
         return problem.solver.pieces.panels(
@@ -252,8 +352,8 @@ class Pieces(Sampled):
             highest_coefficients(self.points),
             self.resolution,
             max(self.resolution, _ROUNDING_OF_SQUARES) if self.squares else np.inf,
-            REACH,
-            min(longest, LONGEST),
+            reach,
+            np.broadcast_to(np.minimum(longest, LONGEST), len(centre)).copy(),
         )
 
     def _between_steps(self, problem: Problem, fields: Fields, nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from numba import njit
 
 _LEAST = 1e-300  # measure of what counts
 _LIGHT = 1e-22  # weights that do not
+_FARTHEST = 9.0  # in standard deviations
 
 
 @njit(cache=True, error_model="numpy")
@@ -64,17 +65,73 @@ def given(row, z, weight, places, shared, width, count):  # docs/theory.md (11.1
     for n in range(len(z)):
         low, high = places[row[n]], places[row[n] + 1]
         share, mean, spread, skewness = truncated((low - shared * z[n]) / width, (high - shared * z[n]) / width)
-        root = math.sqrt(1.0 + 0.25 * skewness * skewness)
         for k in range(count):
-            way = 2.0 * k - 1.0
-            place, chance = mean, share
-            if count == 2:
-                place += spread * (0.5 * skewness + way * root)
-                chance *= 0.5 * (1.0 - 0.5 * way * skewness / root)
-            if weight[n] * chance > _LIGHT:
+            place, chance = _one_of_two(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
+            if weight[n] * share * chance > _LIGHT:
                 y = shared * z[n] + width * place
                 nodes[total, 0] = y
                 nodes[total, 1] = (z[n] - shared * y) / width
-                weights[total] = weight[n] * chance
+                weights[total] = weight[n] * share * chance
                 total += 1
     return nodes[:total], weights[:total]
+
+
+@njit(cache=True, error_model="numpy")
+def _one_of_two(k, mean, spread, skewness):
+    """Place and probability of one of two nodes that have these moments."""
+    root, way = math.sqrt(1.0 + 0.25 * skewness * skewness), 2.0 * k - 1.0
+    return mean + spread * (0.5 * skewness + way * root), 0.5 * (1.0 - 0.5 * way * skewness / root)
+
+
+@njit(cache=True, error_model="numpy")
+def given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # docs/theory.md (11.18)
+    """Nodes (M, 2) and weights for y ~ N(0, 1), and e of omega = centre + slope y + width e, given omega and a sum.
+
+    Args:
+        row: number of the value of the sum, of every omega (N,), ascending; weight: the measure of its node in omega
+            and the sum;
+        shares (values of the sum, K): density of the sum at nodes y (K,), times their weights;
+        count: one node of y with its mean, or two with its first three moments.
+
+    Returns:
+        number of the omega, (y, e) and weight of every node.
+    """
+    whose = np.empty(count * len(omega), np.int64)
+    nodes = np.empty((len(whose), 2))
+    weights = np.empty(len(whose))
+    held, chances = np.empty(len(y), np.int64), np.empty(len(y))
+    most = total = 0
+    for n in range(len(omega)):
+        if n == 0 or row[n] != row[n - 1]:
+            most = 0
+            for k in range(len(y)):
+                if shares[row[n], k] > 0.0:
+                    held[most] = k
+                    most += 1
+        share = mean = 0.0
+        for i in range(most):
+            k = held[i]
+            e = (omega[n] - centre - slope * y[k]) / width
+            chances[i] = shares[row[n], k] * math.exp(-0.5 * e * e) if abs(e) < _FARTHEST else 0.0
+            share += chances[i]
+            mean += chances[i] * y[k]
+        if not share > _LEAST:
+            continue
+        mean /= share
+        second = third = 0.0
+        for i in range(most if count == 2 else 0):
+            away = y[held[i]] - mean
+            second += chances[i] * away**2
+            third += chances[i] * away**3
+        spread = math.sqrt(max(second / share, 1e-24))
+        skewness = min(max(third / share / spread**3, -4.0), 4.0)
+        share *= weight[n] / (width * math.sqrt(2.0 * math.pi))
+        for k in range(count):
+            place, chance = _one_of_two(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
+            if share * chance > _LIGHT:
+                whose[total] = n
+                nodes[total, 0] = place
+                nodes[total, 1] = (omega[n] - centre - slope * place) / width
+                weights[total] = share * chance
+                total += 1
+    return whose[:total], nodes[:total], weights[:total]

@@ -684,7 +684,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
             at, in units of spread from the centre.
         cells: of a line, at whose ends proximal points are looked at first; t, weights: Gauss-Legendre on [-1, 1];
         tolerance: of X; squares: of (dg/domega)^2, infinite where it is not asked for.
-        reach: of a line, longest: of panels, in units of spread.
+        reach: of a line, longest (N,): of panels, in units of spread.
 
     Returns:
         number of the row, z = (omega - centre) / spread and weight of every node.
@@ -724,7 +724,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
                     within = low + length * (1e-9 if end == 0 else 1.0 - 1e-9)
                     _minima(model, centre[n] + spread[n] * within, p, known[n, choice], c, everywhere, edges, found)
                     sides[choice, end] = found[0, 0]
-            parts = math.ceil(length / longest)
+            parts = math.ceil(length / longest[n])
             for part in range(parts):
                 stack[0, 0] = low + length * part / parts
                 stack[0, 1] = low + length * (part + 1) / parts

@@ -104,6 +104,7 @@ class ProximalChannel(Channel, Protocol):
     HAS_PROX_SPACE: bool
     CORNERS: bool
     TEACHER_STEPS: bool
+    SUM: int | None
     derivatives: Compiled
     loss_hessian: Compiled
 
@@ -153,7 +154,7 @@ class PiecesChannel(ProximalChannel, Protocol):
     def panels(
         self, known: np.ndarray, centre: np.ndarray, spread: np.ndarray, steep: np.ndarray, precision: np.ndarray,
         c: np.ndarray, cells: int, t: np.ndarray, weights: np.ndarray, last: np.ndarray, tolerance: float,
-        squares: float, reach: float, longest: float,
+        squares: float, reach: float, longest: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """Row, z and weight of nodes for omega = centre + spread z, between jumps and bends of the proximal map."""
 

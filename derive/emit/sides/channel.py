@@ -23,7 +23,7 @@ from ...calculus.piecewise import almost_everywhere
 from ...calculus.subexpressions import extract
 from ...theory.corners import has_sides, sides_of
 from ...theory.free_entropy import free_entropy
-from ...theory.pieces import pieces_of, steps_in_teacher
+from ...theory.pieces import pieces_of, steps_in_teacher, sum_with_noise
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
 from ...theory.scales import planes_of
 from ..kernel import Entry, Kernel, freeze, hoist, home, upper_entries
@@ -137,6 +137,7 @@ class PieceKernels:
         least: a bound from below on the curvature of the loss, in the features; None where pieces are quadratic, or no
             formula says.
         steps: where features of the only teacher field step, None where they do not only step.
+        sum: which feature is the sum of a function of Y and noise that decides all (`sum_with_noise`), or None.
     """
 
     piece: Kernel
@@ -147,6 +148,7 @@ class PieceKernels:
     narrow: Kernel
     least: Kernel | None
     steps: Kernel | None
+    sum: int | None
     quadratic: bool
     corners: bool
 
@@ -276,7 +278,8 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
     objective = {"value": quadratic + stages.value} | {
         name: sp.diff(quadratic, *order) + own[name] for name, order in zip(own, ([x], [x, x]), strict=True)
     }
-    steps = steps_in_teacher(model, [e for _, e in features])
+    known = [e for _, e in features]
+    steps = steps_in_teacher(model, known)
     unknown = found.quadratic or found.least == -sp.oo
     return PieceKernels(
         piece=freeze({"loss": stages.value, **own}, stages.definitions, **written),
@@ -295,6 +298,7 @@ def _piece_kernels(model: ModelAt, loss: sp.Expr, features: Sequence[tuple[sp.Sy
         ),
         least=None if unknown else freeze({"least": found.least}, prefix="b", **written),
         steps=None if steps is None else freeze({f"step_{n}": e for n, e in enumerate(steps)}, prefix="b", **written),
+        sum=sum_with_noise(model, known),
         quadratic=found.quadratic,
         corners=found.corners,
     )

@@ -111,6 +111,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "implicit_kinks": [name for name, _ in pieces.implicit_kinks.results] if pieces else [],
         "narrow": [name for name, _ in pieces.narrow.results] if pieces else [],
         "steps": None if pieces is None or pieces.steps is None else [name for name, _ in pieces.steps.results],
+        "sum": pieces.sum if pieces else None,
         "planes": [name for name, _ in channel.planes.results],
         "quadratic": bool(pieces and pieces.quadratic),
         "enclosed": [(n, name) for n, name in enumerate(channel.constants) if name in enclosed],
