@@ -228,7 +228,7 @@ class Pieces(Sampled):
         return problem.solver.proximal.SUM is not None and narrow_cells(problem, fields) is None
 
     def _by_sum(self, problem: Problem, fields: Fields, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.18)).
+        """Nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.19)).
 
         The proximal map is that of omega and S: panels of S, lines of omega, and `count` nodes of Y given both.
         """

@@ -84,7 +84,7 @@ def _one_of_two(k, mean, spread, skewness):
 
 
 @njit(cache=True, error_model="numpy")
-def given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # docs/theory.md (11.18)
+def given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # docs/theory.md (11.19)
     """Nodes (M, 2) and weights for y ~ N(0, 1), and e of omega = centre + slope y + width e, given omega and a sum.
 
     Args:
@@ -124,7 +124,7 @@ def given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # do
             second += chances[i] * away**2
             third += chances[i] * away**3
         spread = math.sqrt(max(second / share, 1e-24))
-        skewness = min(max(third / share / spread**3, -4.0), 4.0)
+        skewness = third / share / spread**3
         share *= weight[n] / (width * math.sqrt(2.0 * math.pi))
         for k in range(count):
             place, chance = _one_of_two(k, mean, spread, skewness) if count == 2 else (mean, 1.0)

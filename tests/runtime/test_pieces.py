@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -13,10 +13,13 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 import saddleforge as sf
+from saddleforge.channel.exchange import Reduction
 from saddleforge.channel.fields import fields_of
 from saddleforge.channel.shared import rows
 from saddleforge.errors import InputError
 from saddleforge.integration import Lines, Pieces, ProxSpace, Rule
+from saddleforge.integration.pieces import LONGEST, REACH
+from saddleforge.integration.sampled import teacher_edges
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.problems.reduced import integrated
@@ -119,6 +122,57 @@ def test_the_absolute_error_clips():
     assert found["g*dY.T"] == pytest.approx(-(0.6 - 1) * slope, rel=1e-12)
 
 
+TARGETS = {
+    "square": (lambda y: y**2, ()),
+    "kink": (lambda y: sp.Abs(y) / 2 - 3, (0.0,)),
+    "step": (lambda y: sp.sign(y - sp.Rational(1, 3)) + y**3 / 9, (1 / 3,)),
+}
+
+
+@pytest.mark.parametrize("variance", [0.3, pytest.param(4e-3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", ["square", *[pytest.param(n, marks=pytest.mark.slow) for n in ("kink", "step")]])
+def test_noise_that_adds_to_a_function_of_the_teacher_takes_one_axis(target, variance):
+    """Absolute error of h(Y) + 2 s + 3 u, s = +-1: given Y the residual is normal, and its slope is clipped. A rule
+    with two outer axes is off by 1e-4."""
+    h, places = TARGETS[target]
+    noise = {"u": sf.GaussianNoise(variance), "s": sf.DiscreteNoise((-1, 1), (0.2, 0.8))}
+    name = f"absolute_{target}_{round(1e3 * variance)}"
+    model = sf.model(name=name, noise=noise)(lambda X, Y, u, s: sp.Abs(h(Y[0]) + 2 * s + 3 * u - X[0]))
+    problem, (q, V, theta) = sf.problem(model, alpha=2.0), (0.8, 0.7, 0.6)
+    assert problem.solver.proximal.SUM is not None
+    spread = np.sqrt(q - theta**2 + 9 * variance)
+    y = sp.Symbol("y", real=True)
+    along = sp.lambdify(y, h(y), "numpy")
+
+    def clipped(centre, power):
+        """E[clip(r / V)^power] of a normal r around a centre."""
+        ends = [centre - 9 * spread, centre + 9 * spread, *[end for end in (-V, V) if abs(end - centre) < 9 * spread]]
+        norm = spread * np.sqrt(2 * np.pi)
+        return sum(quad(lambda r: np.clip(r / V, -1, 1) ** power * np.exp(-(((r - centre) / spread) ** 2) / 2) / norm,
+                        a, b, epsabs=1e-13)[0] for a, b in pairwise(sorted(ends)))  # fmt: skip
+
+    def average(f, power):
+        def integrand(y):
+            shifts = ((-2, 0.2), (2, 0.8))
+            mean = sum(chance * clipped(along(y) + shift - theta * y, power) for shift, chance in shifts)
+            return f(y) * mean * np.exp(-y * y / 2) / np.sqrt(2 * np.pi)
+
+        edges = np.sort([*np.linspace(-9, 9, 13), *places])
+        return sum(quad(integrand, a, b, epsabs=1e-12)[0] for a, b in pairwise(edges))
+
+    at, expected = overlaps(q, V, theta), (average(lambda y: 1.0, 2), average(lambda y: y, 1))
+    for rule, accuracy in ((Pieces(8), 1e-6), (FINE, 1e-10)):
+        found = moments(problem, at, rule)
+        assert found["mass"] == pytest.approx(1, abs=accuracy)
+        assert (found["g*g.T"], found["g*dY.T"]) == pytest.approx(expected, abs=accuracy)
+    # Polynomials of degree three in the fields are exact where two nodes of Y are taken.
+    nodes, weights = FINE._tangent_sets(problem, fields_of(problem, at, (0,)), Reduction(()))[0]
+    for powers in product(range(4), repeat=2):
+        if sum(powers) <= 3:
+            exact = np.prod([(1, 0, 1, 0)[power] for power in powers])
+            assert weights @ (nodes[:, 0] ** powers[0] * nodes[:, 1] ** powers[1]) == pytest.approx(exact, abs=1e-9)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=40, deadline=None)
 @given(omega=st.floats(-6, 6), log_V=st.floats(-3, 3), y=st.floats(-3, 3), u=st.floats(-2, 2))
@@ -177,7 +231,8 @@ def test_labels_are_averaged_over_in_closed_form(name):
     for at in (overlaps(0.9, 0.8, 0.7), overlaps(2.0, 0.1, 1.4), overlaps(0.5, 3.0, -0.69)):
         found = moments(problem, at)
         fields = fields_of(problem, at, (0,))
-        nodes, weights = Pieces(16)._resolved(problem, fields)
+        edges = teacher_edges(problem, fields, REACH, LONGEST)
+        nodes, weights = FINE._resolved(problem, fields, edges, FINE._on_lines)
         channel, known = problem.solver.proximal, (*fields.sampling, fields.precision, problem.noise_scale)
         out = rows(channel, channel.sample, nodes, weights, *known, fields.constants, 1).sum(axis=0)
         row = {text: out[offset] for text, _, offset in problem.solver.channel.MOMENTS}
