@@ -71,7 +71,7 @@ class Pieces(Sampled):
         part = integrated(problem)
         if self.takes_lines_alone(problem):
             return 2.0 * len(part.label_choices)
-        axes = 1.0 if part.solver.proximal.SUM is not None else part.dimension - 1.0
+        axes = 1.0 if part.solver.proximal.SUM >= 0 else part.dimension - 1.0
         return self.outer**axes * len(part.label_choices)
 
     def nodes(self, problem: Problem) -> float:
@@ -225,7 +225,7 @@ class Pieces(Sampled):
     @staticmethod
     def _takes_sums(problem: Problem, fields: Fields) -> bool:
         """Whether Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both."""
-        return problem.solver.proximal.SUM is not None and narrow_cells(problem, fields) is None
+        return problem.solver.proximal.SUM >= 0 and narrow_cells(problem, fields) is None
 
     def _by_sum(self, problem: Problem, fields: Fields, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.19)).

@@ -104,7 +104,7 @@ class ProximalChannel(Channel, Protocol):
     HAS_PROX_SPACE: bool
     CORNERS: bool
     TEACHER_STEPS: bool
-    SUM: int | None
+    SUM: int
     derivatives: Compiled
     loss_hessian: Compiled
 

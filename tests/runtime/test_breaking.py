@@ -366,7 +366,10 @@ def test_a_value_matrix_breaks():
     assert moved > 2 * width > 0 and found.training_loss > found.symmetric.training_loss
 
 
-@pytest.mark.parametrize(("name", "values", "y", "apart", "overlaps"), [TOKENS, COLUMNS], ids=["tokens", "columns"])
+@pytest.mark.parametrize(
+    ("name", "values", "y", "apart", "overlaps"),
+    [pytest.param(*TOKENS, id="tokens"), pytest.param(*COLUMNS, id="columns", marks=pytest.mark.slow)],
+)
 def test_averages_of_two_fields_are_derivatives_of_their_free_entropy(name, values, y, apart, overlaps):
     """Of E f_1 in y: -(<M> + f_1) / y; in V: <g g^T> / 2, since dM/dV = -g g^T / 2."""
     problem, step = sf.problem(name, **values), 1e-3

@@ -42,6 +42,7 @@ def test_one_column_has_nothing_to_rotate(name):
     assert gauge.generators(sf.problem(name, alpha=1.0)).shape == (0, 1, 1)
 
 
+@pytest.mark.slow
 def test_the_map_turns_with_its_argument():
     """G(O^T u) = O^T G(u) for the exact map; a product rule keeps it for quarter turns."""
     problem = rank_two()

@@ -159,6 +159,7 @@ def test_jumps_tell_the_two_tokens_apart(positional):
     assert shared > 0.9
 
 
+@pytest.mark.slow
 def test_self_overlap_at_the_transition(attention, positional):
     """Both branches jump at alpha = 1.25: the semantic one loses less than a thousandth, the positional one 5 %."""
     loss = attention(1.25, "semantic", 1e-4).stability.self_overlap
