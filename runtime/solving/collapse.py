@@ -25,6 +25,9 @@ from ..saddle_point.state_map import StateMap
 
 _SIZES = (1e-2, 1e-3, 1e-4)  # of the square root of q, relative to that of a field at rows of W of order one
 _STEPS, _STILL = 48, 1e-6  # for a shape to settle, in units of its blocks
+_NOTHING = (
+    1e-12  # of a size, after one step: few samples reach the kink of the loss beyond which it pulls at the weights
+)
 _HOPELESS = 3.0  # growth that no settling of the shape undoes
 
 
@@ -87,10 +90,13 @@ def _settled(state_map: StateMap, overlaps: Overlaps, size: float) -> Overlaps |
             image = state_map(u, state.sizes)
         except DomainError:
             return None
-        if not np.isfinite(image).all() or not 0 < _size(Overlaps.unpack(image, state.sizes)) < _HOPELESS * size:
+        mapped = Overlaps.unpack(image, state.sizes)
+        if not np.isfinite(image).all() or not _size(mapped) < _HOPELESS * size:
             return None
+        if _size(mapped) < _NOTHING * size:
+            return replace(state, V=mapped.V)
         # The overlaps of the image at the size kept, mixed in with the weight that quietens the mean mode.
-        gap = _resized(Overlaps.unpack(image, state.sizes), size).pack() - u
+        gap = _resized(mapped, size).pack() - u
         moved = np.max(np.abs(gap) / state.block_scales)
         state = _resized(Overlaps.unpack(u + CAUTIOUS * gap, state.sizes), size)
         if moved < _STILL:

@@ -237,7 +237,16 @@ def _from_afar(task: Task, start: Overlaps | Solution, way: Way, extrapolate: bo
             return _collapsed_or(failed_solution(task, approach, APPROACH_RULE), approach, seed)
     task = replace(task, problem=thorough, symmetry=_symmetry_of(thorough, approach))
     solution = way(task, approach, None)
-    return solution if solution.losses is not None else _collapsed_or(solution, approach, seed)
+    if solution.losses is None:
+        return _collapsed_or(solution, approach, seed)
+    if not solution.success and np.abs(solution.overlaps.q).max() < _VANISHED:
+        trivial = _collapsed_or(failed_solution(task, approach, APPROACH_RULE), approach, seed)
+        return trivial if trivial.status is Status.COLLAPSED else solution
+    return solution
+
+
+# Of q: below it weights have no digits, however many are asked for.
+_VANISHED = 1e-24
 
 
 def _is_near(approach: FixedPoint) -> bool:

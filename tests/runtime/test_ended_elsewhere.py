@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import sympy as sp
 
 import saddleforge as sf
 from saddleforge.branches.branch import Branch
@@ -134,6 +135,17 @@ def test_a_strong_ridge_leaves_attention_without_weights():
     for block in (solution.overlaps.q, solution.overlaps.m, solution.overlaps.theta):
         assert np.all(block == 0)
     assert "collapsed to W = 0" in repr(solution)
+
+
+@pytest.mark.slow
+def test_weights_that_few_samples_pull_at_vanish():
+    """An insensitive zone of 11 standard deviations: q would be 4e-33, of which no digit can be had."""
+    model = sf.model(name="far_zone", noise={"u": sf.GaussianNoise(0.005)}, regulariser=sf.Ridge("lambda"))(
+        lambda X, Y, u: sp.Max(0, sp.Abs(Y[0] + u - X[0]) - 11)
+    )
+    solution = sf.solve(sf.problem(model, **{"alpha": 0.05, "lambda": 7.0}), "uninformed")
+    assert solution.status is Status.COLLAPSED and "collapsed to W = 0" in repr(solution)
+    assert solution.overlaps.V.item() == pytest.approx(1 / 7)
 
 
 def test_susceptibility_at_rest_solves_its_own_equation():
