@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from keyword import iskeyword
 from typing import Any
 
 import sympy as sp
 
 from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
+from ..errors import ModelError
 
 
 class _TokenWeights:
@@ -32,17 +34,27 @@ def token_weight(token: int) -> sp.Symbol:
 
 
 def exact(value: Any) -> Any:
-    """A number as the exact rational it prints as; expressions pass unchanged; nested lists become tuples.
+    """Return a number as the exact rational it prints as; expressions pass unchanged, nested lists become tuples.
 
     >>> exact(0.3)
     3/10
+
+    Raises:
+        ModelError: a string that is no expression.
+        TypeError: something else.
     """
     if isinstance(value, bool):
         return sp.Integer(int(value))
     if isinstance(value, float):
         return sp.Rational(repr(float(value))) if value == value and abs(value) != float("inf") else sp.Float(value)
     if isinstance(value, (int, str)):
-        return sp.sympify(value, rational=True)
+        try:
+            return sp.sympify(value, rational=True)
+        except (sp.SympifyError, AttributeError, TypeError) as error:
+            keyword = f" ({value} is a word of Python; a parameter is {value}_)" if iskeyword(str(value)) else ""
+            raise ModelError(
+                f"{value!r} is neither a number nor an expression of parameters' names{keyword}"
+            ) from error
     if isinstance(value, sp.MatrixBase):
         return value.applyfunc(lambda e: sp.nsimplify(e, rational=True) if e.has(sp.Float) else e)
     if isinstance(value, sp.Basic):

@@ -20,6 +20,7 @@ from saddleforge.derive.authoring.language import (
 )
 from saddleforge.derive.calculus.chain import rows_of_two_as_sigmoids
 from saddleforge.derive.calculus.functions import Softplus
+from saddleforge.derive.errors import ModelError
 
 LOGIT = st.floats(-6, 6)
 
@@ -98,6 +99,15 @@ def test_derivatives_of_sigmoid_and_softplus(point):
         assert curvature == pytest.approx(
             finite_difference(lambda a, f=function: f(z).diff(z).subs(z, a).evalf(), [point], 0), abs=1e-8
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("1 +", "'1 +' is neither a number nor an expression"), ("lambda", "a word of Python; a parameter is lambda_")],
+)
+def test_strings_that_are_no_expression_are_named(text, sentence):
+    with pytest.raises(ModelError, match=sentence):
+        exact([0.5, text])
 
 
 def test_softmax_rows_are_normalised_and_do_not_overflow():

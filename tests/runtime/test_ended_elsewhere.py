@@ -140,7 +140,7 @@ def test_a_strong_ridge_leaves_attention_without_weights():
 @pytest.mark.slow
 def test_weights_that_few_samples_pull_at_vanish():
     """An insensitive zone of 11 standard deviations: q would be 4e-33, of which no digit can be had."""
-    model = sf.model(name="far_zone", noise={"u": sf.GaussianNoise(0.005)}, regulariser=sf.Ridge("lambda"))(
+    model = sf.model(name="far_zone", noise={"u": sf.GaussianNoise(0.005)})(
         lambda X, Y, u: sp.Max(0, sp.Abs(Y[0] + u - X[0]) - 11)
     )
     solution = sf.solve(sf.problem(model, **{"alpha": 0.05, "lambda": 7.0}), "uninformed")
