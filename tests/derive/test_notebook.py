@@ -28,6 +28,7 @@ def test_steps_are_counted_from_one_and_hold_expressions(found):
             found[number]
 
 
+@pytest.mark.slow
 def test_steps_with_broken_symmetry_are_counted_to_twelve():
     broken = sf.derivation("ridge_regression", rsb=1)
     assert len(broken) == 12 and {"q", "Delta", "V_tilde"} <= set(broken[8].after)

@@ -122,7 +122,7 @@ BROKEN = range(4, 13)  # the first three steps are before any ansatz
 EVERY = {4: 11, 5: 9, 6: 16, 7: 9, 8: 12, 9: 7, 10: 9, 11: 5, 12: 5}
 
 
-@pytest.mark.parametrize("number", range(1, BROKEN.start))
+@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.slow), *range(2, BROKEN.start)])
 def test_steps_before_any_ansatz_hold_with_blocks_to_come(number):
     assert [check for check in numbered("ridge", number, rsb=1).check() if not check.passed] == []
 

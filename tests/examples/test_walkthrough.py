@@ -45,6 +45,7 @@ def test_the_model_shown_is_the_example():
     assert (ROOT / "examples" / "fine_tuning.py").read_text() in python_blocks()
 
 
+@pytest.mark.slow
 def test_commands_print_what_is_shown(monkeypatch, tmp_path, capsys):
     """In order: each line shown is found below the last."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -74,6 +74,7 @@ def test_logistic_data_stop_being_separable_where_candes_and_sur_say():
     assert above.training_loss > 100 * 1e-4 / 2 * above.overlaps.q.item()
 
 
+@pytest.mark.slow
 def test_the_lasso_recovers_sparse_vectors_beyond_the_line_of_donoho_and_tanner():
     """Without noise its error falls like lambda^2 there, and stays below."""
     density = 0.2

@@ -147,7 +147,8 @@ def test_a_sign_that_no_hidden_node_has_does_not_count():
     assert both == pytest.approx(one, rel=1e-9)
 
 
-@pytest.mark.parametrize("share", [pytest.param(1e-4, marks=pytest.mark.slow), 1e-7])
+@pytest.mark.parametrize("share", [1e-4, 1e-7])
+@pytest.mark.slow
 def test_no_more_is_left_out_of_sums_by_products_than_is_said(deep, share):
     channel, q = Channel(deep), np.repeat(np.diag([0.2, 0.9])[None], deep.contexts, axis=0)
     channel.counts = [6] * len(channel.counts)

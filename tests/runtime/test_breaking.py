@@ -131,7 +131,7 @@ def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     )
 
 
-@pytest.mark.parametrize("name", ["perceptron", "lasso_regression"])
+@pytest.mark.parametrize("name", ["perceptron", pytest.param("lasso_regression", marks=pytest.mark.slow)])
 def test_two_steps_of_one_parisi_parameter_are_one(name):
     """Delta may then be shared out between them at will: of a perceptron, whose norm is given, and of rows that rest on
     a corner."""
@@ -368,7 +368,7 @@ def test_a_value_matrix_breaks():
 
 @pytest.mark.parametrize(
     ("name", "values", "y", "apart", "overlaps"),
-    [pytest.param(*TOKENS, id="tokens"), pytest.param(*COLUMNS, id="columns", marks=pytest.mark.slow)],
+    [pytest.param(*each, id=name, marks=pytest.mark.slow) for each, name in ((TOKENS, "tokens"), (COLUMNS, "columns"))],
 )
 def test_averages_of_two_fields_are_derivatives_of_their_free_entropy(name, values, y, apart, overlaps):
     """Of E f_1 in y: -(<M> + f_1) / y; in V: <g g^T> / 2, since dM/dV = -g g^T / 2."""
@@ -405,6 +405,7 @@ def test_attention_breaks_as_the_prototype_had_it():
 # Penalties other than the ridge
 
 
+@pytest.mark.slow
 def test_a_ridge_written_as_a_penalty_is_a_ridge():
     """The elastic net without its corner, on which no row rests."""
     written = sf.problem("elastic_net_regression", alpha=2.0, density=1.0, l1=0.0, l2=0.1)
@@ -791,7 +792,7 @@ def test_a_branch_without_breaking_is_replica_symmetric():
 
 
 @pytest.mark.parametrize(
-    "name", ["ridge_regression", "lasso_regression", pytest.param("hinge", marks=pytest.mark.slow)]
+    "name", ["ridge_regression", *[pytest.param(n, marks=pytest.mark.slow) for n in ("lasso_regression", "hinge")]]
 )
 def test_convex_losses_are_not_broken(name):
     found = solved(name, alpha=2.0)

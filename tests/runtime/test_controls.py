@@ -83,6 +83,7 @@ def test_standard_errors_of_attention_fall_and_means_agree(tmp_path):
     assert "control variates" in better.table() and better.to_json()["controls"] is True
 
 
+@pytest.mark.slow
 def test_differences_of_two_branches_are_taken_with_the_controls_of_both():
     at = problem("dot_product_attention", alpha=1.3)
     starts = "semantic", "positional"

@@ -50,6 +50,7 @@ def tukey_jump(V: float, width: float) -> tuple[float, float]:
     return r, (r - inside(r).x) / V
 
 
+@pytest.mark.slow
 def test_lines_find_the_jump_of_one_field_exactly(tukey):
     """omega - Y - u is normal: E[delta(F_1 - F_2) |Dg|^2] = 2 density(r) |Dg|."""
     problem, overlaps = tukey
@@ -109,6 +110,7 @@ def test_without_jumps_pairs_lose_what_the_replicon_says():
     assert solution.stability.self_overlap_loss == 0.0
 
 
+@pytest.mark.slow
 def test_pairs_of_fields_reach_from_one_point_to_independent_copies(tukey):
     """D = 0: nothing; D = Var(omega | Y): the whole of alpha E[Var(g | Y)]."""
     problem, overlaps = tukey
@@ -124,6 +126,7 @@ def positional(attention) -> Solution:
     return attention(1.25, "positional", 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alpha", "name"),
     [
@@ -173,6 +176,7 @@ def test_self_overlap_at_the_transition(attention, positional):
     assert distance[0] == pytest.approx(distance[1], rel=1e-6)  # exchange of the tokens is a symmetry
 
 
+@pytest.mark.slow
 def test_self_overlap_is_a_fixed_point_of_the_finite_map(agree, positional):
     found = positional.stability.self_overlap
     map_, _ = maps(positional.problem, positional.overlaps, Sobol(11, 8))

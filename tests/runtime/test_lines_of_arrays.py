@@ -52,6 +52,7 @@ def test_points_of_a_curve_are_solutions_at_these_arrays(curve):
         assert np.all(np.abs(solution.overlaps.pack() - alone.overlaps.pack()) <= solution.errors + alone.errors)
 
 
+@pytest.mark.slow
 def test_a_slope_along_a_line_is_the_sum_of_those_along_the_entries(line):
     """Of the four entries two and two are alike, as the tokens are."""
     found = sf.sensitivities(sf.solve(line.with_(path_A=0.5), "semantic", accuracy=1e-5), "path_A", "A[1,1]", "A[1,2]")

@@ -37,6 +37,7 @@ def solution():
     return sf.solve(sf.problem(grouped, alpha=2.0, labels=labels, sigma=[1, 0.5]), accuracy=1e-8)
 
 
+@pytest.mark.slow
 def test_errors_of_groups_add_up_to_that_of_all(solution):
     errors = solution.test_errors
     assert list(errors) == list(METRICS) and errors["all"] == solution.test_error

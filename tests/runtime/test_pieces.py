@@ -208,10 +208,9 @@ def test_proximal_points_grow_with_the_field(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "huber_regression",
         "logistic_regression",
-        pytest.param("squared_hinge", marks=pytest.mark.slow),
         "tukey_regression",
+        *[pytest.param(n, marks=pytest.mark.slow) for n in ("huber_regression", "squared_hinge")],
     ],
 )
 def test_pieces_agree_with_nodes_in_x_and_with_lines(name):
@@ -285,7 +284,11 @@ def test_the_replicon_of_a_step_counts_what_rests_at_it(stepped):
 
 
 @pytest.mark.parametrize(
-    "name", ["amplitude_retrieval", pytest.param("hinge", marks=pytest.mark.slow), "l1_regression", "perceptron"]
+    "name",
+    [
+        "perceptron",
+        *[pytest.param(n, marks=pytest.mark.slow) for n in ("amplitude_retrieval", "hinge", "l1_regression")],
+    ],
 )
 def test_global_minima_are_proved_across_corners_and_jumps(name):
     """Piece by piece, by intervals; a point that is not the lowest lacks what it is higher by."""

@@ -16,6 +16,8 @@ from saddleforge.reproduce.run import Reproduction
 from saddleforge.reproduce.stability_map import STABILITY
 from saddleforge.reproduce.transition import FIGURES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> tuple[Reproduction, Path]:
