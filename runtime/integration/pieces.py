@@ -169,7 +169,7 @@ class Pieces(Sampled):
     def _resolved(
         self, problem: Problem, fields: Fields, edges: np.ndarray, lines: Lines, normal: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes and weights where one coordinate beside omega is left: panels of it between `edges`.
+        """Nodes and weights where one coordinate besides omega is left: panels of it between `edges`.
 
         They are halved until averages over omega are polynomials there: short where omega follows Y closely.
         The first nodes say how large averages over Y are that tails may dominate.
@@ -224,18 +224,18 @@ class Pieces(Sampled):
 
     @staticmethod
     def _takes_sums(problem: Problem, fields: Fields) -> bool:
-        """Whether Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both."""
+        """Return whether Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both."""
         return problem.solver.proximal.SUM >= 0 and narrow_cells(problem, fields) is None
 
     def _by_sum(self, problem: Problem, fields: Fields, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.19)).
+        """Return nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.19)).
 
         The proximal map is that of omega and S: panels of S, lines of omega, and `count` nodes of Y given both.
         """
         mean, factor, feature = fields.teacher_mean[0], fields.teacher_factor[0, 0], problem.solver.proximal.SUM
 
         def sums(z: np.ndarray, noise: float = 0.0) -> np.ndarray:
-            """S at standard normal coordinates z of Y."""
+            """Return S at standard normal coordinates z of Y."""
             y = mean + z[:, None] * factor
             return np.asarray(features_at(problem, fields, y, np.full((len(z), 1), noise))[:, 0, feature])
 
@@ -274,7 +274,7 @@ class Pieces(Sampled):
     def _nodes_of_sum(
         self, problem: Problem, fields: Fields, sums: Callable[[np.ndarray], np.ndarray], spread: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Nodes and weights of Y, so close that the density of the sum between them is smooth; first panels of the sum.
+        """Return nodes and weights of Y, so close that the density of the sum between them is smooth; first panels of the sum.
 
         Args:
             sums: of standard normal coordinates of Y; spread: what noise adds to them.

@@ -78,14 +78,14 @@ def given(row, z, weight, places, shared, width, count):  # docs/theory.md (11.1
 
 @njit(cache=True, error_model="numpy")
 def _one_of_two(k, mean, spread, skewness):
-    """Place and probability of one of two nodes that have these moments."""
+    """Return place and probability of one of two nodes that have these moments."""
     root, way = math.sqrt(1.0 + 0.25 * skewness * skewness), 2.0 * k - 1.0
     return mean + spread * (0.5 * skewness + way * root), 0.5 * (1.0 - 0.5 * way * skewness / root)
 
 
 @njit(cache=True, error_model="numpy")
 def given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # docs/theory.md (11.19)
-    """Nodes (M, 2) and weights for y ~ N(0, 1), and e of omega = centre + slope y + width e, given omega and a sum.
+    """Return nodes (M, 2) and weights for y ~ N(0, 1), and e of omega = centre + slope y + width e, given omega and a sum.
 
     Args:
         row: number of the value of the sum, of every omega (N,), ascending; weight: the measure of its node in omega

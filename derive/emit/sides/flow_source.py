@@ -42,9 +42,9 @@ def flow_context(model: ModelAt) -> dict[str, Any]:
 
 
 @cache
-def _equations(*sizes: int) -> tuple[descent.Rows, dict[str, Any], dict[str, Any]]:
+def _equations(s: int, t: int, trained: int, holds_q: bool) -> tuple[descent.Rows, dict[str, Any], dict[str, Any]]:
     """Return the rows of these sizes (`Symbols`) and their equations, which many models share."""
-    rows = descent.Rows(Symbols(*sizes))
+    rows = descent.Rows(Symbols(s, t, trained, holds_q))
     return rows, descent.row_equations(rows), descent.moment_equations(rows)
 
 
