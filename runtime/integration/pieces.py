@@ -274,7 +274,7 @@ class Pieces(Sampled):
     def _nodes_of_sum(
         self, problem: Problem, fields: Fields, sums: Callable[[np.ndarray], np.ndarray], spread: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return nodes and weights of Y, so close that the density of the sum between them is smooth; first panels of the sum.
+        """Return nodes and weights of Y, between which the density of the sum is smooth, and first panels of the sum.
 
         Args:
             sums: of standard normal coordinates of Y; spread: what noise adds to them.

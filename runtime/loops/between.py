@@ -85,7 +85,7 @@ def _one_of_two(k, mean, spread, skewness):
 
 @njit(cache=True, error_model="numpy")
 def given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # docs/theory.md (11.19)
-    """Return nodes (M, 2) and weights for y ~ N(0, 1), and e of omega = centre + slope y + width e, given omega and a sum.
+    """Return nodes for y ~ N(0, 1), and e of omega = centre + slope y + width e, given omega and a sum.
 
     Args:
         row: number of the value of the sum, of every omega (N,), ascending; weight: the measure of its node in omega
