@@ -185,7 +185,6 @@ def multiplied_out(term: MatrixExpr) -> MatrixExpr:
 
 
 @cache
-@cache
 def explicit(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
     """Return a matrix expression entry by entry.
 
@@ -202,6 +201,7 @@ def explicit(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
     return sp.ImmutableDenseMatrix(matrix.as_explicit())
 
 
+@cache
 def trace_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
     """d scalar / d variable of a sum of traces, by SymPy's matrix calculus.
 

@@ -91,10 +91,7 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
         if not atom.has(variable) or any(nested.has(variable) for nested in atom.atoms(*PIECEWISE) - {atom}):
             continue
-        parts = [zeros(switch.xreplace({atom: piece}), variable) for piece in pieces_of(atom)]
-        if any(part is None for part in parts):
-            return None
-        return list(dict.fromkeys(zero for part in parts for zero in part or []))
+        return _zeros_of_all([switch.xreplace({atom: piece}) for piece in pieces_of(atom)], variable)
     if switch.has(sp.Piecewise):
         return None
     if not switch.is_polynomial(variable) or sp.degree(switch, variable) > 2:
@@ -109,14 +106,23 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     return [*[sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1) if root.is_real is not False], *linear]
 
 
+def _zeros_of_all(switches: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return the zeros of several switches, each once; None where one has no formula."""
+    found: dict[sp.Expr, None] = {}
+    for switch in switches:
+        part = zeros(switch, variable)
+        if part is None:
+            return None
+        found |= dict.fromkeys(part)
+    return list(found)
+
+
 def _zeros_of_factors(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     """Return the zeros of all factors that hold the variable; None where one has no formula, or there is one alone."""
     powers = [factor.as_base_exp() for factor in sp.Mul.make_args(sp.factor(switch))]
-    moving = [base for base, power in powers if base.has(variable) and power.is_positive]
     if len(powers) == 1:
         return None
-    parts = [zeros(factor, variable) for factor in moving]
-    return None if any(part is None for part in parts) else list(dict.fromkeys(z for part in parts for z in part or []))
+    return _zeros_of_all([base for base, power in powers if base.has(variable) and power.is_positive], variable)
 
 
 def _zeros_of_inverse(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
@@ -129,8 +135,7 @@ def _zeros_of_inverse(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | N
     if not function.is_Pow or not power.is_Integer or power < 2:
         return None
     root = sp.sign(value) * sp.Abs(value) ** (1 / power) if power % 2 else value ** (1 / power)
-    parts = [zeros(inside - sign * root, variable) for sign in ((1,) if power % 2 else (1, -1))]
-    return None if any(part is None for part in parts) else list(dict.fromkeys(z for part in parts for z in part or []))
+    return _zeros_of_all([inside - sign * root for sign in ((1,) if power % 2 else (1, -1))], variable)
 
 
 def _zeros_of_cubic(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:

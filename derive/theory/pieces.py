@@ -170,7 +170,7 @@ def sum_with_noise(model: ModelAt, features: list[sp.Expr]) -> int | None:
     drawn = {symbol for symbol, _ in model.noise.values()}
     for index, (along, across) in enumerate(slopes):
         is_sum = across != 0 and not across.free_symbols & {y, *drawn} and not along.free_symbols & drawn
-        if is_sum and all(sp.simplify(a * across - b * along) == 0 for a, b in slopes):
+        if is_sum and all(sp.expand(a * across - b * along) == 0 for a, b in slopes):
             return index
     return None
 

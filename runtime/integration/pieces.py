@@ -239,7 +239,8 @@ class Pieces(Sampled):
             y = mean + z[:, None] * factor
             return np.asarray(features_at(problem, fields, y, np.full((len(z), 1), noise))[:, 0, feature])
 
-        slope = float(np.diff([sums(np.zeros(1), noise)[0] for noise in (0.0, 1.0)])[0])
+        at_mean, above = (float(sums(np.zeros(1), noise)[0]) for noise in (0.0, 1.0))
+        slope = above - at_mean
         spread = abs(slope) * float(problem.noise_scale[0])
         z, share, edges = self._nodes_of_sum(problem, fields, sums, spread)
         at, largest, on_teacher = sums(z), share.max() / spread, float(fields.field_from_teacher[0, 0, 0])
@@ -254,9 +255,7 @@ class Pieces(Sampled):
             values, density = values[kept], density[kept]
             ends = [np.where(density > 0, on_teacher * z, empty) for empty in (np.inf, -np.inf)]
             low, high = centre + ends[0].min(axis=1) - REACH * width, centre + ends[1].max(axis=1) + REACH * width
-            known = features_at(
-                problem, fields, np.broadcast_to(mean, values.shape), (values - sums(np.zeros(1))) / slope
-            )
+            known = features_at(problem, fields, np.broadcast_to(mean, values.shape), (values - at_mean) / slope)
             reach = (high - low) / 2
             row, place, measure = self.panels(
                 problem, fields, known, (low + high) / 2, reach, longest=LONGEST * width / reach, reach=1.0

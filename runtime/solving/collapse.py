@@ -25,9 +25,7 @@ from ..saddle_point.state_map import StateMap
 
 _SIZES = (1e-2, 1e-3, 1e-4)  # of the square root of q, relative to that of a field at rows of W of order one
 _STEPS, _STILL = 48, 1e-6  # for a shape to settle, in units of its blocks
-_NOTHING = (
-    1e-12  # of a size, after one step: few samples reach the kink of the loss beyond which it pulls at the weights
-)
+_NOTHING = 1e-12  # of a size, after one step: few samples reach the kink beyond which the loss pulls at the weights
 _HOPELESS = 3.0  # growth that no settling of the shape undoes
 
 

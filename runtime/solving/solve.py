@@ -42,6 +42,8 @@ _GUESSES = (
     *((1, 1, 0.1), (1, 1, 1), (2, 1 / 4, 0), (4, 1 / 16, 0), (8, 1 / 64, 0)),
     *((1, 1 / 10, 0), (1, 10, 0), (1, 1e-2, 0), (1, 1e2, 0), (1, 1e-4, 0), (1, 1e4, 0)),
 )
+# Of q: below it weights have no digits, however many are asked for.
+_VANISHED = 1e-24
 # Residual at which slopes are first taken, that at which Newton's method takes over, and iterations on the way: on
 # sampled sets, and on lines alone, whose averages are exact. Slopes far from a solution may say little of those nearby.
 _PACES = {False: ((0.1, 2e-3, 400),), True: ((1.0, 5e-3, 40), (0.1, 2e-3, 400))}
@@ -243,10 +245,6 @@ def _from_afar(task: Task, start: Overlaps | Solution, way: Way, extrapolate: bo
         trivial = _collapsed_or(failed_solution(task, approach, APPROACH_RULE), approach, seed)
         return trivial if trivial.status is Status.COLLAPSED else solution
     return solution
-
-
-# Of q: below it weights have no digits, however many are asked for.
-_VANISHED = 1e-24
 
 
 def _is_near(approach: FixedPoint) -> bool:

@@ -212,8 +212,8 @@ def test_one_of_several_models_of_a_file_is_picked_by_name(call, tmp_path):
     assert several.status == 2 and f"(one, double): name one, as {file}:one" in several.sentence
     assert "no model 'three'; its models are one, double" in call("solve", f"{file}:three", "--set", "alpha=2").sentence
     for name, factor in (("one", ""), ("double", "2 ")):
-        told = call("derive", f"{file}:{name}").stdout
-        assert told.startswith(f"{name}\n") and f"= ({factor}y - x)²/2" in told
+        text = call("derive", f"{file}:{name}").stdout
+        assert text.startswith(f"{name}\n") and f"= ({factor}y - x)²/2" in text
 
 
 def test_what_a_parameter_means_is_said_where_it_is_refused(call):

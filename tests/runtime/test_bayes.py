@@ -151,7 +151,7 @@ def test_a_sign_that_no_hidden_node_has_does_not_count():
 @pytest.mark.slow
 def test_no_more_is_left_out_of_sums_by_products_than_is_said(deep, share):
     channel, q = Channel(deep), np.repeat(np.diag([0.2, 0.9])[None], deep.contexts, axis=0)
-    channel.counts = [6] * len(channel.counts)
+    channel.counts = [10] * len(channel.counts)
     whole = channel.averages(q, curved=True)
     channel.cut = products.Cut(share)
     less = channel.averages(q, curved=True)
