@@ -77,12 +77,14 @@ class Hull:
         bend = 1 + V * f(x)[2]
         rise = np.diff(bend)
         turns = (rise[:-1] * rise[1:] <= 0) & (np.abs(rise[:-1]) + np.abs(rise[1:]) > 1e-9 * (1 + np.abs(bend[1:-1])))
-        cuts, (left, right, w) = x[1:-1][turns], np.array(sorted(events)).reshape(-1, 3).T
+        cuts, (left, right, w) = np.union1d(x[1:-1][turns], free), np.array(sorted(events)).reshape(-1, 3).T
         edges = [[p, *cuts[(cuts > p) & (cuts < q)], q] for p, q in zip([x[0], *right], [*left, x[-1]], strict=True)]
         panels = np.array([pair for one in edges for pair in pairwise(one)])
         self.panels, self.x, self.slope, self.width = panels[panels[:, 0] < panels[:, 1]], x, slope, width
         before, after = (p + V * f(p)[1] for p in (left, right))
         middle = np.where(np.isnan(w), after, w)
+        between = right[:-1] > left[1:]  # one jump ends at the corner that the next begins at
+        after[:-1][between] = before[1:][between] = middle[1:][between]
         self.rests = np.array([[*before, *middle], [*middle, *after], [*left, *right]]).T
 
     def within(self, centre: float) -> np.ndarray:

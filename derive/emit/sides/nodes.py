@@ -393,7 +393,7 @@ def moment_moves(structure: Structure, rows: dict[Entry, sp.Expr]) -> Kernel:
             else:
                 change = sp.Matrix([-int(a == entry.place[1]) for a in range(len(slope))])
             if (moved := _dot(slope, change)) != 0:
-                found[f"tangents[{n}, {column}]"] = moved
+                found[f"tangents[chunk, {n}, {column}]"] = moved
     return freeze(found, prefix="y", equations="docs/theory.md (8.4)")
 
 
@@ -410,5 +410,5 @@ def moment_turns(structure: Structure, rows: dict[Entry, sp.Expr]) -> Kernel:
         l = name.place[0]
         turned = _dot([sp.diff(row, symbol) for symbol in g[l, :]], move[l, :])
         if turned != 0:
-            found[f"tangents[{n}, column]"] = turned
+            found[f"tangents[chunk, {n}, column]"] = turned
     return freeze(found, prefix="y", equations="docs/theory.md (8.4)")
