@@ -13,14 +13,15 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache, wraps
 from itertools import product
 from pathlib import Path
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import sympy as sp
 
@@ -29,6 +30,7 @@ from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 
 Node = tuple[Any, ...]
 Name = TypeVar("Name", bound=str)
+P, T = ParamSpec("P"), TypeVar("T")
 
 _CALLS = {
     sp.exp: "exp",
@@ -227,7 +229,26 @@ def recorded() -> Iterator[list[Frozen]]:
 
 def _put_on_record(kernel: Kernel, inputs: Iterable[sp.Symbol], inner: bool) -> None:
     if (record := _RECORD.get()) is not None:
-        record.append(Frozen(kernel, frozenset(symbol for symbol in inputs if symbol.name in kernel.names), inner))
+        read = kernel.names
+        record.append(Frozen(kernel, frozenset(symbol for symbol in inputs if symbol.name in read), inner))
+
+
+def shared(function: Callable[P, T]) -> Callable[P, T]:
+    """A function of hashable values that freezes kernels, evaluated once: its kernels are put on every record."""
+
+    @cache
+    def once(*given: P.args, **named: P.kwargs) -> tuple[T, list[Frozen]]:
+        with recorded() as frozen:
+            return function(*given, **named), frozen
+
+    @wraps(function)
+    def replayed(*given: P.args, **named: P.kwargs) -> T:
+        result, frozen = once(*given, **named)
+        if (record := _RECORD.get()) is not None:
+            record += frozen
+        return result
+
+    return replayed
 
 
 def _operations(node: Node) -> int:
@@ -271,7 +292,21 @@ def freeze(
         TypeError: an expression holds a function no printer knows.
     """
     definitions = definitions or {}
-    rows, replaced = _softmax_rows([*definitions.values(), *outputs.values()], prefix)
+    statements, nodes, read = _lowered(tuple(outputs.items()), tuple(definitions.items()), prefix)
+    sources = [one if isinstance(one, str) else place(one) for one in formulas]
+    results = tuple(zip(outputs, nodes, strict=True))
+    kernel = Kernel(statements, results, builder(), tuple(filter(None, sources)), equations)
+    _put_on_record(kernel, read, inner)
+    return kernel
+
+
+@lru_cache(maxsize=2**12)
+def _lowered(
+    outputs: tuple[tuple[str, sp.Expr], ...], definitions: tuple[tuple[str, sp.Expr], ...], prefix: str
+) -> tuple[tuple[Statement, ...], tuple[Node, ...], frozenset[sp.Symbol]]:
+    """Return statements, an expression an output and the symbols read: models that share a side share them."""
+    every = [sp.sympify(expression) for _, expression in (*definitions, *outputs)]
+    rows, replaced = _softmax_rows(every, prefix)
     logits = [z for row in rows for z in row[0]]
     temporaries, reduced = sp.cse(
         [*logits, *replaced], symbols=sp.numbered_symbols(prefix, start=0, real=True), order="canonical"
@@ -286,12 +321,10 @@ def freeze(
         statement = Statement(tuple(targets), ("call", "softmax", *[lower(z) for z in values]))
         for target in targets:
             pending[target] = statement
-    for name in definitions:
+    for name, _ in definitions:
         pending[name] = Statement((name,), lower(reduced[position]))
         position += 1
-    results: tuple[tuple[str, Node], ...] = tuple(
-        (name, lower(e)) for name, e in zip(outputs, reduced[position:], strict=True)
-    )
+    nodes = [lower(expression) for expression in reduced[position:]]
     ordered: list[Statement] = []
     done: set[str] = set()
 
@@ -304,15 +337,12 @@ def freeze(
             visit(inner)
         ordered.append(statement)
 
-    for _, node in results:
+    for node in nodes:
         for name in sorted(names(node), key=_natural):
             visit(name)
-    sources = [one if isinstance(one, str) else place(one) for one in formulas]
-    statements, results = _without_aliases(ordered, results, definitions)
-    kernel = Kernel(statements, results, builder(), tuple(filter(None, sources)), equations)
-    read = [sp.sympify(e).free_symbols for e in (*definitions.values(), *outputs.values())]
-    _put_on_record(kernel, set().union(*read), inner)
-    return kernel
+    results = tuple((name, node) for (name, _), node in zip(outputs, nodes, strict=True))
+    statements, results = _without_aliases(ordered, results, [name for name, _ in definitions])
+    return statements, tuple(node for _, node in results), frozenset().union(*[e.free_symbols for e in every])
 
 
 def _without_aliases(

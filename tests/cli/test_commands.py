@@ -276,7 +276,7 @@ def test_a_metric_is_chosen_by_name(call, tmp_path, monkeypatch):
     ("given", "over"),
     [
         (["A=[[.5,.5],[.5,.5]]:[[.6,.4],[.4,.6]]"], "path_A=0.5:1:2"),
-        ([], "A[1,2]=0.35:0.4:2"),
+        pytest.param([], "A[1,2]=0.35:0.4:2", marks=pytest.mark.slow),
     ],
 )
 def test_a_curve_goes_along_arrays(call, tmp_path, given, over):

@@ -86,6 +86,7 @@ def test_without_fields_the_canonical_point_diagonalises_q():
     assert shown.q[0, 0, 0] > shown.q[0, 1, 1]
 
 
+@pytest.mark.slow
 def test_corrections_stay_across_the_orbit():
     problem, u = rank_two(), state()
     state_map = StateMap(problem, GaussHermite(4))

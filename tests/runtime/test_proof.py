@@ -86,6 +86,7 @@ def test_hubers_equations_in_closed_form_hold_at_what_is_proved():
         assert max(abs(a - b) for a, b in zip(image, (q, V, theta), strict=True)) < 1e-29
 
 
+@pytest.mark.slow
 def test_a_threshold_of_logistic_regression_to_thirty_digits():
     near = [5.6, 3.1, 0.0, 2.1, 2.66]
     found = proof(system("logistic_regression", near, condition="test_error = 0.15"), near)

@@ -7,7 +7,6 @@ entries of the Gram matrix of (tau, pi).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -17,7 +16,7 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 from ...authoring.model import ModelAt
 from ...calculus.averages import CHANNEL, CONTEXTS, Average, MatrixAverage, Symbols, explicit
 from ...theory import descent
-from ..kernel import Entry, freeze, stamped
+from ..kernel import Entry, freeze, shared, stamped
 from ..printers.numba import body
 
 OWN = sp.Symbol("gamma_n", real=True)  # eigenvalue of context n
@@ -26,26 +25,24 @@ _GRAM = "gram"
 
 def flow_context(model: ModelAt) -> dict[str, Any]:
     """Lines of drift, slope and step; sizes."""
-    s, t = model.structure.student_rank, model.structure.teacher_rank
-    rows, row, closed = _equations(s, t, len(model.trained), model.loss_holds_q)
+    return _context(model.structure.student_rank, model.structure.teacher_rank, len(model.trained), model.loss_holds_q)
+
+
+@shared
+def _context(s: int, t: int, trained: int, holds_q: bool) -> dict[str, Any]:
+    rows = descent.Rows(Symbols(s, t, trained, holds_q))
+    row, closed = descent.row_equations(rows), descent.moment_equations(rows)
     slopes, steps = ("dS", "dT", "dP"), ("S after a batch", "T after a batch", "P after a batch")
     return {
         "s": s,
         "t": t,
-        "trained": len(model.trained),
+        "trained": trained,
         "drift": _sums(rows, {"A": row["A_drift"]}, "docs/theory.md (19.4)", "atom, {}, {}", descent.row_equations),
         "fields": _fields(rows, row["b_drift"]),
         "slope": _motion(rows, {name[1:]: closed[name] for name in slopes}, "docs/theory.md (19.6), (19.7)"),
         "step": _motion(rows, {name[0]: closed[name] for name in steps}, "docs/theory.md (19.10)"),
-        "own": _own(rows, row["trained"]) if model.trained else [],
+        "own": _own(rows, row["trained"]) if trained else [],
     }
-
-
-@cache
-def _equations(s: int, t: int, trained: int, holds_q: bool) -> tuple[descent.Rows, dict[str, Any], dict[str, Any]]:
-    """Return the rows of these sizes (`Symbols`) and their equations, which many models share."""
-    rows = descent.Rows(Symbols(s, t, trained, holds_q))
-    return rows, descent.row_equations(rows), descent.moment_equations(rows)
 
 
 def _names(rows: descent.Rows) -> dict[sp.Expr, sp.Expr]:

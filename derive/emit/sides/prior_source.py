@@ -154,6 +154,7 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
     }
 
 
+@cache
 def composite_entries(saddle: SaddlePoint) -> dict[tuple[str, str], sp.Expr]:
     """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B (entries of `field`), by array and
     place in it: linear in the conjugates (docs/theory.md (3.8))."""
@@ -480,6 +481,7 @@ def _thermal_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> lis
     return dialect.body(kernel)
 
 
+@cache
 def _second_moments(
     expression: sp.MatrixExpr, p: Symbols, BB: sp.MatrixSymbol, Btau: sp.MatrixSymbol, Bpi: sp.MatrixSymbol
 ) -> sp.Matrix:

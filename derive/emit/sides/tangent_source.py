@@ -6,7 +6,7 @@ contexts and directions at once: beside the averages over the channel they take 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import sympy as sp
@@ -22,9 +22,10 @@ from .channel import Channel, saddle_for
 from .prior_source import composite_entries, conjugate_stages, norm_entries, overlap_entries, ridge_moments, stored
 
 
-def differential(expression: sp.Expr, still: Iterable[str] = ()) -> sp.Expr:
+@cache
+def differential(expression: sp.Expr, still: frozenset[str] = frozenset()) -> sp.Expr:
     """Sum of derivative times d_<name> over the symbols of an expression, those named in `still` left out."""
-    moving = sorted((x for x in expression.free_symbols if x.name not in set(still)), key=lambda x: x.name)
+    moving = sorted((x for x in expression.free_symbols if x.name not in still), key=lambda x: x.name)
     return sp.Add(*[sp.diff(expression, x) * sp.Symbol(f"d_{x.name}", real=True) for x in moving])
 
 
@@ -39,7 +40,7 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
     p = saddle.symbols
     context = {"s": s, "t": t, "weights": True, "ridge": model.penalty is None, **_moments(channel)}
     stages = conjugate_stages(saddle)
-    still = set(entries(p.rho_star.name, t, t))
+    still = frozenset(map(str, entries(p.rho_star.name, t, t)))
     read: set[str] = set()
     inverses = []
     for name, matrix in stages.inverses:
@@ -130,7 +131,7 @@ def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
 
     resolvent, square, Btau, Bpi, entries_of = ridge_moments(saddle)
     outputs = {
-        f"d_{overlap.name}[:, n, {places[entry]}]": differential(matrix[entry.place], {"gamma_n"})
+        f"d_{overlap.name}[:, n, {places[entry]}]": differential(matrix[entry.place], frozenset({"gamma_n"}))
         for overlap, matrix in overlap_entries(saddle, entries_of).items()
         for entry in entries(overlap.name, *matrix.shape)
     }
