@@ -60,6 +60,7 @@ def test_given_norms_are_reported_with_the_ridge_that_keeps_them(call):
     assert f"the norms are kept by a ridge of {with_error(strength, width)}" in call(*arguments).stdout
 
 
+@pytest.mark.slow
 def test_a_step_of_breaking_stands_beside_replica_symmetry(call):
     arguments = "solve", "perceptron", "--set", "alpha=2", "--rsb", "1"
     done = call(*arguments, "--json")

@@ -187,6 +187,7 @@ def test_a_solution_is_known_as_well_as_asked_and_as_is_said(deep, accuracy):
     assert nothing.free_entropy_error < accuracy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curved", [False, True])
 def test_what_shifts_the_fields_need_not_be_a_coordinate_of_the_sum(deep, curved, monkeypatch):
     """Mean of u with the sign of u open, known of the second column to one half: on a grid of omega - v m, and with m a

@@ -67,6 +67,7 @@ def test_errors_with_them_hold_the_truth_as_often_as_they_say():
     assert np.std(off) == pytest.approx(np.sqrt(8 / 6), rel=0.15), "Student's law of 12 - 1 - 3 degrees of freedom"
 
 
+@pytest.mark.slow
 def test_standard_errors_of_attention_fall_and_means_agree(tmp_path):
     at = problem("dot_product_attention", alpha=2.0)
     known = {"d": 150, "seeds": 24, "threads": 1}

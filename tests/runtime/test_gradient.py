@@ -99,7 +99,8 @@ CASES = (
 )
 
 
-SLOW = ("attention 3,1,1", "two clusters", "own q and phi", "elastic net")  # compiled for these tests alone, or nearly
+# Compiled for these tests alone, or nearly.
+SLOW = ("attention 2,2,1", "attention 3,1,1", "two clusters", "own q and phi", "elastic net")
 MARKED = [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in CASES]
 
 
