@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from functools import cache, lru_cache, wraps
 from itertools import product
 from pathlib import Path
 from types import CodeType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import sympy as sp
 
@@ -30,7 +30,7 @@ from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 
 Node = tuple[Any, ...]
 Name = TypeVar("Name", bound=str)
-P, T = ParamSpec("P"), TypeVar("T")
+T = TypeVar("T")
 
 _CALLS = {
     sp.exp: "exp",
@@ -233,17 +233,17 @@ def _put_on_record(kernel: Kernel, inputs: Iterable[sp.Symbol], inner: bool) -> 
         record.append(Frozen(kernel, frozenset(symbol for symbol in inputs if symbol.name in read), inner))
 
 
-def shared(function: Callable[P, T]) -> Callable[P, T]:
-    """A function of hashable values that freezes kernels, evaluated once: its kernels are put on every record."""
+def shared(function: Callable[..., T]) -> Callable[..., T]:
+    """Return the function, evaluated once for the same values; what it freezes is put on record every time."""
 
     @cache
-    def once(*given: P.args, **named: P.kwargs) -> tuple[T, list[Frozen]]:
+    def once(*given: Hashable) -> tuple[T, list[Frozen]]:
         with recorded() as frozen:
-            return function(*given, **named), frozen
+            return function(*given), frozen
 
     @wraps(function)
-    def replayed(*given: P.args, **named: P.kwargs) -> T:
-        result, frozen = once(*given, **named)
+    def replayed(*given: Hashable) -> T:
+        result, frozen = once(*given)
         if (record := _RECORD.get()) is not None:
             record += frozen
         return result
