@@ -78,14 +78,21 @@ def Matrix(rows: Any) -> sp.Matrix:
 
 
 def softmax(scores: Any) -> sp.Matrix:
-    """softmax of each row of a matrix of scores, shape kept.
+    """softmax of each row of a matrix of scores, shape kept; a list of scores is one row.
+
+    Raises:
+        TypeError: a single score.
 
     Example:
         >>> x = sp.Symbol("x", real=True)
         >>> sf.softmax(sp.Matrix([[x, 0]])).subs(x, 0).evalf()
         Matrix([[0.5, 0.5]])
     """
-    scores = Matrix(scores)
+    if not isinstance(scores, sp.MatrixBase):
+        scores = exact(scores)
+        if not isinstance(scores, tuple):
+            raise TypeError(f"softmax of {scores}: a matrix or a list of scores is expected")
+        scores = sp.Matrix(scores if isinstance(scores[0], tuple) else [scores])
     rows, columns = scores.shape
     return sp.Matrix(rows, columns, lambda i, j: SoftmaxEntry(sp.Integer(j), *[scores[i, b] for b in range(columns)]))
 

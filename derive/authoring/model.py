@@ -17,6 +17,7 @@ import sympy as sp
 
 from ..errors import ModelError
 from .language import exact, token_weight
+from .mistakes import explained
 from .outputs import Output, OutputAt, output_at
 from .parameters import (
     STRUCTURAL,
@@ -457,9 +458,8 @@ class _Builder:
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(
-                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {type(error).__name__}: {error}"
-            ) from error
+            said = explained(error, function, {**fields, **arguments})
+            raise ModelError(f"model {self.model.name}: {field_name} failed at {self.structure.key}: {said}") from error
 
     def _law(self) -> dict[str, Any]:
         tokens = self.call("law", self.model.law)
@@ -543,13 +543,17 @@ class _Builder:
     def _scalar(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]
         if isinstance(value, sp.MatrixBase):
             if value.shape != (1, 1):
-                raise ModelError(f"model {self.model.name}: {field_name} is a {value.shape} matrix, expected a number")
+                raise ModelError(
+                    f"model {self.model.name}: {field_name} is a {value.shape} matrix, expected a number: X is "
+                    f"{self.X.shape}, Y {self.Y.shape}; take entries, as X[0]"
+                )
             value = value[0, 0]
         try:
             value = exact(value)
         except (TypeError, sp.SympifyError) as error:
             raise ModelError(
                 f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression"
+                f"{' (is there a return?)' if value is None else ''}"
             ) from error
         self._known(
             value.free_symbols - extra,
@@ -581,6 +585,8 @@ def _quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
 
 
 def model(
+    loss: Callable[..., Any] | None = None,
+    /,
     *,
     tokens: int | Structural = 1,
     student: int | Structural = 1,
@@ -588,8 +594,10 @@ def model(
     clusters: int | Structural = 1,
     name: str | None = None,
     **fields: Any,
-) -> Callable[[Callable[..., Any]], Model]:
+) -> Any:
     """Decorator that makes a `Model` of a loss function; the docstring's first line is the summary.
+
+    It stands with arguments or without, as `@sf.model`.
 
     Args:
         tokens, student, teacher, clusters: L, s, t, K; an int fixes the size, `structural(n)` lets the user set it.
@@ -616,4 +624,4 @@ def model(
             **fields,
         )
 
-    return decorate
+    return decorate if loss is None else decorate(loss)

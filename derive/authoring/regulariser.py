@@ -18,6 +18,7 @@ import sympy as sp
 from ..calculus.averages import Symbols
 from ..errors import ModelError
 from .language import exact
+from .mistakes import explained
 from .parameters import Parameter, Structure, as_parameter, leaves
 
 
@@ -191,7 +192,8 @@ class Penalty(Regulariser):
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(f"penalty {name} failed at {structure.key}: {type(error).__name__}: {error}") from error
+            said = explained(error, self.function, arguments)
+            raise ModelError(f"penalty {name} failed at {structure.key}: {said}") from error
         if isinstance(expression, sp.MatrixBase | tuple):
             raise ModelError(f"penalty {name} returned {expression}, expected a number")
         known = {*w, *pi, *[s for p in parameters.values() for s in leaves(p.symbols(structure))]}

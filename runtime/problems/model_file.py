@@ -135,6 +135,7 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
     Raises:
         InputError: the file fails, defines no model of that name, or without a name none or several.
     """
+    from ..derive.authoring.mistakes import line_of
     from ..derive.authoring.model import Model  # SymPy
 
     name = f"saddleforge_user_{path.stem}"
@@ -153,7 +154,8 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
     except SystemExit as error:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
     except BaseException as error:
-        raise InputError(f"model file {path} fails: {told(error)}") from error
+        line = line_of(error, path)
+        raise InputError(f"model file {path} fails{' in ' if line else ''}{line}: {told(error)}") from error
     models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
     known = ", ".join(models) or "none"
     if wanted:

@@ -543,7 +543,9 @@ def _build(
                 *_size_names(solver),
             ]
         )
-        raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}; known are {known}")
+        trained = unknown[0] in [number["name"] for number in solver.model.TRAINED]
+        remedy = f": {unknown[0]} is trained with the weights, its value is found" if trained else ""
+        raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
     number = None if alpha is None else _number("alpha", alpha)
     if number is not None and not 0 < number < np.inf:

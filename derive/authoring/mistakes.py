@@ -1,0 +1,62 @@
+"""What an author's code raised: in which line, and what to write instead where that is known."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+import sympy as sp
+
+# What an error says and what stands in the line -> what to write instead.
+_REMEDIES = (
+    (r"truth value of Relational", r"\bmax\(|maximum\(", "fields are symbols without an order: write sp.Max(a, b)"),
+    (r"truth value of Relational", r"\bmin\(|minimum\(", "fields are symbols without an order: write sp.Min(a, b)"),
+    (
+        r"truth value of Relational",
+        "",
+        "fields are symbols, of which no condition holds yet: write sp.Piecewise((a, condition), (b, True)), "
+        "sp.Heaviside(t) or sp.sign(t)",
+    ),
+    (r"no callable (\w+) method|'(\w+)' not supported", r"\bnp\.|\bnumpy\.", "NumPy knows no symbols: write sp.{0}"),
+    (r"Cannot convert expression to float", "", "math.* takes numbers only: write sp.exp, sp.log, sp.sqrt"),
+    (r"unsupported operand type\(s\) for \^", r"\^", "powers are written **"),
+    (r"IndexError", "", "{shapes}: sizes are declared, as in @sf.model(tokens=2, student=2, teacher=1)"),
+    (
+        r"ShapeError|Matrix|NonSquare|weight has",
+        "",
+        "{shapes}: take entries, as X[0] - Y[0], or matrices of one shape; weights are a list, one number a column",
+    ),
+)  # fmt: skip
+
+
+def line_of(error: BaseException, file: str | Path) -> str:
+    """Return the last line of a file that led to an error, as `line 3, "x = 1 / 0"`; empty if none did."""
+    numbers = [number for frame, number in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(file)]
+    if not numbers:
+        return ""
+    text = linecache.getline(str(file), numbers[-1]).strip()
+    return f'line {numbers[-1]}, "{text}"' if text else f"line {numbers[-1]}"
+
+
+def explained(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """Return what an error says, the line of an author's function where it arose, and the remedy where one is known.
+
+    Args:
+        given: what the author's function was given, by name.
+    """
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    said, line = f"{type(error).__name__}: {error}", line_of(error, code.co_filename) if code else ""
+    text = f"{said} ({line})" if line else said
+    if isinstance(error, NameError) and error.name:
+        name = error.name if error.name in given else f"{error.name}=0.5"
+        return f"{text}; what a function uses is among its arguments: add {name}"
+    shapes = ", ".join(f"{n} is {v.rows} x {v.cols}" for n, v in given.items() if isinstance(v, sp.MatrixBase))
+    for what, where, remedy in _REMEDIES:
+        if (found := re.search(what, said)) and re.search(where, line):
+            return f"{text}; {remedy.format(*filter(None, found.groups()), shapes=shapes)}"
+    return text

@@ -1,0 +1,74 @@
+"""What authors write by mistake: the message shows the line and what to write instead."""
+
+import math
+
+import numpy as np
+import pytest
+import sympy as sp
+
+import saddleforge as sf
+from saddleforge.derive.errors import ModelError
+
+ONE = {"X is 1 x 1, Y is 1 x 1"}
+MISTAKES = {
+    "a condition": (lambda X, Y: X[0] if abs(Y[0]) > 1 else -X[0], {"sp.Piecewise(", "sp.Heaviside(t)"}),
+    "max": (lambda X, Y: max(X[0], Y[0]), {"sp.Max(a, b)", "max(X[0], Y[0])"}),
+    "np.minimum": (lambda X, Y: np.minimum(Y[0], X[0]), {"sp.Min(a, b)"}),
+    "np.where": (lambda X, Y: np.where(Y[0] > 0, X[0], 1), {"sp.Piecewise("}),
+    "np.exp": (lambda X, Y: np.exp(-Y[0] * X[0]), {"write sp.exp"}),
+    "math.exp": (lambda X, Y: math.exp(-Y[0] * X[0]), {"write sp.exp"}),
+    "no index": (lambda X, Y: 1 + sp.exp(-Y[0] * X), ONE | {"X[0]"}),
+    "a matrix": (lambda X, Y: X * Y.T + sp.Matrix([[1, 2]]), ONE | {"X[0]"}),
+    "a row": (lambda X, Y: (X - Y).row_join(X), {"(1, 2) matrix", "X is (1, 1)", "X[0]"}),
+    "no size": (lambda X, Y: X[0, 0] * X[0, 1], ONE | {"@sf.model(tokens=2, student=2"}),
+    "weights": (lambda X, Y: sf.square(Y - X, weight=sp.eye(3)), {"one number a column"}),
+    "a power": (lambda X, Y: (X[0] - Y[0]) ^ 2, {"powers are written **"}),
+    "noise": (lambda X, Y: X[0] - Y[0] - u, {"'u' is not defined", "among its arguments: add u"}),  # noqa: F821
+    "a name": (lambda X, Y: X[0] * kappa, {"add kappa=0.5"}),  # noqa: F821
+    "no return": (lambda X, Y: None, {"is there a return?"}),
+    "a score": (lambda X, Y: sf.softmax(X[0])[0], {"a matrix or a list of scores"}),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_message_shows_the_line_and_the_remedy(mistake):
+    loss, words = MISTAKES[mistake]
+    with pytest.raises(ModelError) as caught:
+        sf.model(name="wrong", noise={"u": sf.GaussianNoise(0.25)})(loss)
+    message = str(caught.value)
+    assert all(word in message for word in {"model wrong: loss", *words}), message
+    if "failed at" in message:
+        assert f"(line {loss.__code__.co_firstlineno}, " in message
+
+
+def test_a_penalty_is_told_the_same():
+    penalty = sf.penalty(lambda w: max(w[0], 0))
+    with pytest.raises(ModelError, match=r"penalty .* failed .*\(line \d+, .*write sp\.Max\(a, b\)"):
+        sf.model(regulariser=penalty)(lambda X, Y: sf.half_square(Y - X))
+
+
+def test_a_file_that_fails_says_in_which_line(tmp_path):
+    file = tmp_path / "early.py"
+    file.write_text("import saddleforge as sf\n\nlaw = sf.Tokens(weights=[1 / 0])\n")
+    with pytest.raises(sf.InputError, match=r'early\.py fails in line 3, "law = .*": ZeroDivisionError'):
+        sf.problem(str(file), alpha=2)
+
+
+def test_the_decorator_stands_without_arguments_too():
+    @sf.model
+    def plain(X, Y):
+        """Least squares."""
+        return sf.half_square(Y - X)
+
+    assert plain.summary == "Least squares." and plain.at(plain.structure()).loss.has(sp.Symbol("x_0_0", real=True))
+
+
+def test_a_trained_number_is_not_set():
+    model = sf.model(name="scaled")(lambda X, Y, beta=sf.trained(1, ridge=0.1): sf.half_square(Y - beta * X))
+    with pytest.raises(sf.InputError, match="beta is trained with the weights"):
+        sf.problem(model, alpha=2, beta=3)
+
+
+def test_a_list_of_scores_is_one_row_of_softmax():
+    x, y = sp.symbols("x y", real=True)
+    assert sf.softmax([x, y]) == sf.softmax(sp.Matrix([[x, y]])) and sf.softmax([[x, y]]).shape == (1, 2)
