@@ -252,6 +252,7 @@ def grouped(X, Y, k, u):
 '''
 
 
+@pytest.mark.slow
 def test_a_metric_is_chosen_by_name(call, tmp_path, monkeypatch):
     """The error of group g is p_g (rho_g - 2 theta_g + q_g + m_g^2); files and tables say whose it is."""
     monkeypatch.chdir(tmp_path)

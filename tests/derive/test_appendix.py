@@ -48,6 +48,7 @@ def widest(source: str) -> float:
     return max(visible(row.replace("&", "")) for row in plain if r"\text{" not in row)
 
 
+@pytest.mark.slow
 def test_equations_are_numbered_and_the_summary_cites_them(attention):
     check(attention)
     labels = re.findall(r"\\label\{(eq:\d+)\}", attention)
@@ -60,11 +61,13 @@ def test_equations_are_numbered_and_the_summary_cites_them(attention):
     assert r"\hat{q}_{c} &= \alpha" in page and r"V_{c} &= \mathbb{E}_{\nu}" in page
 
 
+@pytest.mark.slow
 def test_there_is_a_table_of_contents_and_steps_are_links(attention):
     assert r"\tableofcontents" in attention
     assert r"\hyperref[sec:step-9-stability-of-the-replica-symmetric-saddle-point]{Step 9}" in attention
 
 
+@pytest.mark.slow
 def test_no_line_is_wider_than_the_page_and_none_is_shrunk(attention):
     assert widest(attention) < 1.1 * WIDTH
 

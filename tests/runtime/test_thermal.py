@@ -76,7 +76,8 @@ def within(value, expected, error, floor=1e-12):
 # Ridge regression, whose Gibbs measure is normal
 
 
-@pytest.mark.parametrize("b", [pytest.param(0.3, marks=pytest.mark.slow), 20.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("b", [0.3, 20.0])
 def test_ridge_regression_has_the_same_mean_at_every_temperature(b):
     alpha = 2.0
     warm = solved("ridge_regression", alpha=alpha, inverse_temperature=b)
