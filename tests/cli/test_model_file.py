@@ -108,7 +108,10 @@ def test_a_model_has_one_name_in_all_messages(call, tmp_path, monkeypatch):
         ("import os\nos._exit(0)", ["ended the program (exit 0)"]),
         ("import os\nos.abort()", ["ended the program"]),
         ("raise BaseException('mine')", ["fails in line 1", ": BaseException: mine"]),
-        ("class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute", ["fails in line 3", ": Mute"]),
+        (
+            "class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute",
+            ["fails in line 3", ": Mute"],
+        ),
         (
             "import saddleforge as sf\n@sf.model()\ndef rude(X, Y):\n    raise GeneratorExit\n",
             ["GeneratorExit"],
