@@ -1,4 +1,4 @@
-"""What an author's code raised: in which line, and what to write instead where that is known."""
+"""Messages for errors in an author's code: the line, and what to write instead where that is known."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REMEDIES = (
         "fields are symbols, of which no condition holds yet: write sp.Piecewise((a, condition), (b, True)), "
         "sp.Heaviside(t) or sp.sign(t)",
     ),
-    (r"no callable (\w+) method|'(\w+)' not supported", r"\bnp\.|\bnumpy\.", "NumPy knows no symbols: write sp.{0}"),
+    (r"no callable (\w+) method", r"\bnp\.|\bnumpy\.", "NumPy knows no symbols: write sp.{0}"),
     (r"Cannot convert expression to float", "", "math.* takes numbers only: write sp.exp, sp.log, sp.sqrt"),
     (r"unsupported operand type\(s\) for \^", r"\^", "powers are written **"),
     (r"IndexError", "", "{shapes}: sizes are declared, as in @sf.model(tokens=2, student=2, teacher=1)"),
@@ -31,7 +31,7 @@ _REMEDIES = (
         "",
         "{shapes}: take entries, as X[0] - Y[0], or matrices of one shape; weights are a list, one number a column",
     ),
-)  # fmt: skip
+)
 
 
 def line_of(error: BaseException, file: str | Path) -> str:
@@ -58,5 +58,5 @@ def explained(error: Exception, function: Callable[..., Any], given: Mapping[str
     shapes = ", ".join(f"{n} is {v.rows} x {v.cols}" for n, v in given.items() if isinstance(v, sp.MatrixBase))
     for what, where, remedy in _REMEDIES:
         if (found := re.search(what, said)) and re.search(where, line):
-            return f"{text}; {remedy.format(*filter(None, found.groups()), shapes=shapes)}"
+            return f"{text}; {remedy.format(*found.groups(), shapes=shapes)}"
     return text

@@ -340,15 +340,14 @@ def _lowered(
     for node in nodes:
         for name in sorted(names(node), key=_natural):
             visit(name)
-    results = tuple((name, node) for (name, _), node in zip(outputs, nodes, strict=True))
-    statements, results = _without_aliases(ordered, results, [name for name, _ in definitions])
-    return statements, tuple(node for _, node in results), frozenset().union(*[e.free_symbols for e in every])
+    statements, renamed = _without_aliases(ordered, nodes, [name for name, _ in definitions])
+    return statements, renamed, frozenset().union(*[e.free_symbols for e in every])
 
 
 def _without_aliases(
-    statements: Sequence[Statement], results: tuple[tuple[str, Node], ...], definitions: Iterable[str]
-) -> tuple[tuple[Statement, ...], tuple[tuple[str, Node], ...]]:
-    """A definition that is nothing but a temporary gives it its name; of several such the first does."""
+    statements: Sequence[Statement], nodes: Sequence[Node], definitions: Iterable[str]
+) -> tuple[tuple[Statement, ...], tuple[Node, ...]]:
+    """Return both with the name of a definition that is nothing but a temporary given to it; of several, the first."""
     known, made = set(definitions), {target for statement in statements for target in statement.targets}
     names_of: dict[str, str] = {}
     kept = []
@@ -365,7 +364,7 @@ def _without_aliases(
         return tuple(renamed(child) if isinstance(child, tuple) else child for child in node)
 
     return tuple(Statement(tuple(names_of.get(t, t) for t in s.targets), renamed(s.expression)) for s in kept), tuple(
-        (name, renamed(node)) for name, node in results
+        map(renamed, nodes)
     )
 
 

@@ -1,4 +1,4 @@
-"""What authors write by mistake: the message shows the line and what to write instead."""
+"""Mistakes in model files: the message shows the line and what to write instead."""
 
 import math
 

@@ -69,7 +69,16 @@ def test_a_template_that_grows_a_copy_again_is_seen():
 
 def test_expressions_are_found_where_templates_lay_them_out():
     found = laid_out(read())
-    for name in ("objective", "enclose", "_newton", "thermal_overlaps", "conjugates", "moment_slopes", "loss_weights"):
+    for name in (
+        "objective",
+        "enclose",
+        "_newton",
+        "thermal_overlaps",
+        "conjugates",
+        "moment_slopes",
+        "loss_weights",
+        "sample",
+    ):
         assert found.fullmatch(name), name
     for name in ("all_minima", "_shortfall", "proximal_at", "responses", "_weights"):
         assert not found.fullmatch(name), name
