@@ -1,12 +1,58 @@
-"""Why a state lies outside the domain of the saddle-point map: which matrix is not positive definite, along what."""
+"""The domain of the saddle-point map: steps that keep it, and which matrix is not positive definite outside it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
+from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.reduced import apart
+
+_SINGULAR = 1e-14  # of the largest eigenvalue, below which a matrix counts as singular
+
+
+def step_inside(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Return u + move to first order, with V and q - theta rho*^(-1) theta^T positive definite wherever they are at u.
+
+    Both may be far smaller than q: of weights that are nearly the teacher's, a step along theta alone, straight in q,
+    leaves the domain long before it leaves the neighbourhood where the slopes hold.
+    """
+    here, change = Overlaps.unpack(u, sizes), Overlaps.unpack(move, sizes)
+    theta, left = here.theta + change.theta, here.q - explained(problem, here.theta)
+    d_left = change.q - explained(problem, theta) + explained(problem, here.theta) + explained(problem, change.theta)
+    moved = replace(
+        here,
+        q=_moved_inside(left, d_left) + explained(problem, theta),
+        V=_moved_inside(here.V, change.V),
+        m=here.m + change.m,
+        theta=theta,
+        phi=here.phi + change.phi,
+    )
+    return moved.pack()
+
+
+def explained(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    """Return theta rho*^(-1) theta^T, (C, s, s): what the teacher's fields explain of q."""
+    product: np.ndarray = theta @ np.linalg.inv(problem.law.rho_star) @ theta.transpose(0, 2, 1)
+    return product
+
+
+def _moved_inside(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
+    """Return A + dA for each of (C, s, s), as A^(1/2) f(A^(-1/2) dA A^(-1/2)) A^(1/2) with f(x) = 1 + x or, where x is
+    negative, 1 / (1 - x), which is positive definite; plainly where A is not."""
+    values, vectors = np.linalg.eigh(matrices)
+    inside = values[:, 0] > _SINGULAR * np.abs(values[:, -1])
+    moved = matrices + changes
+    if inside.any():
+        root = vectors[inside] * np.sqrt(values[inside])[:, None, :]
+        inverse = vectors[inside] / np.sqrt(values[inside])[:, None, :]
+        factors, turned = np.linalg.eigh(inverse.transpose(0, 2, 1) @ changes[inside] @ inverse)
+        factors = np.where(factors >= 0, 1 + factors, 1 / (1 - np.minimum(factors, 0)))
+        half = root @ turned
+        moved[inside] = (half * factors[:, None, :]) @ half.transpose(0, 2, 1)
+    return moved
 
 
 def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
@@ -71,7 +117,7 @@ def weights_outside(problem: Problem, hats: Conjugates) -> str:
 def _not_positive(name: str, matrix: np.ndarray) -> str:
     """`name has the eigenvalue -0.1 along ...` where a symmetric matrix is not positive definite; nothing else."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    if values[0] > 1e-14 * max(float(np.abs(values).max()), 1e-300):
+    if values[0] > _SINGULAR * max(float(np.abs(values).max()), 1e-300):
         return ""
     if len(values) == 1:
         return f"{name} is {values[0]:.3g}, not positive"

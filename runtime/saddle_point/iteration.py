@@ -24,6 +24,7 @@ _STRAIGHT = 0.1  # residual below which it does
 _CLEAR = 1e-3  # of the largest singular value of their differences, below which a direction says nothing
 _LONGEST = 0.3  # step that is extrapolated, in block scales
 _PATIENCE = 10  # such steps without a smaller residual, after which differences are taken to say nothing
+_WORTHWHILE = 0.9  # of the residual where slopes were taken last, below which they are taken again
 _STRETCH, _NOWHERE = 10, 3.0  # iterations over which a pace is told, and times the tolerance that is too far to come
 
 
@@ -195,7 +196,8 @@ def damped(
         if grown or residual > _STRAIGHT:
             past.clear()
         past = [*past[-_MEMORY:], (u, image - u)] if extrapolate else []
-        u_previous, u = u, u + (_extrapolated(past, weight, block_scales(u, sizes)) if past else weight * (image - u))
+        move = _extrapolated(past, weight, block_scales(u, sizes)) if past else weight * (image - u)
+        u_previous, u = u, state_map.step(u, move, sizes) if past else u + move
     # The last step has not been judged: the residual is that of the point before it.
     return FixedPoint(u_previous, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
 
@@ -225,11 +227,11 @@ def newton(
     Jacobian returned is the one that last made it fall.
 
     Args:
-        differentiate: u, G(u) -> dG/du; called where `start` brings no Jacobian, and once more where the contraction
-            is poor.
+        differentiate: u, G(u) -> dG/du; called where `start` brings no Jacobian, and where the contraction is poor,
+            as long as the residual has fallen since the last time.
     """
     u, sizes = start.u.copy(), start.sizes
-    matrix, refreshed = start.jacobian, False
+    matrix, refreshed = start.jacobian, np.inf
     taken, drift = u, start.drift
     best_u, best_image, best = u, u, np.inf
     best_averages: Averages | None = None
@@ -273,8 +275,9 @@ def newton(
             if stalls > 3:
                 break
         try:
-            if matrix is None or (stalls == 2 and not refreshed):
-                matrix, refreshed, last_u = differentiate(best_u, best_image), True, None
+            if matrix is None or (stalls == 2 and best < _WORTHWHILE * refreshed):
+                matrix, refreshed, last_u, stalls = differentiate(best_u, best_image), best, None, min(stalls, 1)
+                u, gap = best_u, best_image - best_u
                 taken, drift, believed = best_u, 0.0, matrix
             elif last_u is not None and last_gap is not None:
                 scales = block_scales(u, sizes)
@@ -288,5 +291,5 @@ def newton(
             break
         last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / block_scales(u, sizes))))
-        u = u + limit * move
+        u = state_map.step(u, limit * move, sizes)
     return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)

@@ -20,7 +20,7 @@ from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes, block_sca
 from ..problems.problem import Problem
 from ..problems.reduced import apart
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
-from .domain import fields_outside, loss_outside, weights_outside
+from .domain import fields_outside, loss_outside, step_inside, weights_outside
 
 
 def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
@@ -207,6 +207,10 @@ class StateMap:
         out = np.zeros_like(gap)
         out.T[free] = (solved.T * scales[free]).T
         return out
+
+    def step(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return u + move, kept in the domain of the fields (`step_inside`)."""
+        return step_inside(self.problem, u, move, sizes)
 
     def across(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """The Jacobian without the directions of the orbit, whose eigenvalue 1 means nothing."""

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..problems.overlaps import Overlaps
+from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
 from ..progress import say, step
+from ..saddle_point.domain import explained
 from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.starts import branch_of
 from .climbing import newton_at
@@ -33,15 +34,17 @@ class RetryOptions:
     """How hard a start that left its branch is tried again: more of each finds more branches and takes longer.
 
     Attributes:
-        factor: by which one step makes a parameter easier; outward: how many such steps alpha takes at the most, others
-            take one.
+        factor: by which one step makes a parameter easier.
+        samples, strengths: numbers of such steps that are tried of alpha and of strengths of the regulariser, in turn; of
+            noise one step is.
         first, least: length of a step back, in steps of that factor, at first and where the branch counts as lost.
         back: steps back at the most.
         accuracy, effort: as of `reach`, on the way; the solution has those of the caller.
     """
 
     factor: float = 4.0
-    outward: int = 2
+    samples: tuple[int, ...] = (1, 2)
+    strengths: tuple[int, ...] = (1, 2, 4, 8, 16)
     first: float = 0.5
     least: float = 0.06
     back: int = 16
@@ -105,8 +108,9 @@ def retried(
     if on_branch(found) and (solution := finished(found)):
         return solution, "found without extrapolation"
     tried: list[str] = []
-    for easier in _easier(problem):
-        for count in range(1, 1 + (options.outward if easier.name == "alpha" else 1)):
+    # A start that leads nowhere has far to go, as where a ridge is weak; one that leads to another branch is too noisy.
+    for easier in sorted(_easier(problem, options), key=lambda way: found.losses is None and not way.is_strength):
+        for count in easier.counts:
             try:
                 there = easier.at(options.factor**count)
             except InputError:
@@ -134,12 +138,14 @@ def retried(
 
 @dataclass(frozen=True)
 class _Easier:
-    """A problem made easier in one parameter: `at(1)` is as it was given."""
+    """A problem made easier in one parameter: `at(1)` is as it was given; `counts` of steps are tried in turn."""
 
     problem: Problem
     name: str
     value: Any
     harder: bool
+    counts: tuple[int, ...] = (1,)
+    is_strength: bool = False
 
     def _moved(self, factor: float) -> Any:
         moved = np.asarray(self.value, float) * (1 / factor if self.harder else factor)
@@ -159,9 +165,9 @@ class _Easier:
         return f"{self.name.rstrip('_')} = {', '.join(f'{value:.4g}' for value in shown)}"
 
 
-def _easier(problem: Problem) -> Iterator[_Easier]:
-    """More samples, then less of every Gaussian noise, then a stronger regulariser."""
-    yield _Easier(problem, "alpha", problem.alpha, False)
+def _easier(problem: Problem, options: RetryOptions) -> Iterator[_Easier]:
+    """Yield more samples, then less of every Gaussian noise, then a stronger regulariser."""
+    yield _Easier(problem, "alpha", problem.alpha, False, options.samples)
     strengths = () if problem.has_sphere else problem.solver.model.STRENGTHS
     loud = {n: v for n, v in problem.parameters.items() if n not in strengths and np.all(np.asarray(v) > 0)}
     for name, value in loud.items():
@@ -173,7 +179,7 @@ def _easier(problem: Problem) -> Iterator[_Easier]:
             yield _Easier(problem, name, value, True)
     for name in strengths:
         if np.all(np.asarray(problem.parameters[name]) > 0):
-            yield _Easier(problem, name, problem.parameters[name], False)
+            yield _Easier(problem, name, problem.parameters[name], False, options.strengths, True)
 
 
 def _back(
@@ -201,7 +207,7 @@ def _back(
         point = newton_at(task, first.rule, FixedPoint(u, sizes, np.nan, Status.CONVERGED, 0, guess.jacobian))
         if point.status.success and branch_of(point.overlaps, first.errors) == first.branch:
             reached = replace(guess, problem=at, overlaps=point.overlaps, jacobian=point.jacobian, drift=point.drift)
-            known[there], here, stride = reached, there, 1.5 * stride
+            known[there], here, stride = reached, there, 1.5 * (here - there)
             missed = missed if missed < there else -1.0
             if not there:
                 return reached, None
@@ -213,25 +219,40 @@ def _back(
 
 
 def extrapolated(known: Mapping[float, Solution], value: float) -> Solution:
-    """The nearest known solution with overlaps on the parabola through the three nearest, or on the line through two,
-    where that keeps the domain."""
+    """Return the nearest known solution with overlaps on the parabola through the three nearest, or on the line through
+    two, where that keeps the domain.
+
+    Sizes of the blocks are extrapolated in their logarithms, the rest relative to them: V and the norm of the weights
+    follow power laws where a ridge becomes weak.
+    """
     nearest, *others = sorted(known, key=lambda v: abs(v - value))[:3]
     solution = known[nearest]
     if not others:
         return solution
     ahead = (value - nearest) / (nearest - others[0])
-    u, other = solution.overlaps.pack(), known[others[0]].overlaps.pack()
-    line = ahead * (u - other)
-    moved = u + line
-    if len(others) > 1:
-        slope = (u - other) / (nearest - others[0])
-        before = (other - known[others[1]].overlaps.pack()) / (others[0] - others[1])
+    here, other, *third = (_sizes_and_shape(known[each]) for each in (nearest, *others))
+    line = ahead * (here - other)
+    moved = here + line
+    if third:
+        slope = (here - other) / (nearest - others[0])
+        before = (other - third[0]) / (others[0] - others[1])
         bend = (value - nearest) * (value - others[0]) * (slope - before) / (nearest - others[1])
-        scales = solution.overlaps.block_scales
         # Where it bends much these are not close enough, or off by as much as they are apart.
-        if np.max(np.abs(bend) / scales) < _BENT * np.max(np.abs(line) / scales):
+        if np.max(np.abs(bend)) < _BENT * np.max(np.abs(line)):
             moved = moved + bend
+    sizes, shape = np.split(moved, 2)
     # Far from the known ones a line says little; and an overlap that vanishes at the branch's end keeps its sign.
-    if abs(ahead) > 4 or np.any(moved * u < 0):
+    if abs(ahead) > 4 or np.any(np.split(here, 2)[1] * shape < 0):
         return solution
-    return replace(solution, overlaps=Overlaps.unpack(moved, solution.overlaps.sizes))
+    left = Overlaps.unpack(np.exp(sizes) * shape, solution.overlaps.sizes)
+    return replace(solution, overlaps=replace(left, q=left.q + explained(solution.problem, left.theta)))
+
+
+def _sizes_and_shape(solution: Solution) -> np.ndarray:
+    """Return for every packed component the logarithm of the size of its block, then the component relative to it, with
+    what the teacher does not explain of q in its place."""
+    overlaps = solution.overlaps
+    left = replace(overlaps, q=overlaps.q - explained(solution.problem, overlaps.theta)).pack()
+    scales, held = overlaps.block_scales, places_of(overlaps.sizes)["q"]
+    scales[held] = np.abs(left[held]).max()
+    return np.concatenate([np.log(scales), left / scales])

@@ -74,6 +74,48 @@ def rounded(X, Y, *, rounding=sf.Parameter("1e-7", 0, 1, True, True, vanishing=T
 
 
 @pytest.mark.slow
+def test_the_hinge_of_a_vanishing_ridge_has_the_largest_margin():
+    """Data that are separable: W tends to the classifier of largest margin, V to infinity as 1 / lambda.
+
+    Reference: the hard margin of a teacher's labels, Gardner's stability as in Engel, Van den Broeck (2001), chapter
+    3, at alpha = 3: with kappa = 1 / sqrt(q), alpha times the mean of 2 H(- R t / sqrt(1 - R^2)) (kappa - t)^2 over
+    normal t < kappa, along the teacher and in all.
+    """
+    found = sf.solve(sf.problem("hinge", alpha=3.0, lambda_=1e-8))
+    assert found.success
+    q, theta, V = (float(block.item()) for block in (found.overlaps.q, found.overlaps.theta, found.overlaps.V))
+    alpha, R, kappa = 3.0, theta / np.sqrt(q), 1 / np.sqrt(q)
+
+    def mean(f):
+        t = lambda x: norm.pdf(x) * 2 * norm.cdf(R * x / np.sqrt(1 - R**2)) * f(x)  # noqa: E731
+        return quad(t, -12, kappa, epsabs=1e-13, epsrel=1e-12)[0]
+
+    assert alpha * mean(lambda x: (kappa - x) ** 2) == pytest.approx(1 - R**2, rel=1e-8)
+    along = quad(lambda x: norm.pdf(x / np.sqrt(1 - R**2)) * (kappa - x), -12, kappa, epsrel=1e-12)[0]
+    assert 2 * alpha / (2 * np.pi) ** 0.5 * along == pytest.approx(R * (1 - R**2) ** 0.5, rel=1e-8)
+    weak = sf.solve(sf.problem("hinge", alpha=3.0, lambda_=1e-5))
+    assert 1e-8 * V == pytest.approx(1e-5 * float(weak.overlaps.V.item()), rel=1e-9)
+
+
+def test_a_nearly_noiseless_classifier_with_many_samples_converges():
+    """Along the norm of the weights the map contracts by 0.7 per cent, and 1 - cos^2 is 2e-4.
+
+    Reference: the stationarity of the risk in the scale of the weights, E[g X] alpha = lambda q, at the solution.
+    """
+    found = sf.solve(sf.problem("squared_hinge", alpha=241.0, lambda_=0.047))
+    assert found.success and found.relative_error < 1e-6
+    q, theta, V = (float(block.item()) for block in (found.overlaps.q, found.overlaps.theta, found.overlaps.V))
+    left = np.sqrt(q - theta**2)
+
+    def power(y):  # of max(0, 1 - X) X over X = prox(omega), omega = theta y + left z; (1 + V) X = omega + V below 1
+        at = lambda z: norm.pdf(z) * (1 - (theta * y + left * z)) * (theta * y + left * z + V) / (1 + V) ** 2  # noqa: E731
+        end = (1 - theta * y) / left
+        return 0.0 if end < -12 else 2 * norm.pdf(y) * quad(at, -12, min(end, 12.0), epsrel=1e-11)[0]
+
+    total = quad(power, 0, 3, points=[1 / theta], epsrel=1e-10)[0]
+    assert 241 * total == pytest.approx(0.047 * q, rel=1e-6)
+
+
 def test_half_widths_of_a_rounded_hinge_hold_the_hinge():
     """Also where a branch was followed to the point: half widths take its slopes, not those of where it began."""
     sharp = solved("hinge", alpha=2.0, accuracy=1e-9)

@@ -14,7 +14,7 @@ from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving.climbing import APPROACH_RULE
 from saddleforge.solving.collapse import at_rest
-from saddleforge.solving.retrying import _easier
+from saddleforge.solving.retrying import RetryOptions, _easier
 from saddleforge.solving.saddles import descended, unstable_direction
 from saddleforge.solving.solution import has_lost
 from saddleforge.solving.solve import reach
@@ -54,14 +54,14 @@ def test_a_solution_that_grows_away_under_iteration_is_a_saddle(lost):
 
 def test_a_problem_is_made_easier_by_samples_then_less_noise_then_a_stronger_ridge():
     problem = sf.problem("ridge_regression", alpha=2.0, Delta=0.5, lambda_=0.1)
-    ways = list(_easier(problem))
+    ways = list(_easier(problem, RetryOptions()))
     assert [(way.name, way.words(4.0)) for way in ways] == [
         ("alpha", "alpha = 8"),
         ("Delta", "Delta = 0.125"),
         ("lambda_", "lambda = 0.4"),
     ]
     assert all(way.at(1.0) is problem for way in ways) and ways[1].at(4.0).parameters["Delta"] == 0.125
-    norms = [way.name for way in _easier(sf.problem("perceptron", alpha=1.0))]
+    norms = [way.name for way in _easier(sf.problem("perceptron", alpha=1.0), RetryOptions())]
     assert norms == ["alpha"]
 
 

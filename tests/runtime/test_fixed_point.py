@@ -10,6 +10,7 @@ from saddleforge.errors import DomainError
 from saddleforge.integration import Pieces, ProxSpace
 from saddleforge.problems.overlaps import Overlaps, Sizes
 from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry
+from saddleforge.saddle_point.domain import fields_outside, step_inside
 from saddleforge.saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped, newton
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap, residual_of
@@ -28,6 +29,9 @@ class Map(StateMap):
         assert sizes == SIZES
         self.evaluations += 1
         return self.function(u)
+
+    def step(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+        return u + move
 
     def why_outside(self, u: np.ndarray, sizes: Sizes) -> str:
         return "V is not positive definite"
@@ -308,3 +312,20 @@ def test_slopes_are_not_learnt_from_the_noise_of_a_floor():
     point = newton(rough, at(start().pack()), 1e-12, lambda u, image: exact)
     assert point.status is Status.FLOOR
     assert point.jacobian == pytest.approx(exact, abs=1e-2)
+
+
+def test_steps_keep_the_domain_and_are_straight_to_first_order():
+    """q - theta theta^T / rho may be far smaller than q, as of weights that are nearly the teacher's."""
+    problem = sf.problem("committee_machine", alpha=3.0)
+    theta = np.array([[[3.0, 0.2], [-0.1, 2.0]]])
+    here = Overlaps(
+        theta @ theta.transpose(0, 2, 1) + 1e-4 * np.array([[[2.0, 0.3], [0.3, 1.0]]]),
+        np.array([[[1e-3, 2e-4], [2e-4, 5e-3]]]), np.zeros((1, 2)), theta, np.empty(0),
+    )  # fmt: skip
+    u, move = here.pack(), np.random.default_rng(0).standard_normal(len(here.pack()))
+    for size in (1e-2, 1.0, 1e2):
+        moved = Overlaps.unpack(step_inside(problem, u, size * move, here.sizes), here.sizes)
+        assert fields_outside(problem, moved) == ""
+        assert np.allclose(moved.theta, theta + size * Overlaps.unpack(move, here.sizes).theta, rtol=1e-12)
+    errors = [np.abs(step_inside(problem, u, x * move, here.sizes) - u - x * move).max() for x in (1e-7, 1e-8)]
+    assert errors[1] < 0.015 * errors[0]
