@@ -26,6 +26,7 @@ _PER_DIGIT = 1.25  # nodes of a panel for every digit of X on it
 _ROUNDING = 1e-12  # of X, which no panel resolves further
 _ROUNDING_OF_SQUARES = 1e-9  # of (dg/domega)^2, relative to its average, next to a cusp
 _PER_CUSP = 1e3  # times what X is resolved to, averages of squares over omega are, relative to theirs
+_SQUARES_OF_SUMS = 1e-4  # of their average over a sum: the search for proximal points is slow close to a cusp
 _OUTER = 2.5  # nodes an axis of Y and noise for every node of a panel
 _MOST_LINES = 1e6
 _MOST_PANELS = 2000  # of Y
@@ -179,6 +180,7 @@ class Pieces(Sampled):
             normal: whether the coordinate is a standard normal one; else `lines` hold its density.
         """
         t, w = gauss_legendre(self.points)
+        per_cusp = _PER_CUSP if normal else max(_PER_CUSP, _SQUARES_OF_SUMS / self.resolution)
         low, high = edges[:-1], edges[1:]
         parts, panels, averages = [], 0, [0.0, 0.0]
         while len(low):
@@ -205,7 +207,7 @@ class Pieces(Sampled):
             tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), values)).max(axis=1)
             # The mean may vanish by symmetry; squares of slopes are singular next to a cusp.
             most, largest = sums[:, 0].max(), np.abs(sums[:, 2]).max()
-            scales = np.array([most, np.sqrt(most * largest), largest, averages[0] or 1.0, averages[1] * _PER_CUSP])
+            scales = np.array([most, np.sqrt(most * largest), largest, averages[0] or 1.0, averages[1] * per_cusp])
             nearest = np.clip(0.0, low, high) if normal else np.zeros(len(low))
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
             open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(

@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 _SAME = 1e-10  # values that differ by less, relative to their size, are one
+_LEAST_SHARE = 1e-3  # of a first estimate of an average of squares, with which panels are compared at the least
 _NUMBER = types.float64
 _ARRAY = types.Array(types.float64, 1, "C")
 _AT = types.CPointer(types.float64)  # what an array is to a function of a model, which knows its size
@@ -714,49 +715,57 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
             if abs(steep[k]) < reach and count + 4 < len(cuts):
                 count = insert_place(cuts, count, centre[n] + steep[k] * spread[n])
         cuts[count] = high
-        for cut in range(count):
-            low = (cuts[cut] - centre[n]) / spread[n]
-            length = (cuts[cut + 1] - centre[n]) / spread[n] - low
-            if not length > 1e-14 * reach:
-                continue
-            for choice in range(known.shape[1]):
-                for end in range(2):
-                    within = low + length * (1e-9 if end == 0 else 1.0 - 1e-9)
-                    _minima(model, centre[n] + spread[n] * within, p, known[n, choice], c, everywhere, edges, found)
-                    sides[choice, end] = found[0, 0]
-            parts = math.ceil(length / longest[n])
-            for part in range(parts):
-                stack[0, 0] = low + length * part / parts
-                stack[0, 1] = low + length * (part + 1) / parts
-                depth = 1
-                while depth > 0:
-                    depth -= 1
-                    middle = 0.5 * (stack[depth, 0] + stack[depth, 1])
-                    half = 0.5 * (stack[depth, 1] - stack[depth, 0])
-                    nearest = min(max(0.0, stack[depth, 0]), stack[depth, 1])
-                    measure = half * math.exp(-0.5 * nearest * nearest)
-                    tail, rough, mean = _highest(
-                        model, centre[n], spread[n], middle, half, sides, p, known[n], c,
-                        t, weights, last, squares < math.inf, edges, found,
-                    )  # fmt: skip
-                    done = not tail * measure > tolerance
-                    if squares < math.inf and half >= 1e-13 * reach:
-                        done = done and not rough * measure > squares * (average + mean * measure)
-                    if not done and total - first < most and depth + 2 <= stack.shape[0]:
-                        high_end = stack[depth, 1]
-                        stack[depth, 1] = middle
-                        stack[depth + 1, 0] = middle
-                        stack[depth + 1, 1] = high_end
-                        depth += 2
-                        continue
-                    average += mean * measure
-                    if total + order > size:
-                        size *= 2
-                        row, place, weight = longer(row, size), longer(place, size), longer(weight, size)
-                    for k in range(order):
-                        z = middle + half * t[k]
-                        row[total] = n
-                        place[total] = z
-                        weight[total] = half * weights[k] * math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-                        total += 1
+        # In tails where the slope is that of rounding, squares are compared with what they are elsewhere.
+        whole = 0.0
+        for sweep in range(0 if squares < math.inf else 1, 2):
+            for cut in range(count):
+                low = (cuts[cut] - centre[n]) / spread[n]
+                length = (cuts[cut + 1] - centre[n]) / spread[n] - low
+                if not length > 1e-14 * reach:
+                    continue
+                for choice in range(known.shape[1]):
+                    for end in range(2):
+                        within = low + length * (1e-9 if end == 0 else 1.0 - 1e-9)
+                        _minima(model, centre[n] + spread[n] * within, p, known[n, choice], c, everywhere, edges, found)
+                        sides[choice, end] = found[0, 0]
+                parts = math.ceil(length / longest[n])
+                for part in range(parts):
+                    stack[0, 0] = low + length * part / parts
+                    stack[0, 1] = low + length * (part + 1) / parts
+                    depth = 1
+                    while depth > 0:
+                        depth -= 1
+                        middle = 0.5 * (stack[depth, 0] + stack[depth, 1])
+                        half = 0.5 * (stack[depth, 1] - stack[depth, 0])
+                        nearest = min(max(0.0, stack[depth, 0]), stack[depth, 1])
+                        measure = half * math.exp(-0.5 * nearest * nearest)
+                        tail, rough, mean = _highest(
+                            model, centre[n], spread[n], middle, half, sides, p, known[n], c,
+                            t, weights, last, squares < math.inf, edges, found,
+                        )  # fmt: skip
+                        if sweep == 0:
+                            whole += mean * measure
+                            continue
+                        done = not tail * measure > tolerance
+                        if squares < math.inf and half >= 1e-13 * reach:
+                            done = done and not rough * measure > squares * max(
+                                average + mean * measure, _LEAST_SHARE * whole
+                            )
+                        if not done and total - first < most and depth + 2 <= stack.shape[0]:
+                            high_end = stack[depth, 1]
+                            stack[depth, 1] = middle
+                            stack[depth + 1, 0] = middle
+                            stack[depth + 1, 1] = high_end
+                            depth += 2
+                            continue
+                        average += mean * measure
+                        if total + order > size:
+                            size *= 2
+                            row, place, weight = longer(row, size), longer(place, size), longer(weight, size)
+                        for k in range(order):
+                            z = middle + half * t[k]
+                            row[total] = n
+                            place[total] = z
+                            weight[total] = half * weights[k] * math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+                            total += 1
     return row[:total], place[:total], weight[:total]
