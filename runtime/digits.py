@@ -47,7 +47,7 @@ def where(
     """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
 
     Args:
-        condition: two expressions joined by =, in the names of `observable_names`, numbers and + - * / **.
+        condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
         on: the branch.
         accuracy: half width asked for; below 1e-12 solution and condition are solved together in mpmath.
         verify: as for `crossing`.

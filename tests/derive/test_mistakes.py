@@ -65,8 +65,15 @@ def test_the_decorator_stands_without_arguments_too():
 
 def test_a_trained_number_is_not_set():
     model = sf.model(name="scaled")(lambda X, Y, beta=sf.trained(1, ridge=0.1): sf.half_square(Y - beta * X))
-    with pytest.raises(sf.InputError, match="beta is trained with the weights"):
-        sf.problem(model, alpha=2, beta=3)
+    problem = sf.problem(model, alpha=2)
+    for ask in (
+        lambda: sf.problem(model, alpha=2, beta=3),
+        lambda: sf.curve(problem, beta=(1, 2, 3)),
+        lambda: sf.tune(problem, "beta", minimise="theta"),
+        lambda: sf.where(problem, "q = 1", "beta", on="semantic"),
+    ):
+        with pytest.raises(sf.InputError, match=r"beta is trained with the weights, its value is found .*beta=1\.0"):
+            ask()
 
 
 def test_a_list_of_scores_is_one_row_of_softmax():
