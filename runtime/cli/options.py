@@ -132,7 +132,8 @@ TimeLimitOption = Annotated[
     typer.Option(
         "--time-limit",
         metavar="SECONDS",
-        help="End within so many seconds and one step, with the best so far (exit status 3).",
+        help="End within so many seconds, with the best so far (exit status 3); what is begun has a tenth of them more, "
+        "or 5 seconds.",
     ),
 ]
 

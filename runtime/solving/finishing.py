@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import budget
 from ..channel.search import missed
-from ..errors import DomainError
+from ..errors import DomainError, TimeLimitError
 from ..integration import Averages, Rule, pace
 from ..integration.estimates import Change, Comparison, compared, two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
@@ -75,10 +75,14 @@ def finish_point(
     if not point.status.success:
         return failed_solution(task, point, rule)
     words = pace.words(task.problem, rule)
-    budget.check(pace.expected(task.problem, rule))
-    # One step for the clock: half of it would have to be done again.
-    with step(f"half widths, losses and test error on {words}"), budget.overtime():
-        return _finished(task, point, rule, finer)
+    try:
+        budget.check(pace.expected(task.problem, rule))
+        # One step for the clock: half of it would have to be done again.
+        with step(f"half widths, losses and test error on {words}"), budget.overtime():
+            return _finished(task, point, rule, finer)
+    except TimeLimitError as error:
+        error.point = point
+        raise
 
 
 def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray, Averages] | None) -> Solution:

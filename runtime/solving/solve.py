@@ -139,14 +139,18 @@ def reach(
         try:
             return _reached(task, begun, _way(problem, integrator, points, seed), alone, afar, extrapolate)
         except TimeLimitError as error:
-            with budget.overtime():
-                if best[0] is not None:
-                    found: Solution = best[0]()
-                    return found if found.success else replace(found, status=Status.TIME_LIMIT)
-                overlaps = begun.overlaps if isinstance(begun, Solution) else begun
-                nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
-                point = error.point if isinstance(error.point, FixedPoint) else nowhere
-                return failed_solution(task, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
+            ended = error
+            try:
+                with budget.overtime():
+                    if best[0] is not None:
+                        found: Solution = best[0]()
+                        return found if found.success else replace(found, status=Status.TIME_LIMIT)
+            except TimeLimitError as late:  # half widths take longer than that
+                ended = late
+            overlaps = begun.overlaps if isinstance(begun, Solution) else begun
+            nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
+            point = ended.point if isinstance(ended.point, FixedPoint) else nowhere
+            return failed_solution(task, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
 
 
 def _checked(problem: Problem, overlaps: Overlaps) -> Overlaps:
