@@ -29,7 +29,7 @@ from ..saddle_point.state_map import StateMap
 from .ahead import compiling
 from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
 from .collapse import at_rest
-from .finishing import failed_solution, finish_point
+from .finishing import failed_solution, far_off, finish_point
 from .retrying import has_left, retried
 from .solution import Solution, has_lost
 from .task import Task
@@ -99,7 +99,9 @@ def solve(
     if again is not None:
         return replace(again, tried=(*again.tried, f"the start left its branch at first: {words}"))
     status = Status.ENDED_ELSEWHERE if lost else found.status
-    return replace(found, status=status, outside=words or found.outside)
+    far = far_off(problem, found.overlaps) if found.losses is None and status is Status.MAX_ITERATIONS else ""
+    words = words or found.outside
+    return replace(found, status=status, outside=words if far in words else "; ".join(filter(None, (words, far))))
 
 
 def reach(
@@ -263,7 +265,7 @@ def _collapsed_or(failed: Solution, approach: FixedPoint, seed: int) -> Solution
     if rest is None:
         return failed
     overlaps, errors = rest
-    return replace(failed, overlaps=overlaps, errors=errors, status=Status.COLLAPSED)
+    return replace(failed, overlaps=overlaps, errors=errors, status=Status.COLLAPSED, outside="")
 
 
 _announced: set[str] = set()
