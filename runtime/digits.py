@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from .problems.overlaps import Overlaps
-from .problems.problem import Problem
+from .problems.problem import Problem, check_is_problem
 from .saddle_point.iteration import Status
 from .solving.solution import Solution
 from .solving.solve import solve
@@ -63,6 +63,7 @@ def where(
         >>> found.status
         'converged'
     """
+    check_is_problem(problem)
     from .thresholds import locating as thresholds
 
     if not (0 < accuracy < DOUBLES or proof):

@@ -12,7 +12,7 @@ import numpy as np
 from .. import budget, presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration.estimates import two_standard_errors
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import left, step
 from .averages import Averages
 from .linear import growth, radius
@@ -158,6 +158,7 @@ def bayes_optimal(
         >>> abs(best.test_error - tuned.observed) < 1e-5
         True
     """
+    check_is_problem(problem)
     if start not in STARTS:
         raise InputError(f"no start {start!r}; known are {', '.join(STARTS)}")
     if not 1e-12 <= accuracy < 1:

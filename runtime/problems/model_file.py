@@ -62,7 +62,7 @@ def symbolic_model(model: Any) -> Any:
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | Path):
-        raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
+        raise InputError(f"a model is a catalogue name, a path or what @sf.model() makes, not {type(model).__name__}")
     if model in catalogue():
         from ..derive.catalogue import catalogue_model  # SymPy
 

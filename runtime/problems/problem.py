@@ -481,6 +481,20 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {parameter_name(name): value for name, value in values.items()}
 
 
+def check_is_problem(given: object) -> None:
+    """Refuse a model, its name or anything else in the place of a problem.
+
+    Raises:
+        InputError: with what to write instead.
+    """
+    if not isinstance(given, Problem):
+        shown = repr(given) if isinstance(given, str) else "MODEL"
+        raise InputError(
+            f"a problem is expected, a model with its numbers, not {type(given).__name__}: "
+            f"sf.problem({shown}, alpha=2) makes one"
+        )
+
+
 def problem(
     model: Any,
     *,
@@ -691,7 +705,12 @@ def _law(value: Any, problem: Problem) -> TokenLaw | None:
     except ModelError as error:
         raise InputError(str(error)) from None
     except (AttributeError, TypeError, ValueError):
-        raise InputError("law must be Tokens whose entries are numbers") from None
+        own = getattr(value, "law", None)
+        instead = "give its law, law=data.law" if isinstance(own, TokenLaw) else "as Tokens.from_arrays(x) makes them"
+        raise InputError(
+            f"law must be Tokens whose entries are numbers, not {type(value).__name__}; {instead}; a function that "
+            "returns Tokens is the law of a model, @model(law=...)"
+        ) from None
     if arrays["labels"].size != problem.clusters**problem.tokens:
         raise InputError(
             f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"

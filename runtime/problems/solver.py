@@ -403,7 +403,7 @@ def _generated(model: Any, sizes: dict[str, int]) -> Solver:
     from ..derive.authoring.model import Model  # SymPy
 
     if not isinstance(model, Model):
-        raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
+        raise InputError(f"a model is a catalogue name, a path or what @sf.model() makes, not {type(model).__name__}")
     structure = structure_of(model, sizes)
     folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
     metadata = f"model_{model.words(structure)}"

@@ -13,7 +13,7 @@ from .. import presenting
 from ..branches.branch import Curve, grid_of
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..interrupts import recognised
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from .minimum import Search, in_words, minimised
 from .tuning import Optimum, optimum_at, tune
@@ -116,6 +116,7 @@ def tuned_curve(
         >>> [round(best.value, 3) for best in tuned.optima]
         [0.25, 0.25]
     """
+    check_is_problem(problem)
     if ranges:
         if len(ranges) > 1 or values is not None:
             raise InputError("give one range, as alpha=(0.5, 4, 8), or values with over=")

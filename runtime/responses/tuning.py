@@ -18,7 +18,7 @@ from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..numbers import with_error
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..solving.solution import Solution
 from .direction import Direction
@@ -136,6 +136,7 @@ def tune(
         >>> abs(best.value - 0.25) < 1e-4
         True
     """
+    check_is_problem(problem)
     chosen: dict[str, Any] = {"integrator": integrator, "points": points}
     if not isinstance(parameter, str):
         if start is not None or not (bracket is None or isinstance(bracket, Mapping)):
