@@ -231,7 +231,9 @@ def _threshold_branches(kind: str, between: str | None, on: str | None, where: s
             raise InputError("--kind crossing takes --between A,B; --start and --where go with other kinds")
         names = tuple(part.strip() for part in (between or "").split(","))
         if len(names) != 2 or not all(names) or names[0] == names[1]:
-            raise InputError("--kind crossing needs --between A,B: two different branches, as semantic,positional")
+            raise InputError(
+                "--kind crossing needs --between A,B: two different starts of the model, as semantic,positional"
+            )
         return names
     if between is not None:
         raise InputError(f"--kind {kind} takes --start A; --between goes with --kind crossing")

@@ -18,7 +18,7 @@ from ..budget import sharp
 from ..derive.errors import ModelError
 from ..errors import InputError, TimeLimitError, told
 from ..files import finite
-from .catalogue import catalogue
+from .catalogue import catalogue, unknown_model
 from .inputs import FromSource, executing
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def symbolic_model(model: Any) -> Any:
         return catalogue_model(str(model))
     path, name = model_path(model)
     if path is None:
-        raise InputError(f"no model {model!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
+        raise unknown_model(str(model))
     with executing(), sharp():
         return read_model_file(path, name)
 

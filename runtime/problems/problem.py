@@ -13,7 +13,7 @@ import numpy as np
 
 from ..derive.errors import ModelError
 from ..derive.report.names import GREEK
-from ..errors import DomainError, InputError
+from ..errors import DomainError, InputError, suggestion
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
 from .growth import Fall, falls_of
@@ -559,7 +559,7 @@ def _build(
                 *_size_names(solver),
             ]
         )
-        remedy = is_trained(solver, unknown[0])
+        remedy = is_trained(solver, unknown[0]) or suggestion(unknown[0], ["alpha", "spectrum", *specs])
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
     number = None if alpha is None else _number("alpha", alpha)

@@ -43,7 +43,7 @@ BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninform
 OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
 LOSS_STYLES = {"training_loss": (ORANGE, "o"), "test_error": (PINK, "s")}
 SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
-_PLAIN_TEXT = {"text.usetex": False}  # LaTeX would misread labels: they hold Unicode symbols, _ and %
+_PLAIN_TEXT: Any = {"text.usetex": False}  # LaTeX would misread labels: they hold Unicode symbols, _ and %
 STYLE: Any = {
     **_PLAIN_TEXT,
     "font.size": 10,
