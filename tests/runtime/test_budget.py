@@ -88,7 +88,7 @@ def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
     assert isinstance(truth.rule, Pieces) and truth.relative_error < 1e-10
     needed = evaluations(lambda: sf.solve(bent, accuracy=1e-4, integrator="sobol"), monkeypatch)
     ticks(monkeypatch)
-    solution = sf.solve(bent, accuracy=1e-4, integrator="sobol", time_limit=0.9 * needed)
+    solution = sf.solve(bent, accuracy=1e-4, integrator="sobol", time_limit=0.8 * needed)
     assert solution.status is Status.TIME_LIMIT
     assert solution.losses is not None and np.isfinite(solution.errors).all()
     assert isinstance(solution.rule, Sobol) and 1e-4 < solution.relative_error < 1e-2
