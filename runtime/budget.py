@@ -11,20 +11,31 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import InputError, TimeLimitError
 from .interrupts import alarm
 
-_deadline: ContextVar[tuple[float, float] | None] = ContextVar("deadline", default=None)
+
+class _Limit(NamedTuple):
+    """When the time is over, of how many seconds, and when what is begun is over, too."""
+
+    end: float
+    seconds: float
+    last: float
+
+
+_deadline: ContextVar[_Limit | None] = ContextVar("deadline", default=None)
+_OVERTIME, _LEAST_OVERTIME = 0.1, 5.0  # of the seconds of a limit, and seconds: for what is begun
 _best: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
 
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Let what is computed in this context end within so many seconds and one step, with the best so far; None: never.
+    """Let what is computed in this context end within so many seconds, with the best so far; None: never.
 
-    Within another limit the earlier end counts.
+    What is begun has a tenth of the time more, or 5 seconds; then it is given up. Within another limit the earlier end
+    counts.
 
     Raises:
         InputError: seconds that are not positive.
@@ -40,7 +51,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if not seconds > 0:
         raise InputError(f"time limit = {seconds!r} is out of range; allowed are seconds in (0, inf)")
     end, outer = time.monotonic() + seconds, _deadline.get()
-    token = _deadline.set((end, seconds) if outer is None or end < outer[0] else outer)
+    last = end + max(_LEAST_OVERTIME, _OVERTIME * seconds)
+    token = _deadline.set(_Limit(end, seconds, last) if outer is None or end < outer.end else outer)
     try:
         yield
     finally:
@@ -55,7 +67,7 @@ def is_limited() -> bool:
 def remaining() -> float:
     """Seconds that are left; infinity without a limit."""
     limit = _deadline.get()
-    return float("inf") if limit is None else limit[0] - time.monotonic()
+    return float("inf") if limit is None else limit.end - time.monotonic()
 
 
 def check(expected: float = 0.0) -> None:
@@ -68,14 +80,18 @@ def check(expected: float = 0.0) -> None:
         TimeLimitError: the time is used up, or will be before the step ends.
     """
     limit = _deadline.get()
-    if limit is not None and limit[0] - time.monotonic() <= expected:
-        raise TimeLimitError(f"the time limit of {limit[1]:g} s ended the computation")
+    if limit is not None and limit.end - time.monotonic() <= expected:
+        raise _over(limit)
+
+
+def _over(limit: _Limit) -> TimeLimitError:
+    return TimeLimitError(f"the time limit of {limit.seconds:g} s ended the computation")
 
 
 @contextmanager
 def sharp() -> Iterator[None]:
-    """What neither looks at the clock nor has anything to hand over (symbols, a model file) is ended by the limit all
-    the same, wherever it is.
+    """What neither looks at the clock nor has anything to hand over (symbols, a model file, a compilation) is ended by
+    the limit all the same, wherever it is.
 
     In the main thread of a system with timers; elsewhere nothing happens.
 
@@ -93,7 +109,7 @@ def sharp() -> Iterator[None]:
     def end() -> None:
         nonlocal rung
         rung = True
-        raise TimeLimitError(f"the time limit of {limit[1]:g} s ended the computation")
+        raise _over(limit)
 
     try:
         with alarm(remaining(), end):
@@ -102,13 +118,24 @@ def sharp() -> Iterator[None]:
         raise
     except Exception as error:
         if rung:  # what was ended has made an error of its own of it
-            raise TimeLimitError(f"the time limit of {limit[1]:g} s ended the computation") from error
+            raise _over(limit) from error
         raise
 
 
 @contextmanager
 def overtime() -> Iterator[None]:
-    """Let what is begun be finished, whatever the clock says: the one step beyond the limit."""
+    """Let what is begun be finished in the time beyond the limit that there is for it."""
+    limit = _deadline.get()
+    token = _deadline.set(None if limit is None else limit._replace(end=limit.last))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+@contextmanager
+def without_limit() -> Iterator[None]:
+    """Let this take as long as it takes, whatever the clock says."""
     token = _deadline.set(None)
     try:
         yield

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from .problems.overlaps import Overlaps
-from .problems.problem import Problem
+from .problems.problem import Problem, check_is_problem
 from .saddle_point.iteration import Status
 from .solving.solution import Solution
 from .solving.solve import solve
@@ -47,7 +47,7 @@ def where(
     """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
 
     Args:
-        condition: two expressions joined by =, in the names of `observable_names`, numbers and + - * / **.
+        condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
         on: the branch.
         accuracy: half width asked for; below 1e-12 solution and condition are solved together in mpmath.
         verify: as for `crossing`.
@@ -63,6 +63,7 @@ def where(
         >>> found.status
         'converged'
     """
+    check_is_problem(problem)
     from .thresholds import locating as thresholds
 
     if not (0 < accuracy < DOUBLES or proof):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+_SMALLEST, _LARGEST = 1e-12, 1e15  # values beyond are shown with a power of ten
+
 
 def with_error(value: float, error: float) -> str:
     """Value with its half width in the last digit, as 0.15816(1).
@@ -12,11 +14,16 @@ def with_error(value: float, error: float) -> str:
     '0.158159(13)'
     >>> with_error(12.6684, 0.0)
     '12.6684'
+    >>> with_error(4.5467e-37, 2e-40)
+    '4.5467(2)e-37'
     """
     if value is None or not math.isfinite(value):
         return "-"
     if error is None or not math.isfinite(error):
         return f"{value:.6g}(?)"
+    if abs(value) > max(error, 0.0) and not _SMALLEST <= abs(value) < _LARGEST:
+        exponent = math.floor(math.log10(abs(value)))
+        return f"{with_error(value / 10.0**exponent, error / 10.0**exponent)}e{exponent}"
     if error <= 0 or error < 1e-15 * abs(value):
         return f"{value:.15g}"
     exponent = math.floor(math.log10(error))

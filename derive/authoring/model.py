@@ -158,6 +158,33 @@ class ModelAt:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
+_OUTPUT = 'Output(lambda y: y, observed={"y": "real"})'
+_FIELDS: tuple[tuple[str, Any, str], ...] = (
+    (
+        "law",
+        Callable,
+        "a function of structure and parameters that returns Tokens, as isotropic_tokens (numbers of data go to a "
+        "problem, problem(model, law=data.law))",
+    ),
+    ("regulariser", Regulariser, "Ridge(0.1), Sphere(1) or penalty(lambda w: ...)"),
+    ("noise", Mapping, 'a law by the name that the loss takes, {"u": GaussianNoise("Delta")}'),
+    (
+        "metric",
+        Callable | Mapping | None,
+        'a function, as lambda h, Y: (Y[0] - h[0]) ** 2, or several by name, {"all": ..., "one": ...}',
+    ),
+    ("baseline", Callable | None, "a function of B, the constant prediction, and of what else it asks for by name"),
+    ("starts", Mapping, 'Starts by name, {"semantic": Start(teacher=0.6)}'),
+    ("loss_kinks", Callable | None, "a function that returns expressions, as lambda X, Y: [X[0] - Y[0]]"),
+    (
+        "metric_kinks",
+        Callable | Mapping | None,
+        "a function that returns expressions, as lambda h, Y: [h[0] - Y[0]], or several by the names of metrics",
+    ),
+)
+"""What fields of a model may be: name, kinds, and what to write."""
+
+
 @dataclass(frozen=True)
 class Model:
     """A sequence multi-index model: loss, law of the tokens, noise, regulariser; beside them metric and starts.
@@ -205,12 +232,21 @@ class Model:
             raise ModelError(f"model name {self.name!r} is not allowed (a letter, then letters, digits, blanks, _ + -)")
         if set(self.sizes) != set(STRUCTURAL):
             raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
-        for start, value in self.starts.items():
+        for name, kinds, wanted in _FIELDS:
+            if not isinstance(getattr(self, name), kinds):
+                raise self._is_not(name, getattr(self, name), wanted)
+        for what, functions in (("metric", self.metrics), ("metric_kinks", self._kinks_by_metric)):
+            for name, function in functions.items():
+                if not callable(function):
+                    raise self._is_not(f"{what} {name!r}", function, "a function, as of a single metric")
+        for name, value in self.starts.items():
             if not isinstance(value, Start):
-                raise ModelError(f"model {self.name}: start {start!r} must be a Start, not {type(value).__name__}")
+                raise self._is_not(f"start {name!r}", value, "a Start, as Start(teacher=0.6)")
         for name, law in self.noise.items():
             if not isinstance(law, GaussianNoise | DiscreteNoise):
-                raise ModelError(f"model {self.name}: noise {name!r} must be GaussianNoise or DiscreteNoise")
+                raise self._is_not(
+                    f"noise {name!r}", law, "GaussianNoise(variance) or DiscreteNoise(values, probabilities)"
+                )
         for name in self.metrics:
             if name and not re.fullmatch(r"[a-z]\w*", name, re.IGNORECASE | re.ASCII):
                 raise ModelError(f"model {self.name}: the metric's name {name!r} is not allowed (letters, digits, _)")
@@ -219,9 +255,11 @@ class Model:
         unknown = set(self._kinks_by_metric) - {"", *self.metrics}
         if unknown:
             raise ModelError(f"model {self.name}: metric_kinks of {unknown.pop()!r}, which is no metric")
-        if not isinstance(self.regulariser, Regulariser):
-            raise ModelError(f"model {self.name}: regulariser must be a Regulariser such as Ridge()")
         self.at()
+
+    def _is_not(self, what: str, value: object, wanted: str) -> ModelError:
+        given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        return ModelError(f"model {self.name}: {what} must be {wanted}, not {given}")
 
     @property
     def metrics(self) -> Mapping[str, Callable[..., Any]]:
@@ -404,11 +442,19 @@ class _Builder:
     def _output(self) -> OutputAt | None:
         output = self.model.output
         if callable(output):
-            output = output(self.structure)
+            try:
+                output = output(self.structure)
+            except Exception as error:
+                raise ModelError(
+                    f"model {self.model.name}: output is an Output, as {_OUTPUT}, or a function of the sizes that "
+                    f"returns one: {error}"
+                ) from error
         if output is None:
             return None
         if not isinstance(output, Output):
-            raise ModelError(f"model {self.model.name}: output must be an Output, not {type(output).__name__}")
+            raise ModelError(
+                f"model {self.model.name}: output must be an Output, as {_OUTPUT}, not {type(output).__name__}"
+            )
 
         def known(used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
             self._known(used, field_name, fields={*fields, *self.k})

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import budget, presenting
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration.estimates import two_standard_errors
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import left, step
 from .averages import Averages
 from .linear import growth, radius
@@ -158,6 +158,7 @@ def bayes_optimal(
         >>> abs(best.test_error - tuned.observed) < 1e-5
         True
     """
+    check_is_problem(problem)
     if start not in STARTS:
         raise InputError(f"no start {start!r}; known are {', '.join(STARTS)}")
     if not 1e-12 <= accuracy < 1:
@@ -166,6 +167,31 @@ def bayes_optimal(
     state = State(problem, None if columns is None else [column - 1 for column in columns])
     whole = state.everything
     q = whole * (1 - 1e-3) if start == "informed" else state.nothing
+    latest = _Latest(q)
+    try:
+        return _evolved(state, q, start, alpha, accuracy, latest)
+    except TimeLimitError:
+        unknown = np.full_like(latest.q, np.nan)
+        with budget.overtime():
+            return _result(state, latest.q, start, "time_limit", latest.gap, latest.steps, unknown)
+
+
+@dataclass
+class _Latest:
+    """How far state evolution has come: overlaps, by how much the last step moved them, and how many it took."""
+
+    q: np.ndarray
+    gap: float = np.inf
+    steps: int = 0
+
+
+def _evolved(state: State, q: np.ndarray, start: str, alpha: float, accuracy: float, latest: _Latest) -> BayesSolution:
+    """Return what `bayes_optimal` does, and note every step in `latest`.
+
+    Raises:
+        TimeLimitError: the time is used up.
+    """
+    whole = state.everything
     # Averages of fields that stay hidden are dear: their rules are asked no more than the half width will tell.
     tolerance, rough = (accuracy / 2, 0.01) if state.channel.dear else (accuracy / 10, max(accuracy / 10, 1e-6))
     reach = 2e-2 if state.channel.dear else 1e-3  # what a settled rule may move the solution of a rough one
@@ -184,8 +210,8 @@ def bayes_optimal(
     steps, last, ratio, patience = 0, np.inf, 0.0, 0
     gap = np.inf
     while steps < _MOST_STEPS:
-        if budget.remaining() <= 0:
-            return _result(state, q, start, "time_limit", gap, steps, np.full_like(q, np.nan))
+        latest.q, latest.gap, latest.steps = q, gap, steps
+        budget.check()
         left(f"step {steps} of at most {_MOST_STEPS}, the last one moved by {last:.0e}, asked {tolerance:.0e}")
         steps += 1
         image = state.image(q, alpha)

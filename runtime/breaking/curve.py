@@ -12,7 +12,7 @@ from ..branches.branch import Along, Curve, checked_grid, until_time_ends
 from ..branches.branch import curve as symmetric_curve
 from ..errors import TimeLimitError
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import default_start, overlaps_held, start_overlaps
@@ -84,6 +84,7 @@ def curve(
         >>> len(found.solutions)
         5
     """
+    check_is_problem(problem)
     start = default_start(problem) if start is None else start
     chosen: dict[str, Any] = {"start": start, "accuracy": accuracy, "seed": seed, "refine_end": refine_end,
                               "reached": reached, "seeds": seeds}  # fmt: skip

@@ -13,7 +13,7 @@ from .. import budget
 from ..errors import DomainError, InputError, TimeLimitError
 from ..integration.tilted_samples import Samples
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..problems.reduced import integrated
 from ..progress import step
 from ..saddle_point.iteration import Status
@@ -114,6 +114,7 @@ def solve(
         >>> solution.success
         True
     """
+    check_is_problem(problem)
     options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
                                "effort": effort}  # fmt: skip
     if rsb != 1 and parisi is not None:

@@ -132,7 +132,7 @@ TimeLimitOption = Annotated[
     typer.Option(
         "--time-limit",
         metavar="SECONDS",
-        help="End within so many seconds and one step, with the best so far (exit status 3).",
+        help="End within so many seconds with the best so far (exit status 3); what is begun has a tenth more, or 5 s.",
     ),
 ]
 
@@ -197,7 +197,15 @@ def _value(name: str, text: str) -> Any:
     ends = text.split(":")
     if len(ends) == 2 and all(end.strip().startswith("[") for end in ends):
         return Between(*(_value(name, end.strip()) for end in ends))
-    raise InputError(f"--set {name}={text}: a number, a JSON array of numbers, or a line [..]:[..] is expected")
+    if "=" in text:
+        instead = "repeat --set, as --set alpha=2 --set lambda=0.1"
+    elif ":" in text and "[" not in text:
+        instead = "a range goes with --over of a command that has it, as `curve`"
+    else:
+        instead = "such as 0.5"
+    raise InputError(
+        f"--set {name}={text}: a number, a JSON array of numbers, or a line [..]:[..] is expected; {instead}"
+    )
 
 
 def _numeric(value: Any) -> bool:

@@ -6,6 +6,7 @@ import errno
 import functools
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -280,6 +281,12 @@ def usage_error(error: Any, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "saddleforge"
     sentence = " ".join(error.format_message().split()).rstrip(".")
+    # Parameters of models are no options, and a list is one word.
+    if any(each.name == "set_" for each in getattr(context and context.command, "params", ())):
+        if "unexpected extra argument" in sentence:
+            sentence += "; a value is one word, as --set alpha=2 or --columns q,theta"
+        elif option := re.match(r"No such option: --?(\w+)", sentence):
+            sentence += f"; a parameter of the model is given as --set {option[1]}=VALUE"
     sentence = f"{sentence[:1].lower()}{sentence[1:]}; `{path} --help` lists what is allowed"
     return _print(_failed(Exit.WRONG_INPUT, sentence), as_json, sys.stdout)
 

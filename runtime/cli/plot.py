@@ -46,7 +46,10 @@ def plot(
     set_quiet(quiet)
     output = output or file.with_suffix(".png")
     if output == file:
-        raise InputError(f"-o {output}: this is the file to draw")
+        raise InputError(
+            f"-o {output}: this is the file to draw; that is a table, as `saddleforge curve -o FILE.nc` writes, and -o "
+            "names its picture"
+        )
     from ..files import finite
 
     for one in (file, *(beside or [])):

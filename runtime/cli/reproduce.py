@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import interrupts
-from ..budget import is_limited, overtime, remaining
+from ..budget import is_limited, remaining, without_limit
 from . import options
 from .options import ForceOption, JsonOption, MemoryOption, QuietOption, ThreadsOption, TimeLimitOption
 from .outcome import WHY, Exit, Outcome, command
@@ -54,7 +54,11 @@ def reproduce(
 
     try:
         # A step is done or is not: at its limit it is interrupted, never handed over as far as it has come.
-        with interrupts.alarm(remaining(), end) if is_limited() else nullcontext(), overtime(), interrupts.recognised():
+        with (
+            interrupts.alarm(remaining(), end) if is_limited() else nullcontext(),
+            without_limit(),
+            interrupts.recognised(),
+        ):
             reproduction = run(folder, figure)
     except KeyboardInterrupt:
         early = Exit.TIME_LIMIT if rang else Exit.INTERRUPTED

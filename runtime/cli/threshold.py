@@ -55,7 +55,13 @@ def threshold(
     ] = None,
     on: OnOption = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="CONDITION", help="As 'test_error = baseline_error'.")
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="As 'test_error = baseline_error' or 'q_1_12 = 0.2': losses, errors, overlaps (theta: |first entry|), "
+            "their entries as tables name them, trained numbers, replicon, parameters.",
+        ),
     ] = None,
     over: Annotated[
         str, typer.Option("--over", metavar="NAME[=LO:HI]", help="The parameter, and where to look for the threshold.")
@@ -225,16 +231,18 @@ def _threshold_branches(kind: str, between: str | None, on: str | None, where: s
             raise InputError("--kind crossing takes --between A,B; --start and --where go with other kinds")
         names = tuple(part.strip() for part in (between or "").split(","))
         if len(names) != 2 or not all(names) or names[0] == names[1]:
-            raise InputError("--kind crossing needs --between A,B: two different branches, as semantic,positional")
+            raise InputError(
+                "--kind crossing needs --between A,B: two different starts of the model, as semantic,positional"
+            )
         return names
     if between is not None:
         raise InputError(f"--kind {kind} takes --start A; --between goes with --kind crossing")
     if kind == "where":
         if where is None or on is None:
             raise InputError("--kind where needs --where CONDITION and --start BRANCH")
-        from ..thresholds.conditions import parse_condition
+        from ..thresholds.conditions import parse_sides
 
-        parse_condition(where)
+        parse_sides(where)
         return (on,)
     if where is not None:
         raise InputError(f"--kind {kind} takes --start A; --where goes with --kind where")

@@ -44,7 +44,12 @@ def tune(
     ],
     minimise: Annotated[
         str,
-        typer.Option("--minimise", metavar="OBSERVABLE", help="As test_error; with a minus, as -theta, maximised."),
+        typer.Option(
+            "--minimise",
+            metavar="OBSERVABLE",
+            help="As test_error, one of several metrics by name, theta, training_loss. With a minus it is maximised: "
+            "--minimise=-theta.",
+        ),
     ] = "test_error",
     metric: MetricOption = None,
     on: OnOption = None,
@@ -78,7 +83,8 @@ def tune(
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Find where an observable is least on a branch: the regularisation of least test error, or any other parameter."""
+    """Find where an observable is least on a branch (or most, --minimise=-NAME): the regularisation of least test
+    error, or any other parameter."""
     import numpy as np
 
     spans = [options.interval(item, counted=False)[:2] for item in over]

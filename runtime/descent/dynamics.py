@@ -15,7 +15,7 @@ from ..errors import DomainError, InputError, TimeLimitError
 from ..integration.estimates import ladder_half_width
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import left, step
 from ..saddle_point import observables
 from ..saddle_point.starts import branch_of
@@ -232,6 +232,7 @@ def dynamics(
         >>> run.status, round(float(run.test_error[-1]), 4)
         ('converged', 0.3342)
     """
+    check_is_problem(problem)
     refuse(problem)
     schedule, size = schedule_of(rate), batch_of(batch)
     if schedule.flow and size != Batch():

@@ -217,7 +217,7 @@ def _extended(
         equations = CrossingEquations(maps[0], maps[1], unit)
     else:
         assert condition is not None
-        difference = parse_condition(condition)
+        difference = parse_condition(condition, event.solutions[0].problem)
         scale = max(abs(event.solutions[0].training_loss), 1e-12)
 
         def measured(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from .. import presenting
 from ..errors import TimeLimitError
 from ..interrupts import recognised
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
@@ -128,6 +128,7 @@ def follow(
         >>> found.ending
         'alpha = 1 reached'
     """
+    check_is_problem(problem)
     problem.only_at_zero_temperature("branches are followed through folds")
     walk = Walk(problem, default_start(problem) if start is None else start, over, between, accuracy, seed)
     located: list[Threshold] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError, suggestion
 from ..generated import catalogue as shipped
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
@@ -14,3 +15,11 @@ GENERATED = Path(shipped.__file__).parent
 def catalogue() -> dict[str, dict[str, Any]]:
     """Name -> summary, source and sizes (default, lowest, highest or None) of every shipped model."""
     return shipped.CATALOGUE
+
+
+def unknown_model(name: str) -> InputError:
+    """Return the error of what is neither a model of the catalogue nor a path to a file."""
+    known = ", ".join(catalogue())
+    return InputError(
+        f"no model {name!r}{suggestion(name, catalogue())}: it is neither a path to a .py file nor one of {known}"
+    )

@@ -43,12 +43,18 @@ def block_shape(problem: Problem, name: str) -> tuple[int, ...]:
 
 def block_columns(problem: Problem, blocks: Overlaps, suffix: str = "") -> dict[str, float]:
     """The entries of q, V, m, theta under the names of the columns of a curve's frame."""
-    columns = {}
-    for name in OVERLAPS:
-        shape = block_shape(problem, name)
-        for index, value in np.ndenumerate(getattr(blocks, name).reshape(shape)):
-            columns[name + index_text(index, shape) + suffix] = float(value)
-    return columns
+    places = entry_columns(problem).items()
+    return {name + suffix: float(getattr(blocks, of).flat[place]) for name, (of, place) in places if of in OVERLAPS}
+
+
+def entry_columns(problem: Problem) -> dict[str, tuple[str, int]]:
+    """Return what every entry of q, V, m, theta and every trained number is called: column -> (block, flat index)."""
+    found = {}
+    for of in OVERLAPS:
+        shape = block_shape(problem, of)
+        for place, index in enumerate(np.ndindex(shape)):
+            found[of + index_text(index, shape)] = of, place
+    return found | {f"trained_{number['name']}": ("phi", place) for place, number in enumerate(problem.trained)}
 
 
 def index_text(index: Sequence[int], shape: Sequence[int]) -> str:

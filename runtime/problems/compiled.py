@@ -8,15 +8,17 @@ import os
 import pickle
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from ..budget import sharp
 from ..cache import numba_folder, unkept
 from ..errors import InputError
 from ..files import locked, write_whole
+from ..progress import step
 
 SOURCE = "source"
 # The two lines of a generated file that name its model: in the first the generator, in the second a title.
@@ -56,6 +58,7 @@ def _ready_cache() -> type[Any]:
     from llvmlite import __version__ as llvmlite
     from numba import __version__ as numba
     from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+    from numba.core.event import register
     from numba.core.runtime import rtsys
 
     class Damaged(OSError):
@@ -167,7 +170,37 @@ def _ready_cache() -> type[Any]:
             if claim is not None:
                 claim.close()
 
+    register("numba:compile", _watcher(ReadyCache))
     return ReadyCache
+
+
+def _watcher(cache: type[Any]) -> Any:
+    """Return what is told when Numba begins and ends to compile a function whose machine code is kept in a `cache`.
+
+    Meanwhile that is the step at hand, and a time limit ends it: nothing in Numba looks at the clock.
+    """
+    from numba.core.event import Listener
+
+    class Watcher(Listener):
+        def __init__(self) -> None:
+            self._open: list[ExitStack] = []  # of functions that are being compiled, callers first
+
+        def on_start(self, event: Any) -> None:
+            function, is_first = event.data["dispatcher"], not self._open
+            self._open.append(ExitStack())
+            if is_first and isinstance(function._cache, cache):
+                name = function.py_func.__name__.strip("_").replace("_", " ")
+                self._open[0].enter_context(step(f"Numba compiles {name}, once on this machine"))
+                self._open[0].enter_context(sharp())
+
+        def on_end(self, event: Any) -> None:
+            failure = event._exc_details or (None, None, None)  # `is_failed` of some releases says the opposite
+            own = event.data["dispatcher"]._cache
+            if failure[0] is not None and isinstance(own, cache):
+                own._release()
+            self._open.pop().__exit__(*failure)
+
+    return Watcher()
 
 
 def code_folder(source: Path) -> Path:

@@ -18,7 +18,7 @@ from ..budget import sharp
 from ..derive.errors import ModelError
 from ..errors import InputError, TimeLimitError, told
 from ..files import finite
-from .catalogue import catalogue
+from .catalogue import catalogue, unknown_model
 from .inputs import FromSource, executing
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def symbolic_model(model: Any) -> Any:
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | Path):
-        raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
+        raise InputError(f"a model is a catalogue name, a path or what @sf.model() makes, not {type(model).__name__}")
     if model in catalogue():
         from ..derive.catalogue import catalogue_model  # SymPy
 
         return catalogue_model(str(model))
     path, name = model_path(model)
     if path is None:
-        raise InputError(f"no model {model!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
+        raise unknown_model(str(model))
     with executing(), sharp():
         return read_model_file(path, name)
 

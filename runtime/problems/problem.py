@@ -13,7 +13,7 @@ import numpy as np
 
 from ..derive.errors import ModelError
 from ..derive.report.names import GREEK
-from ..errors import DomainError, InputError
+from ..errors import DomainError, InputError, suggestion
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
 from .growth import Fall, falls_of
@@ -425,10 +425,11 @@ class Problem:
             return (np.ndim(value) < 2 and len(np.unique(value)) == 1) or np.size(value) == 1
 
         if name not in self.parameters or not common(self.parameters[name]):
-            scalars = [n for n, v in self.parameters.items() if common(v)]
+            scalars = [n.rstrip("_") for n, v in self.parameters.items() if common(v)]
             raise InputError(
-                f"{name!r} is not a scalar parameter; these are alpha, {', '.join([*scalars, *self.lines])}, entries "
-                "of arrays, as A[1,2], a factor on one, as scale_A, and path_A where A is given as a line"
+                f"{name!r} is not a scalar parameter{is_trained(self.solver, name)}; these are "
+                f"{', '.join(['alpha', *scalars, *self.lines])}, "
+                "entries of arrays, as A[1,2], a factor on one, as scale_A, and path_A where A is given as a line"
             )
         return float(np.ravel(self.parameters[name])[0])
 
@@ -444,6 +445,7 @@ class Problem:
             _ = self.alpha
 
 
+_SMALLEST = 1e-60  # of numbers that are not zero; their inverses are the largest
 _ENTRY = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")
 
 
@@ -477,6 +479,20 @@ def parameter_name(name: str) -> str:
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {parameter_name(name): value for name, value in values.items()}
+
+
+def check_is_problem(given: object) -> None:
+    """Refuse a model, its name or anything else in the place of a problem.
+
+    Raises:
+        InputError: with what to write instead.
+    """
+    if not isinstance(given, Problem):
+        shown = repr(given) if isinstance(given, str) else "MODEL"
+        raise InputError(
+            f"a problem is expected, a model with its numbers, not {type(given).__name__}: "
+            f"sf.problem({shown}, alpha=2) makes one"
+        )
 
 
 def problem(
@@ -543,13 +559,13 @@ def _build(
                 *_size_names(solver),
             ]
         )
-        trained = unknown[0] in [number["name"] for number in solver.model.TRAINED]
-        remedy = f": {unknown[0]} is trained with the weights, its value is found" if trained else ""
+        remedy = is_trained(solver, unknown[0]) or suggestion(unknown[0], ["alpha", "spectrum", *specs])
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
     number = None if alpha is None else _number("alpha", alpha)
     if number is not None and not 0 < number < np.inf:
         raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf){_ALPHA}")
+    _check_magnitude("alpha", alpha, number, positive=True)
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
     _ = built.law
@@ -558,6 +574,16 @@ def _build(
     if np.any(~(built.noise_scale >= 0)):
         raise InputError("a noise variance is negative")
     return built
+
+
+def is_trained(solver: Solver, name: str) -> str:
+    """Return what to add to a sentence that refuses a parameter: that it is a number trained with the weights."""
+    if name not in [number["name"] for number in solver.model.TRAINED]:
+        return ""
+    return (
+        f": {name} is trained with the weights, its value is found (to set it, give the loss a parameter {name}=1.0 in "
+        "place of sf.trained)"
+    )
 
 
 def _lines(values: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, Between]]:
@@ -597,6 +623,7 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
     number = _number("inverse_temperature", value)
     if not 0 < number < np.inf:
         raise InputError(f"inverse_temperature = {value!r} is out of range; allowed is (0, inf)")
+    _check_magnitude("inverse_temperature", value, number, positive=True)
     thermal = solver.reduced.get("loss", solver).thermal
     if not thermal.HAS_AVERAGES:
         raise InputError(
@@ -661,6 +688,7 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
         )
     if not np.isfinite(array).all():
         raise InputError("spectrum holds numbers that are not finite")
+    _check_magnitude("spectrum", value, array, positive=False)
     array.setflags(write=False)
     return array
 
@@ -677,7 +705,12 @@ def _law(value: Any, problem: Problem) -> TokenLaw | None:
     except ModelError as error:
         raise InputError(str(error)) from None
     except (AttributeError, TypeError, ValueError):
-        raise InputError("law must be Tokens whose entries are numbers") from None
+        own = getattr(value, "law", None)
+        instead = "give its law, law=data.law" if isinstance(own, TokenLaw) else "as Tokens.from_arrays(x) makes them"
+        raise InputError(
+            f"law must be Tokens whose entries are numbers, not {type(value).__name__}; {instead}; a function that "
+            "returns Tokens is the law of a model, @model(law=...)"
+        ) from None
     if arrays["labels"].size != problem.clusters**problem.tokens:
         raise InputError(
             f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"
@@ -710,6 +743,19 @@ def _number(name: str, value: Any) -> float:
         raise InputError(f"{name} = {value!r}: a number is expected") from None
 
 
+def _check_magnitude(name: str, value: Any, numbers: Any, positive: bool) -> None:
+    """Refuse numbers whose fourth powers double precision does not hold.
+
+    Args:
+        positive: whether they may not be zero, so that one near to it is no stand-in for zero.
+    """
+    sizes = np.abs(np.asarray(numbers if numbers is not None else 1.0))
+    if np.any(np.isfinite(sizes) & (sizes > 1 / _SMALLEST)) or (positive and np.any((sizes > 0) & (sizes < _SMALLEST))):
+        raise InputError(
+            f"{name} = {value!r} is beyond double precision; sizes from {_SMALLEST:g} to {1 / _SMALLEST:g} are allowed"
+        )
+
+
 def _checked(spec: Mapping[str, Any], value: Any) -> Any:
     """A value in the parameter's shape and range; a scalar fills a vector."""
     name, shape = spec["name"], tuple(spec["shape"])
@@ -725,6 +771,7 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
         raise InputError(f"{shown} has shape {array.shape}; {expected} is expected")
     low, high = spec["low"], spec["high"]
     bad = ~np.isfinite(array)
+    _check_magnitude(shown, value, array, low == 0 and spec["open_low"])
     if low is not None:
         bad |= (array <= low) if spec["open_low"] else (array < low)
     if high is not None:

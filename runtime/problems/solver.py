@@ -24,7 +24,7 @@ from ..derive.errors import ModelError
 from ..errors import InputError
 from ..files import write_whole
 from ..progress import say, step
-from .catalogue import GENERATED, STRUCTURAL, catalogue
+from .catalogue import GENERATED, STRUCTURAL, catalogue, unknown_model
 from .compiled import code_folder, digest_of, numba_cache
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
@@ -351,7 +351,7 @@ def load_solver(model: Any, **sizes: int) -> Solver:
     path, name = model_path(text)
     if path is not None:
         return _from_file(path, name, sizes)
-    raise InputError(f"no model {text!r}: it is neither a path to a .py file nor one of {', '.join(catalogue())}")
+    raise unknown_model(text)
 
 
 def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
@@ -403,7 +403,7 @@ def _generated(model: Any, sizes: dict[str, int]) -> Solver:
     from ..derive.authoring.model import Model  # SymPy
 
     if not isinstance(model, Model):
-        raise InputError(f"a model is a catalogue name, a path or a Model, not {type(model).__name__}")
+        raise InputError(f"a model is a catalogue name, a path or what @sf.model() makes, not {type(model).__name__}")
     structure = structure_of(model, sizes)
     folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
     metadata = f"model_{model.words(structure)}"

@@ -85,7 +85,9 @@ def proved_threshold(
     problem = problem or rough.problem
     check_threshold(problem, condition, accuracy)
     z, scales = unknowns_at(rough)
-    system = BallSystem(problem, scales, rough.parameter, difference_of_sides(condition, lambda text: lift(ball(text))))
+    system = BallSystem(
+        problem, scales, rough.parameter, difference_of_sides(condition, problem, lambda text: lift(ball(text)))
+    )
     with bar(f"{rough.kind}: proving", 1):
         proof, digits = _prove(system, z, accuracy, lambda radius: float(radius[-1]))
     value, error = _with_half_width(proof.balls[-1])

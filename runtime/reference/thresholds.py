@@ -87,7 +87,7 @@ def check_threshold(problem: Problem, condition: str, accuracy: float) -> None:
     """
     check_accuracy(accuracy)
     check_supported(problem)
-    names = parse_condition(condition).names
+    names = parse_condition(condition, problem).names
     unknown = sorted(set(names) - set(OBSERVABLES))
     if unknown:
         raise InputError(f"{unknown[0]} is not available at high precision; known are {', '.join(OBSERVABLES)}")
@@ -107,7 +107,7 @@ def verified_threshold(rough: Threshold, condition: str, accuracy: float, proble
         NotConvergedError: the iteration left the domain of the overlaps.
     """
     z, scales = unknowns_at(rough)
-    system = System(problem, scales, rough.parameter, difference_of_sides(condition))
+    system = System(problem, scales, rough.parameter, difference_of_sides(condition, problem))
     found = solve_to_accuracy(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")
     with mp.workdps(found.digits):
         value, error = found.root.z[-1], found.errors[-1]
@@ -127,9 +127,9 @@ def unknowns_at(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
     return np.append(start.pack(), rough.value), scales
 
 
-def difference_of_sides(condition: str, number: Callable[[Any], Any] = mpf) -> Callable[[State], Any]:
+def difference_of_sides(condition: str, problem: Problem, number: Callable[[Any], Any] = mpf) -> Callable[[State], Any]:
     """Left side minus right side of a condition; `number` reads its decimals."""
-    read = parse_condition(condition)
+    read = parse_condition(condition, problem)
 
     def at(state: State) -> Any:
         left, right = read.compared({name: state.observable(name) for name in read.names}, number)

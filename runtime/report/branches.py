@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from ..errors import InputError
 from ..numbers import aligned, near_zero, with_error
 from ..problems.columns import column_of
 from ..problems.overlaps import OVERLAPS
+from ..problems.quantities import METRIC, matching_columns
 from ..problems.symbols import symbols_of
 from ..solving.solution import Solution
 from .ansatz import is_judged_other_than_stable, verdict_cell, warning_along
@@ -75,7 +75,8 @@ def _chosen_table(
     """One line a point of columns that were chosen of those of the frame."""
     frame = curve.to_pandas(names=names)
     parameter = str(frame.columns[0])
-    shown = [parameter, *chosen_columns([str(name) for name in frame.columns[1:]], columns)]
+    metric = curve.solutions[0].problem.metric_name
+    shown = [parameter, *chosen_columns([str(name) for name in frame.columns[1:]], columns, metric)]
     rows = [shown]
     for _, point in frame[::-1].iterrows() if descending else frame.iterrows():
         cells = [f"{point[parameter]:.6g}"]
@@ -120,14 +121,15 @@ def check_columns(
     unknown = failed_solution(Task(problem, "", NO_SYMMETRY, 1e-3, 0, 1), point, APPROACH_RULE)
     curve = Curve(parameter, "", (unknown,), (None, None))
     known = [str(name) for name in curve.to_pandas(stability=False, names=names).columns[1:]]
-    chosen_columns([*known, *more], columns)
+    chosen_columns([*known, *more], columns, problem.metric_name)
 
 
-def chosen_columns(known: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Columns of a frame by name: theta_1_21; theta_21, of every token; theta, all of its entries.
+def chosen_columns(known: Sequence[str], wanted: Sequence[str], metric: str = "") -> list[str]:
+    """Columns of a frame by name, as `matching_columns` reads them.
 
     Args:
         known: of the frame, half widths (_error) among them.
+        metric: the name of that of `test_error`, where metrics have names.
 
     Raises:
         InputError: there is no such column; the sentence lists those that there are.
@@ -135,13 +137,8 @@ def chosen_columns(known: Sequence[str], wanted: Sequence[str]) -> list[str]:
     values = [name for name in known if not (name.endswith("_error") and name.removesuffix("_error") in known)]
     found: list[str] = []
     for name in wanted:
-        stem, _, entry = name.partition("_")
-        matching = [column for column in values if column == name]
-        if not matching and entry.isdigit():
-            of_entry = re.compile(rf"{re.escape(stem)}_\d+(_k\d+)?_{entry}")
-            matching = [column for column in values if of_entry.fullmatch(column)]
-        if not matching:
-            matching = [column for column in values if re.fullmatch(rf"{re.escape(name)}(_k?\d+)+", column)]
+        is_first = metric and name.removeprefix(METRIC) == metric
+        matching = matching_columns("test_error" if is_first else name, values)
         if not matching:
             raise InputError(f"--columns: no column {name!r}; the columns are {', '.join(values)}")
         found += [column for column in matching if column not in found]

@@ -10,8 +10,10 @@ from .._version import __version__
 from ..numbers import aligned, near_zero, with_error
 from ..presenting import table, to_frame, to_json
 from ..problems.columns import block_columns, column_of
-from ..responses.answers import SCALARS, Sensitivities, Sensitivity
+from ..problems.quantities import LOSSES
+from ..responses.answers import Sensitivities, Sensitivity
 from ..responses.joint import JointOptimum
+from ..responses.minimum import in_words, is_best
 from ..responses.tuned_curve import TunedCurve
 from ..responses.tuning import Optimum
 from .ansatz import is_judged_other_than_stable, verdict_cell, with_verdict
@@ -52,7 +54,7 @@ def sensitivity_json(entry: Sensitivity) -> dict[str, Any]:
         "at": entry.at,
         "overlaps": blocks_json(entry.problem, entry.overlaps),
         "trained": trained_json(entry.problem, entry.overlaps),
-        **{name: entry.of(name)[0] for name in SCALARS},
+        **{name: entry.of(name)[0] for name in LOSSES},
         "errors": {
             "overlaps": blocks_json(entry.problem, entry.half_widths),
             "trained": trained_json(entry.problem, entry.half_widths),
@@ -81,7 +83,7 @@ def sensitivities_frame(answer: Sensitivities) -> pandas.DataFrame:
             row |= block_columns(entry.problem, blocks, suffix)
             for number, value in zip(entry.problem.trained, blocks.phi, strict=True):
                 row[f"trained_{number['name']}{suffix}"] = float(value)
-        for name in SCALARS:
+        for name in LOSSES:
             row[name], row[f"{name}_error"] = entry.of(name)
         rows.append(row)
     return pandas.DataFrame(rows, index=pandas.Index([e.parameter for e in answer], name="parameter"))
@@ -97,23 +99,15 @@ _PLACES = {
 }
 
 
-def _shown(optimum: Optimum | JointOptimum) -> str:
-    """What is minimised, in words; of several metrics by name, which."""
-    shown = optimum.minimise.removeprefix("-").replace("_", " ")
-    name = optimum.problem.metric_name
-    return f"{shown} ({name})" if name and shown == "test error" else shown
-
-
 @table.register(Optimum)
 def optimum_table(optimum: Optimum) -> str:
     """The best value, what its half width is made of, the observable there, and what else was weighed."""
     name = optimum.parameter.rstrip("_")
     value = with_error(optimum.value, optimum.error) if optimum.kind == "minimum" else f"{optimum.value:.6g}"
-    verb = "most" if optimum.minimise.startswith("-") else "least"
-    shown = _shown(optimum)
+    shown = in_words(optimum.problem, optimum.minimise)
     lines = [
         f"{optimum.problem.solver.name}, {optimum.branch} branch: "
-        f"{shown} is {verb} at {name} = {value}{_PLACES[optimum.kind]}",
+        f"{is_best(optimum.problem, optimum.minimise)} at {name} = {value}{_PLACES[optimum.kind]}",
         f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; {optimum.status.replace('_', ' ')}",
     ]
     if optimum.kind == "minimum":
@@ -156,15 +150,15 @@ def optimum_json(optimum: Optimum) -> dict[str, Any]:
 @table.register(JointOptimum)
 def joint_table(optimum: JointOptimum) -> str:
     """The best values with their half widths, the observable there, and how many places were tried."""
-    verb = "most" if optimum.minimise.startswith("-") else "least"
-    shown = _shown(optimum)
+    shown = in_words(optimum.problem, optimum.minimise)
     found = zip(optimum.parameters, optimum.values, optimum.errors, optimum.kinds, strict=True)
     places = ", ".join(
         f"{name.rstrip('_')} = {with_error(value, error) if kind == 'minimum' else f'{value:.6g}{_PLACES[kind]}'}"
         for name, value, error, kind in found
     )
     lines = [
-        f"{optimum.problem.solver.name}, {optimum.branch} branch: {shown} is {verb} at {places}",
+        f"{optimum.problem.solver.name}, {optimum.branch} branch: "
+        f"{is_best(optimum.problem, optimum.minimise)} at {places}",
         f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; "
         f"{len(optimum.tried)} places tried; {optimum.status.replace('_', ' ')}",
     ]
@@ -203,7 +197,7 @@ def tuned_table(tuned: TunedCurve) -> str:
         return "no optimum was found"
     first = tuned.optima[0]
     name = column_of(first.parameter)
-    rows = [[column_of(tuned.over), f"best {name}", first.minimise.replace("_", " "), "where", "status"]]
+    rows = [[column_of(tuned.over), f"best {name}", in_words(first.problem, first.minimise), "where", "status"]]
     judged = is_judged_other_than_stable(optimum.solution for optimum in tuned.optima)
     rows[0] += ["verdict"] * judged
     for value, optimum in zip(tuned.values, tuned.optima, strict=True):

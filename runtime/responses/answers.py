@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import presenting
-from ..errors import InputError
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
+from ..problems.quantities import find_quantity, value_in
 from ..solving.solution import Solution
 
 if TYPE_CHECKING:
     import pandas
-
-
-SCALARS = ("free_entropy", "training_loss", "test_error", "baseline_error")
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,8 @@ class Sensitivity:
         return -self.training_loss
 
     def of(self, observable: str) -> tuple[float, float]:
-        """Derivative and half width of an observable: a loss or error, or |first entry| of q, V, m, theta.
+        """Derivative and half width of a loss or error, of |first entry| of q, V, m, theta, of an entry that tables
+        name, or of a trained number.
 
         Raises:
             InputError: no such observable; those that can be differentiated are listed.
@@ -69,11 +67,11 @@ class Sensitivity:
             return self.test_error, self.test_error_error
         if observable == "baseline_error":
             return self.baseline_error, 0.0
-        if observable not in OVERLAPS:
-            raise InputError(f"no derivative of {observable!r}; known are {', '.join((*SCALARS, *OVERLAPS))}")
-        sign = -1.0 if getattr(self.reached, observable).flat[0] < 0 else 1.0
-        entry, width = (float(getattr(blocks, observable).flat[0]) for blocks in (self.overlaps, self.half_widths))
-        return sign * entry, width
+        name = find_quantity(self.problem, observable, "derivative")
+        there, entry, width = (
+            value_in(self.problem, blocks, name) for blocks in (self.reached, self.overlaps, self.half_widths)
+        )
+        return -entry if name in OVERLAPS and there < 0 else entry, width
 
     def to_json(self) -> dict[str, Any]:
         """As the object of a solution: derivatives in place of values."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import InputError
-from ..problems.problem import Problem, entry_of
+from ..problems.problem import Problem, entry_of, is_trained
 
 # Relative steps: over a set of nodes whose minima swap, wide enough for many to swap.
 NARROW, WIDE = 1e-3, 1e-2
@@ -136,7 +136,9 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
             continue
         if wanted not in parameters:
             known = ", ".join(("alpha", *(n.rstrip("_") for n in parameters)))
-            raise InputError(f"no derivative with respect to {name!r}; known are {known}")
+            raise InputError(
+                f"no derivative with respect to {name!r}{is_trained(problem.solver, name)}; known are {known}"
+            )
         if places:
             problem.value_of(name)
         for index in places or np.ndindex(np.shape(problem.parameters[wanted])):

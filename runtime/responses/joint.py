@@ -25,7 +25,7 @@ from ..saddle_point.iteration import Status
 from ..solving.solution import Solution, has_lost
 from ..solving.solve import reach
 from .direction import Direction
-from .minimum import Search, observed
+from .minimum import Search, is_best, minimised, observed
 from .sensitivity import sensitivity
 
 _EFFORT = 4  # sizes of a rule to climb at each place of the scan
@@ -103,7 +103,7 @@ class JointOptimum:
         return {
             "converged": "",
             "accuracy_not_reached": "a half width is larger than asked; ask for less",
-            "edge": f"{self.minimise} is least at an end of the intervals searched, {at}; try wider ones",
+            "edge": f"{is_best(self.problem, self.minimise)} at an end of the intervals searched, {at}; try wider ones",
             "time_limit": f"the time limit came first: {at} is the best of {len(self.tried)} places tried",
             "interrupted": f"interrupted: {at} is the best of {len(self.tried)} places tried",
         }[self.status]
@@ -197,7 +197,7 @@ class _Landscape:
         self.known.append(place)
         shown = ", ".join(f"{name.rstrip('_')} = {number:.5g}" for name, number in values.items())
         best = with_error(self.sign * self.best.observed, self.best.observed_error)
-        self.say(f"{self.observable.replace('_', ' ')} {with_error(value, error)} at {shown}; best {best}")
+        self.say(f"{self.searches[0].words} {with_error(value, error)} at {shown}; best {best}")
         return place
 
     def _solved(self, problem: Problem, at: np.ndarray, accuracy: float) -> Solution | None:
@@ -272,6 +272,7 @@ def tune_jointly(
     intervals = {parameter_name(name): ends for name, ends in (bracket or {}).items()}
     if set(intervals) - set(names):
         raise InputError(f"an interval for {(set(intervals) - set(names)).pop()!r}, which is not tuned")
+    problem, minimise = minimised(problem, minimise)
     searches = [Search.of(problem, name, minimise, on, intervals.get(name), accuracy, seed) for name in names]
     status = ""
     with bar(f"tuning {', '.join(parameters)}", None) as task:
@@ -328,7 +329,7 @@ def _descended(landscape: _Landscape, scan: int, tell: Callable[[], None]) -> _P
     if not landscape.known:
         raise NotConvergedError(f"the {landscape.name} branch was found at none of {scan + 1} places of the box")
     if all(np.all(np.abs(place.gradient) <= place.gradient_error) for place in landscape.known):
-        raise NotConvergedError(f"{landscape.observable} changes with none of the parameters, within its error")
+        raise NotConvergedError(f"{searches[0].words} changes with none of the parameters, within its error")
     steepest = max(float(np.abs(place.gradient).max()) for place in landscape.known)
 
     def value_and_slope(at: np.ndarray) -> tuple[float, np.ndarray]:
@@ -381,7 +382,7 @@ def _refined(
             hessian = landscape.hessian(place, free, wanted)
         if np.linalg.eigvalsh(hessian)[0] <= 0:
             raise NotConvergedError(
-                f"{landscape.observable} has no minimum near {landscape.values(place.at)}: a saddle"
+                f"{landscape.searches[0].words} has no minimum near {landscape.values(place.at)}: a saddle"
             )
         inverse = np.linalg.inv(hessian)
         step = -inverse @ place.gradient[free]

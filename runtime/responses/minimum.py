@@ -12,9 +12,9 @@ from ..branches.branch import Branch
 from ..errors import InputError, NotConvergedError
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
+from ..problems.quantities import LOSSES, METRIC, find_quantity, value_in
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
-from .answers import SCALARS
 from .direction import Direction
 from .sensitivity import sensitivity
 
@@ -62,11 +62,34 @@ class Candidate:
 
 
 def observed(solution: Solution, name: str) -> tuple[float, float]:
-    """Value and half width of an observable: a loss or error, or |first entry| of an overlap."""
-    if name in SCALARS:
+    """Value and half width of an observable, as `find_quantity` names it; of q, V, m, theta of |first entry|."""
+    if name in LOSSES:
         own = {"free_entropy": "training_loss_error", "baseline_error": None}.get(name, f"{name}_error")
         return getattr(solution, name), getattr(solution, own) if own else 0.0
-    return tuple(abs(float(getattr(b, name).flat[0])) for b in (solution.overlaps, solution.half_widths))  # type: ignore
+    value, error = (value_in(solution.problem, each, name) for each in (solution.overlaps, solution.half_widths))
+    return abs(value) if name in OVERLAPS else value, abs(error)
+
+
+def minimised(problem: Problem, name: str) -> tuple[Problem, str]:
+    """Return the problem by the metric that is to be minimised, and the observable as `Search` calls it.
+
+    Args:
+        name: of an observable, with a minus where it is maximised.
+
+    Raises:
+        InputError: an unknown name, or one that stands for several entries.
+    """
+    sign, plain = name[: name.startswith("-")], name.removeprefix("-").strip()
+    found = find_quantity(problem, plain, f"cannot minimise {name!r}")
+    if found.startswith(METRIC):
+        return problem.by_metric(found.removeprefix(METRIC)), f"{sign}test_error"
+    return problem, sign + found
+
+
+def in_words(problem: Problem, minimise: str) -> str:
+    """Return what is minimised or maximised in words: a metric by its own name, where it has one."""
+    shown = minimise.removeprefix("-")
+    return problem.metric_name if shown == "test_error" and problem.metric_name else shown.replace("_", " ")
 
 
 def _inside(problem: Problem, name: str, low: float, high: float) -> tuple[float, float]:
@@ -81,6 +104,11 @@ def _inside(problem: Problem, name: str, low: float, high: float) -> tuple[float
 
     margin = 1e-3 * (high - low)
     return low if allowed(low) else low + margin, high if allowed(high) else high - margin
+
+
+def is_best(problem: Problem, minimise: str) -> str:
+    """Return "test error is least", or "recall is most" where it is maximised."""
+    return f"{in_words(problem, minimise)} is {'most' if minimise.startswith('-') else 'least'}"
 
 
 @dataclass
@@ -125,11 +153,6 @@ class Search:
         problem.check_varied(name)
         present = problem.value_of(name)
         observable = minimise.removeprefix("-")
-        if observable not in (*SCALARS, *OVERLAPS):
-            raise InputError(f"cannot minimise {minimise!r}; known are {', '.join((*SCALARS, *OVERLAPS))}, or -NAME")
-        missing = {"test_error": "HAS_METRIC", "baseline_error": "HAS_BASELINE"}.get(observable)
-        if missing and not getattr(problem.solver.metric, missing):
-            raise InputError(f"{problem.solver.name} has no {observable.replace('_', ' ')}")
         starts = list(problem.solver.model.STARTS)
         on = on or default_start(problem)
         if on not in starts:
@@ -155,6 +178,11 @@ class Search:
         search = cls(branch, observable, sign, logarithmic, low, high)
         search.low, search.high = search.place(low), search.place(high)
         return search
+
+    @property
+    def words(self) -> str:
+        """What is minimised, as `in_words`."""
+        return in_words(self.branch.problem, self.observable)
 
     @property
     def span(self) -> float:

@@ -13,9 +13,9 @@ from .. import presenting
 from ..branches.branch import Curve, grid_of
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..interrupts import recognised
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
-from .minimum import Search
+from .minimum import Search, in_words, minimised
 from .tuning import Optimum, optimum_at, tune
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def tuned_curve(
         >>> [round(best.value, 3) for best in tuned.optima]
         [0.25, 0.25]
     """
+    check_is_problem(problem)
     if ranges:
         if len(ranges) > 1 or values is not None:
             raise InputError("give one range, as alpha=(0.5, 4, 8), or values with over=")
@@ -127,6 +128,7 @@ def tuned_curve(
     if names[0] == names[1]:
         raise InputError(f"{parameter} cannot be tuned along itself")
     problem.check_varied(parameter, over)
+    problem, minimise = minimised(problem, minimise)
     grid = sorted({float(value) for value in values})
     problems = [problem.with_(**{over: value}) for value in grid]
     how: dict[str, Any] = {"integrator": integrator, "points": points}
@@ -193,12 +195,13 @@ def _compared(over: str, value: float, followed: Optimum | None, scanned: Optimu
     """Where a full scan contradicts the minimum that was followed."""
     if scanned is None or followed is None:
         return ""
-    sign = -1 if scanned.minimise.startswith("-") else 1
+    sign, better = (-1, "higher") if scanned.minimise.startswith("-") else (1, "lower")
     gain = sign * (followed.observed - scanned.observed)
     if gain <= followed.observed_error + scanned.observed_error:
         return ""
     return (
-        f"{over} = {value:g}: a lower value of {scanned.minimise} than at the minimum followed to there "
+        f"{over} = {value:g}: a {better} value of {in_words(scanned.problem, scanned.minimise)} than at the optimum "
+        "followed to there "
         f"({scanned.parameter.rstrip('_')} = {followed.value:.6g}) is at {scanned.value:.6g}; the best one changes "
         "place along the curve"
     )

@@ -18,12 +18,12 @@ from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..numbers import with_error
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..solving.solution import Solution
 from .direction import Direction
 from .joint import JointOptimum, tune_jointly
-from .minimum import Candidate, Point, Search
+from .minimum import Candidate, Point, Search, is_best, minimised
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,13 @@ class Optimum:
     def advice(self) -> str:
         """What the status means, and what to try next."""
         shown = f"{self.parameter.rstrip('_')} = {self.value:.6g}"
+        best = is_best(self.problem, self.minimise)
         return {
             "converged": "",
             "accuracy_not_reached": "the half width is larger than asked; ask for less",
-            "edge": f"{self.minimise} is least at the end {shown} of the interval searched; try a wider one",
+            "edge": f"{best} at the end {shown} of the interval searched; try a wider one",
             "time_limit": f"the time limit came first: {shown} is the best of the values tried",
-            "branch_end": f"{self.minimise} is least at {shown}, where the {self.branch} branch ends or jumps",
+            "branch_end": f"{best} at {shown}, where the {self.branch} branch ends or jumps",
         }[self.status]
 
     def table(self) -> str:
@@ -115,8 +116,9 @@ def tune(
     Args:
         parameter: as lambda, omega, sigma, alpha or one of the model's own; a vector is moved with all entries equal.
             Several in a list are tuned together.
-        minimise: training_loss, free_entropy, test_error, baseline_error, or q, V, m, theta for |first entry|; with a
-            minus, as -theta, it is maximised.
+        minimise: training_loss, free_entropy, test_error or the name of one of several metrics, baseline_error, q, V,
+            m, theta for |first entry|, an entry as tables name it, or a trained number; with a minus, as -theta, it is
+            maximised.
         on: the branch, by its start.
         bracket: interval to search; default three decades on both sides of a positive parameter's value, or all of a
             bounded one's range. Of several parameters by name, {"lambda": (0.1, 1)}.
@@ -134,6 +136,7 @@ def tune(
         >>> abs(best.value - 0.25) < 1e-4
         True
     """
+    check_is_problem(problem)
     chosen: dict[str, Any] = {"integrator": integrator, "points": points}
     if not isinstance(parameter, str):
         if start is not None or not (bracket is None or isinstance(bracket, Mapping)):
@@ -143,17 +146,17 @@ def tune(
     if options or isinstance(bracket, Mapping):
         raise InputError(f"of one parameter: {next(iter(options), 'an interval by name')!r} goes with several")
     problem.only_at_zero_temperature("parameters are tuned")
+    problem, minimise = minimised(problem, minimise)
     search = Search.of(problem, parameter, minimise, on, bracket, accuracy, seed, **chosen)
     if start is not None:
         search.branch.begin(problem.value_of(search.branch.parameter), start)
-    observable = search.observable.replace("_", " ")
     with bar(f"tuning {parameter}", None) as task:
 
         def tick() -> None:
             if search.known:
                 last = list(search.known.values())[-1]
                 value = with_error(search.sign * last.observed, last.observed_error)
-                task.advance(f"tuning {parameter}: {observable} {value} at {parameter} = {last.value:.5g}")
+                task.advance(f"tuning {parameter}: {search.words} {value} at {parameter} = {last.value:.5g}")
             else:
                 task.advance()
 
@@ -190,7 +193,7 @@ def _best(search: Search, problem: Problem, minimise: str, accuracy: float, tick
     every = [point for stretch in stretches for point in stretch]
     if all(abs(point.slope) <= point.slope_error for point in every):
         raise NotConvergedError(
-            f"{search.observable} does not change with {search.branch.parameter.rstrip('_')} on the "
+            f"{search.words} does not change with {search.branch.parameter.rstrip('_')} on the "
             f"{search.branch.name} branch, within its error"
         )
     candidates: list[tuple[str, Point]] = []

@@ -63,8 +63,8 @@ class Status(StrEnum):
             "ended_elsewhere": "what is shown is a solution of another branch: an overlap that the start holds is zero "
             "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
             "exists, or `curve`, which says where it ends",
-            "collapsed": "every overlap shrinks to zero: here W = 0 is a minimum of the risk by the doing of loss and "
-            "regulariser; try a larger alpha, a weaker regulariser (or attack), or another start",
+            "collapsed": "every overlap shrinks to zero, so that W = 0 is a minimum of the risk here and the solution "
+            "from this start; for another one try a larger alpha, a weaker regulariser or another start",
             "minima_missed": "every average is off by what is missed; write what is narrow in the loss as a function "
             "of one linear combination of the student's fields, along which minima are searched for, or make it wider",
             "time_limit": "the time limit came first: what is shown is the best so far, with its half widths where it "

@@ -16,7 +16,7 @@ from .. import presenting
 from ..errors import InputError, TimeLimitError
 from ..interrupts import held_back
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar, say
 from ..saddle_point.starts import as_start, default_start
 from .estimate import Estimate
@@ -182,6 +182,7 @@ def simulate(
         >>> len(runs.converged)
         2
     """
+    check_is_problem(problem)
     start = default_start(problem) if start is None else start
     plan = checked(_plan(problem, int(d), start, method, options))
     _ = problem.alpha  # is there before anything is compiled

@@ -44,10 +44,10 @@ def at_rest(problem: Problem, overlaps: Overlaps, coarse: Rule, fine: Rule) -> t
         state = replace(overlaps, V=problem.law.rho[:, None, None] * np.eye(problem.student_rank))
     for size in sizes:
         settled = _settled(StateMap(problem, coarse, symmetry), state, size)
-        if settled is None or not _shrinks(StateMap(problem, fine, symmetry), settled):
+        if settled is None or not _shrinks(StateMap(problem, fine, symmetry), settled[0]):
             return None
-        state = settled
-        variances.append(state.V)
+        state, variance = settled
+        variances.append(variance)
     # V is linear in the size of W where the loss holds |W|, and constant near W = 0 where it does not.
     before, V = (_extrapolated(sizes[i:], variances[i:]) for i in (-3, -2))
     V = np.where(np.abs(V) > 1e-3 * np.abs(variances[-1]).max(), V, 0.0)
@@ -79,8 +79,8 @@ def _resized(overlaps: Overlaps, size: float) -> Overlaps:
     return replace(overlaps, q=factor**2 * overlaps.q, m=factor * overlaps.m, theta=factor * overlaps.theta)
 
 
-def _settled(state_map: StateMap, overlaps: Overlaps, size: float) -> Overlaps | None:
-    """The shape that the map settles on at a fixed size of W; None where it grows, or leads nowhere."""
+def _settled(state_map: StateMap, overlaps: Overlaps, size: float) -> tuple[Overlaps, np.ndarray] | None:
+    """The shape that the map settles on at a fixed size of W, and its V; None where it grows, or leads nowhere."""
     state = _resized(overlaps, size)
     for _ in range(_STEPS):
         try:
@@ -92,14 +92,16 @@ def _settled(state_map: StateMap, overlaps: Overlaps, size: float) -> Overlaps |
         if not np.isfinite(image).all() or not _size(mapped) < _HOPELESS * size:
             return None
         if _size(mapped) < _NOTHING * size:
-            return replace(state, V=mapped.V)
+            # The response vanishes with the weights where the penalty has a corner at zero, as |w|.
+            responds = (np.linalg.eigvalsh(mapped.V) > 0).all()
+            return replace(state, V=mapped.V) if responds else state, mapped.V
         # The overlaps of the image at the size kept, mixed in with the weight that quietens the mean mode.
         gap = _resized(mapped, size).pack() - u
         moved = np.max(np.abs(gap) / state.block_scales)
         state = _resized(Overlaps.unpack(u + CAUTIOUS * gap, state.sizes), size)
         if moved < _STILL:
             break
-    return state
+    return state, state.V
 
 
 def _shrinks(state_map: StateMap, state: Overlaps) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import budget
 from ..channel.search import missed
-from ..errors import DomainError
+from ..errors import DomainError, TimeLimitError
 from ..integration import Averages, Rule, pace
 from ..integration.estimates import Change, Comparison, compared, two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
@@ -32,6 +32,8 @@ _ROUNDING = 16 * float(np.finfo(float).eps)  # of overlaps in block scales, whic
 _VANISHING = 2.2  # times what half of a parameter moves: its limit to first order, and a tenth more
 _FIRST_ORDER = 1e-2  # half widths, in block scales, that are trusted to first order
 _RUN_OFF = 20.0  # times the size of its start that a trained number is from where solving failed
+_GROWN = 2.0  # times the size of its start that a trained number without a ridge has moved
+_LOOSE = 1e6  # times the inputs' variance that V is where weights are free to move
 _FAR = 1e8  # times the inputs' variance that q is where solving failed
 _FLAT = 1e-8  # in block scales: what moves the solution by less changes Phi, which is stationary, by less than rounding
 _MOST_TEST_NODES, _CHANGE_NODES = 4e6, 1.5e5  # of a test error, and of its changes
@@ -75,10 +77,14 @@ def finish_point(
     if not point.status.success:
         return failed_solution(task, point, rule)
     words = pace.words(task.problem, rule)
-    budget.check(pace.expected(task.problem, rule))
-    # One step for the clock: half of it would have to be done again.
-    with step(f"half widths, losses and test error on {words}"), budget.overtime():
-        return _finished(task, point, rule, finer)
+    try:
+        budget.check(pace.expected(task.problem, rule))
+        # One step for the clock: half of it would have to be done again.
+        with step(f"half widths, losses and test error on {words}"), budget.overtime():
+            return _finished(task, point, rule, finer)
+    except TimeLimitError as error:
+        error.point = point
+        raise
 
 
 def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray, Averages] | None) -> Solution:
@@ -382,6 +388,27 @@ def run_off(problem: Problem, overlaps: Overlaps) -> str:
             f"the weights run off (q {longest:.3g}): neither data nor penalty hold them, as a loss that falls without "
             "end does not where samples can be separated; a larger lambda or alpha is another problem, which may have "
             "a solution"
+        )
+    return ""
+
+
+def far_off(problem: Problem, overlaps: Overlaps) -> str:
+    """Return what has grown on the way to where solving failed and may be held by nothing, in words; else empty."""
+    if reason := run_off(problem, overlaps):
+        return reason
+    for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
+        start = float(number["start"])
+        if not number["ridge"] and abs(value - start) > _GROWN * (1 + abs(start)):
+            return (
+                f"the trained number {number['name']} went from {start:g} to {value:.3g} and has no ridge: where the "
+                "risk falls along it without end, as if weights of half the size with twice the number do the same, "
+                f"give it one, sf.trained({start:g}, ridge)"
+            )
+    widest = float(np.max(np.trace(overlaps.V, axis1=1, axis2=2)))
+    if not widest < _LOOSE * float(np.max(problem.law.rho)):
+        return (
+            f"V grew to {widest:.3g}: weights move without a change of the loss, as where many fit every sample; take "
+            "a larger alpha, a stronger regulariser, or --inverse-temperature, at which all of them count"
         )
     return ""
 

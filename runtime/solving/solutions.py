@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import TimeLimitError
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar, say
 from ..saddle_point.starts import branch_of, start_overlaps
 from .deflation import deflated, same_orbit
@@ -45,6 +45,7 @@ def solutions(
         >>> best.rank
         1
     """
+    check_is_problem(problem)
     ranked: list[Solution] = []
     lost: dict[str, Solution] = {}
     names = list(starts or problem.solver.model.STARTS)

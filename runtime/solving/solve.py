@@ -29,7 +29,7 @@ from ..saddle_point.state_map import StateMap
 from .ahead import compiling
 from .climbing import APPROACH_RULE, climb_samples, newton_at, solve_auto
 from .collapse import at_rest
-from .finishing import failed_solution, finish_point
+from .finishing import failed_solution, far_off, finish_point
 from .retrying import has_left, retried
 from .solution import Solution, has_lost
 from .task import Task
@@ -99,7 +99,9 @@ def solve(
     if again is not None:
         return replace(again, tried=(*again.tried, f"the start left its branch at first: {words}"))
     status = Status.ENDED_ELSEWHERE if lost else found.status
-    return replace(found, status=status, outside=words or found.outside)
+    far = far_off(problem, found.overlaps) if found.losses is None and status is Status.MAX_ITERATIONS else ""
+    words = words or found.outside
+    return replace(found, status=status, outside=words if far in words else "; ".join(filter(None, (words, far))))
 
 
 def reach(
@@ -139,14 +141,18 @@ def reach(
         try:
             return _reached(task, begun, _way(problem, integrator, points, seed), alone, afar, extrapolate)
         except TimeLimitError as error:
-            with budget.overtime():
-                if best[0] is not None:
-                    found: Solution = best[0]()
-                    return found if found.success else replace(found, status=Status.TIME_LIMIT)
-                overlaps = begun.overlaps if isinstance(begun, Solution) else begun
-                nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
-                point = error.point if isinstance(error.point, FixedPoint) else nowhere
-                return failed_solution(task, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
+            ended = error
+            try:
+                with budget.overtime():
+                    if best[0] is not None:
+                        found: Solution = best[0]()
+                        return found if found.success else replace(found, status=Status.TIME_LIMIT)
+            except TimeLimitError as late:  # half widths take longer than that
+                ended = late
+            overlaps = begun.overlaps if isinstance(begun, Solution) else begun
+            nowhere = FixedPoint(overlaps.pack(), overlaps.sizes, np.nan, Status.TIME_LIMIT, 0, None)
+            point = ended.point if isinstance(ended.point, FixedPoint) else nowhere
+            return failed_solution(task, replace(point, status=Status.TIME_LIMIT), APPROACH_RULE)
 
 
 def _checked(problem: Problem, overlaps: Overlaps) -> Overlaps:
@@ -259,7 +265,7 @@ def _collapsed_or(failed: Solution, approach: FixedPoint, seed: int) -> Solution
     if rest is None:
         return failed
     overlaps, errors = rest
-    return replace(failed, overlaps=overlaps, errors=errors, status=Status.COLLAPSED)
+    return replace(failed, overlaps=overlaps, errors=errors, status=Status.COLLAPSED, outside="")
 
 
 _announced: set[str] = set()

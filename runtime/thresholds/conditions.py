@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +14,10 @@ import numpy as np
 from ..errors import DomainError, InputError
 from ..integration import Rule, slope_rules
 from ..integration.estimates import two_standard_errors
+from ..problems.columns import column_of
 from ..problems.overlaps import OVERLAPS, Overlaps
+from ..problems.problem import Problem
+from ..problems.quantities import METRIC, find_quantity, quantity_names, value_in
 from ..saddle_point import observables
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
@@ -21,7 +26,6 @@ from ..stability.assess import ROUNDING, conjugates_error, replicons
 _AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
 # The Perron root is refined to at most so many rules finer than the solution's.
 _FINER = 3
-_NAMED = "test_error_"  # before the name of one of several metrics
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Condition:
-    """`left = right` in the names of `observable_names`, numbers and + - * / **."""
+    """`left = right` in the names of `quantity_names` and `own_names`, numbers and + - * / **."""
 
     text: str
     sides: tuple[ast.expr, ast.expr]
@@ -86,7 +90,7 @@ class Condition:
             except DomainError:
                 return np.inf
 
-        indirect = [name for name in self.names if name not in OVERLAPS]
+        indirect = [name for name in self.names if not observables[name].is_entry]
         if solution.shifts is not None and len(solution.shifts):
             changes = np.array([moved(shift, indirect) for shift in solution.shifts])
             sampled = solution.rule.replicated
@@ -117,42 +121,46 @@ class _Observable:
         error: half width of the integral that it takes, or of the overlap that it is.
         moved: its value at overlaps moved by a shift (n,); None where these enter to second order or not at all.
         refine: tolerance -> the same with a smaller error; None where there is nothing to refine.
+        is_entry: whether it is an entry of the overlaps or a trained number.
     """
 
     value: float
     error: float = 0.0
     moved: Callable[[np.ndarray], float] | None = None
     refine: Callable[[float], _Observable] | None = None
+    is_entry: bool = False
 
     def refined(self, tolerance: float) -> _Observable:
         return self.refine(tolerance) if self.refine and self.error > tolerance else self
 
     @classmethod
     def of(cls, name: str, solution: Solution, equidistant: bool) -> _Observable:
-        if name == "alpha":
-            return cls(solution.problem.alpha)
+        problem = solution.problem
         if name in ("training_loss", "free_entropy"):
             return cls(getattr(solution, name), solution.training_loss_error)
         if name == "bistable_share":
             return cls(solution.averages.bistable if solution.averages else np.nan)
-        if name in OVERLAPS:
-            return cls._overlap(name, solution)
-        if name.startswith(_NAMED):
-            other = solution.problem.by_metric(name.removeprefix(_NAMED))
+        made = {"test_error": _test_error, "baseline_error": _baseline_error, "replicon": _replicon}.get(name)
+        if made is not None:
+            return made(solution, equidistant)
+        if name.startswith(METRIC):
+            other = problem.by_metric(name.removeprefix(METRIC))
             return _test_error(replace(solution, problem=other), equidistant)
-        made = {"test_error": _test_error, "baseline_error": _baseline_error, "replicon": _replicon}[name]
-        return made(solution, equidistant)
+        if name in own_names(problem):
+            return cls(problem.value_of(name))
+        return cls._entry(name, solution)
 
     @classmethod
-    def _overlap(cls, name: str, solution: Solution) -> _Observable:
+    def _entry(cls, name: str, solution: Solution) -> _Observable:
         u, sizes, scales = solution.overlaps.pack(), solution.overlaps.sizes, solution.overlaps.block_scales
 
         def entry(vector: np.ndarray) -> float:
-            return abs(float(getattr(Overlaps.unpack(vector, sizes), name).flat[0]))
+            value = value_in(solution.problem, Overlaps.unpack(vector, sizes), name)
+            return abs(value) if name in OVERLAPS else value
 
         # Half widths hold the residual, which counts apart here.
         width = np.maximum(solution.errors - solution.residual * scales, 0.0)
-        return cls(entry(u), entry(width), lambda shift: entry(u + shift))
+        return cls(entry(u), entry(width), lambda shift: entry(u + shift), is_entry=True)
 
 
 def _test_error(solution: Solution, equidistant: bool) -> _Observable:
@@ -205,29 +213,44 @@ def _replicon(solution: Solution, _: bool) -> _Observable:
     return at(np.inf)
 
 
-def observable_names() -> list[str]:
-    """Names an expression may use: losses and errors, |first entries| of the overlaps, replicon, bistable_share.
+def own_names(problem: Problem) -> list[str]:
+    """Return the names that a condition may hold beside those of `quantity_names`: verdicts, and alpha and parameters
+    that are numbers."""
+    numbers = []
+    for name in problem.parameters:
+        with suppress(InputError):
+            problem.value_of(name)
+            numbers += [name] * (column_of(name) == name.rstrip("_"))
+    return ["replicon", "bistable_share", "alpha", *numbers]
 
-    test_error_NAME besides, of one of several metrics.
-    """
-    losses = ["training_loss", "free_entropy", "test_error", "baseline_error"]
-    return [*losses, *OVERLAPS, "replicon", "bistable_share", "alpha"]
 
-
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str, problem: Problem) -> Condition:
     """`left = right` as a function of a solution: (left - right, half width).
 
     Raises:
-        InputError: not of this form, or an unknown name; the known ones are listed.
+        InputError: as `parse_sides`, or an unknown name; the known ones are listed.
     """
-    sides = text.split("=")
+    sides, more = parse_sides(text), own_names(problem)
+    used = [node for side in sides for node in ast.walk(side) if isinstance(node, ast.Name)]
+    if not used:
+        known = ", ".join(name.rstrip("_") for name in quantity_names(problem, more))
+        raise InputError(f"condition {text!r} holds no observable; known are {known}")
+    for node in used:
+        node.id = find_quantity(problem, node.id, f"condition {text!r}", more)
+    return Condition(text, sides, tuple(sorted({node.id for node in used})))
+
+
+def parse_sides(text: str) -> tuple[ast.expr, ast.expr]:
+    """Return both sides of a condition, whatever the names in them mean.
+
+    Raises:
+        InputError: not of the form `left = right`.
+    """
+    sides = re.sub(r"\blambda\b", "lambda_", text).split("=")  # a keyword of Python
     if len(sides) != 2:
-        raise InputError(f"condition {text!r}: two expressions joined by one '=' are expected")
+        raise InputError(f"condition {text!r}: two expressions joined by one '=' are expected, as test_error = 0.1")
     left, right = (_parse_expression(side, text) for side in sides)
-    names = {node.id for tree in (left, right) for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if not names:
-        raise InputError(f"condition {text!r} holds no observable; known are {', '.join(observable_names())}")
-    return Condition(text, (left, right), tuple(sorted(names)))
+    return left, right
 
 
 def _parse_expression(text: str, condition: str) -> ast.expr:
@@ -244,8 +267,6 @@ def _parse_expression(text: str, condition: str) -> ast.expr:
             raise InputError(f"condition {condition!r}: only names, numbers and + - * / ** are allowed")
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
             node.value = ast.get_source_segment(text.strip(), node)  # all digits, for a reader of any precision
-        if isinstance(node, ast.Name) and not (node.id in observable_names() or node.id.startswith(_NAMED)):
-            raise InputError(f"condition {condition!r}: unknown {node.id!r}; known are {', '.join(observable_names())}")
     return tree
 
 

@@ -11,7 +11,7 @@ from ..breaking.deeper import deepened
 from ..breaking.solution import BrokenSolution
 from ..breaking.solve import checked_steps
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..problems.problem import Problem
+from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
 from . import locating
@@ -57,6 +57,7 @@ def crossing(
         >>> round(found.value, 2), found.success
         (1.25, True)
     """
+    check_is_problem(problem)
     if rsb != 0:
         checked_steps(rsb, problem, along=True)
         if verify:

@@ -193,7 +193,7 @@ def condition_threshold(
     """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
 
     Args:
-        condition: two expressions joined by =, in the names of `observable_names`, numbers and + - * / **.
+        condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
         on: the branch.
         verify: as for `crossing`.
 
@@ -201,7 +201,7 @@ def condition_threshold(
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
-    parsed = parse_condition(condition)
+    parsed = parse_condition(condition, problem)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     search = Search(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
 
@@ -239,7 +239,7 @@ def almeida_thouless(
         >>> round(found.value, 3)
         7.298
     """
-    parsed = parse_condition("replicon = 1")
+    parsed = parse_condition("replicon = 1", problem)
     follower = branch or Branch(problem, parameter, on, seed=seed)
     plain = _on_branch(parsed, follower)
     jumping: set[float] = set()

@@ -179,6 +179,16 @@ WRONG = {
         ["--integrator", "1e-12 and above"],
     ),
     "threads": (["solve", "ridge_regression", "--threads", "4096"], ["--threads 4096", "1 to"]),
+    "a misspelt model": (["solve", "rigde_regression"], ["did you mean ridge_regression?"]),
+    "a misspelt parameter": (["solve", "ridge_regression", "--set", "Lamda=1"], ["did you mean lambda?"]),
+    "a misspelt quantity": (
+        ["threshold", "ridge_regression", "--start", "semantic", "--where", "testerror = 0.4"],
+        ["unknown 'testerror' (did you mean test_error?)", "theta_1"],
+    ),
+    "a parameter as an option": (["solve", "ridge_regression", "--alpha", "2"], ["--set alpha=VALUE"]),
+    "a parameter without --set": (["solve", "ridge_regression", "alpha=2"], ["(alpha=2)", "--set alpha=2"]),
+    "two values in one": (["solve", "ridge_regression", "--set", "alpha=2,lambda=1"], ["repeat --set"]),
+    "a range for a value": (["solve", "ridge_regression", "--set", "alpha=1:2"], ["a range goes with --over"]),
     "missing model file": (["solve", "nowhere/model.py"], ["nowhere/model.py", "No such file"]),
     "no such kind": (
         ["threshold", "dot_product_attention", "--kind", "onset"],

@@ -65,10 +65,60 @@ def test_the_decorator_stands_without_arguments_too():
 
 def test_a_trained_number_is_not_set():
     model = sf.model(name="scaled")(lambda X, Y, beta=sf.trained(1, ridge=0.1): sf.half_square(Y - beta * X))
-    with pytest.raises(sf.InputError, match="beta is trained with the weights"):
-        sf.problem(model, alpha=2, beta=3)
+    problem = sf.problem(model, alpha=2)
+    for ask in (
+        lambda: sf.problem(model, alpha=2, beta=3),
+        lambda: sf.curve(problem, beta=(1, 2, 3)),
+        lambda: sf.tune(problem, "beta", minimise="theta"),
+        lambda: sf.where(problem, "q = 1", "beta", on="semantic"),
+    ):
+        with pytest.raises(sf.InputError, match=r"beta is trained with the weights, its value is found .*beta=1\.0"):
+            ask()
 
 
 def test_a_list_of_scores_is_one_row_of_softmax():
     x, y = sp.symbols("x y", real=True)
     assert sf.softmax([x, y]) == sf.softmax(sp.Matrix([[x, y]])) and sf.softmax([[x, y]]).shape == (1, 2)
+
+
+WRONG = {
+    "law": (3.0, "law must be a function of structure and parameters that returns Tokens, .*law=data.law.*not float"),
+    "metric": (1.0, r"metric must be a function, as lambda h, Y: .* or several by name, .*not float"),
+    "metrics": ({"a": 1.0}, "metric 'a' must be a function, .*not float"),
+    "regulariser": (0.1, r"regulariser must be Ridge\(0\.1\), .*not float"),
+    "the class": (sf.Ridge, r"regulariser must be Ridge\(0\.1\), .*not the class Ridge"),
+    "starts": (("a", sf.Start()), r'starts must be Starts by name, \{"semantic": Start\(teacher=0\.6\)\}, not tuple'),
+    "a start": ({"a": 0.5}, r"start 'a' must be a Start, as Start\(teacher=0\.6\), not float"),
+    "noise": (
+        sf.GaussianNoise(0.5),
+        r'noise must be a law by the name that the loss takes, \{"u": .*not GaussianNoise',
+    ),
+    "one noise": ({"u": 0.5}, r"noise 'u' must be GaussianNoise\(variance\) or DiscreteNoise.*not float"),
+    "output": (lambda y: y[0], r"output is an Output, as Output\(.*not subscriptable"),
+    "baseline": (1.0, "baseline must be a function of B, .*not float"),
+    "loss_kinks": ([0], r"loss_kinks must be a function that returns expressions, .*not list"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_field_of_another_kind_is_told_what_to_be(name):
+    value, words = WRONG[name]
+    field = {"metrics": "metric", "the class": "regulariser", "a start": "starts", "one noise": "noise"}.get(name, name)
+    with pytest.raises(ModelError, match=words):
+        sf.model(**{field: value})(lambda X, Y: sf.half_square(Y - X))
+
+
+def test_what_is_no_law_and_no_problem_is_told_what_to_be():
+    data = sf.law_of_data(np.random.default_rng(0).standard_normal((60, 4)))
+    for value, words in (
+        (data, "not DataLaw; give its law, law=data.law"),
+        (3.0, r"not float; as Tokens\.from_arrays"),
+    ):
+        with pytest.raises(sf.InputError, match=f"law must be Tokens whose entries are numbers, {words}"):
+            sf.problem("ridge_regression", alpha=2, law=value)
+    for ask in (sf.solve, sf.solutions, sf.simulate, sf.dynamics, sf.bayes_optimal, sf.curve):
+        options = {sf.simulate: {"d": 10}, sf.dynamics: {"rate": 1, "time": 1}, sf.curve: {"alpha": (1, 2, 3)}}.get(
+            ask, {}
+        )
+        with pytest.raises(sf.InputError, match=r"not str: sf\.problem\('ridge_regression', alpha=2\) makes one"):
+            ask("ridge_regression", **options)

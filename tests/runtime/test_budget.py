@@ -53,7 +53,11 @@ def test_a_limit_ends_in_its_context_and_an_outer_one_ends_an_inner_one():
             budget.check(101.0)
         with budget.time_limit(1000.0):
             assert budget.remaining() <= 100.0
-        with budget.overtime():
+        with budget.overtime(), budget.overtime():
+            budget.check(105.0)
+            with pytest.raises(TimeLimitError, match=r"time limit of 100 s"):
+                budget.check(111.0)
+        with budget.without_limit():
             budget.check(1e9)
     budget.check(1e9)
     with pytest.raises(InputError, match="out of range"), budget.time_limit(-1.0):
@@ -84,7 +88,7 @@ def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
     assert isinstance(truth.rule, Pieces) and truth.relative_error < 1e-10
     needed = evaluations(lambda: sf.solve(bent, accuracy=1e-4, integrator="sobol"), monkeypatch)
     ticks(monkeypatch)
-    solution = sf.solve(bent, accuracy=1e-4, integrator="sobol", time_limit=0.9 * needed)
+    solution = sf.solve(bent, accuracy=1e-4, integrator="sobol", time_limit=0.8 * needed)
     assert solution.status is Status.TIME_LIMIT
     assert solution.losses is not None and np.isfinite(solution.errors).all()
     assert isinstance(solution.rule, Sobol) and 1e-4 < solution.relative_error < 1e-2

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from time import monotonic
 
+import numpy as np
 import pytest
 
-from saddleforge import cache
-from saddleforge.errors import InputError
+from saddleforge import budget, cache, progress
+from saddleforge.errors import InputError, TimeLimitError
 from saddleforge.files import locked
+from saddleforge.problems.compiled import numba_cache
 
 CODE = """
 import sys
@@ -160,3 +163,29 @@ def test_no_home_folder_is_no_cache_in_the_working_directory(monkeypatch):
     monkeypatch.setattr(cache.platformdirs, "user_cache_dir", lambda _: "~/.cache/saddleforge")
     with pytest.raises(InputError, match="there is no home folder for the cache: set HOME"):
         cache.cache_folder()
+
+
+def test_a_compilation_is_said_and_ended_by_a_time_limit(tmp_path, monkeypatch):
+    """Nothing in Numba looks at the clock; the function is compiled when there is time for it."""
+    (tmp_path / "slow_here.py").write_text(
+        dedent("""
+            from numba import njit
+
+            @njit(cache=True)
+            def _many_sums(x):
+                total = 0.0
+        """)
+        + "".join(f"    total += x[{n}:].sum() if x[{n}] > {n} else x[:{n}].max()\n" for n in range(1, 20))
+        + "    return total\n"
+    )
+    monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    with numba_cache():
+        import slow_here
+    said = []
+    monkeypatch.setattr(progress, "_tell", lambda: said.append(progress.doing()))
+    begun = monotonic()
+    with pytest.raises(TimeLimitError), budget.time_limit(0.3):
+        slow_here._many_sums(np.ones(40))
+    assert monotonic() - begun < 2 and "Numba compiles many sums, once on this machine" in said and not said[-1]
+    assert slow_here._many_sums(np.ones(40)) > 0

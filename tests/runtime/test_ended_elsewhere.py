@@ -1,6 +1,7 @@
 """Where a start leads: to its own branch, to another one, or to W = 0, and that it is said."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving.climbing import APPROACH_RULE
 from saddleforge.solving.collapse import at_rest
+from saddleforge.solving.finishing import far_off
 from saddleforge.solving.retrying import RetryOptions, _easier
 from saddleforge.solving.saddles import descended, unstable_direction
 from saddleforge.solving.solution import has_lost
@@ -135,6 +137,28 @@ def test_a_strong_ridge_leaves_attention_without_weights():
     for block in (solution.overlaps.q, solution.overlaps.m, solution.overlaps.theta):
         assert np.all(block == 0)
     assert "collapsed to W = 0" in repr(solution)
+
+
+def test_a_strong_corner_of_the_penalty_leaves_no_weights_and_no_response():
+    """Soft thresholding at lambda = 100 of what has the standard deviation 1.6: q and V are 0 to all digits."""
+    solution = sf.solve(sf.problem("lasso_regression", alpha=2, **{"lambda": 100}))
+    assert solution.status is Status.COLLAPSED and not solution.outside
+    assert not solution.overlaps.pack().any()
+
+
+def test_what_grew_where_solving_failed_is_named():
+    """c X with weights of half the size and twice the number is the same, and the ridge on the weights wants it."""
+
+    @sf.model(regulariser=sf.Ridge(0.1))
+    def scaled(X, Y, c=sf.trained(1)):
+        return sf.half_square(Y[0, 0] - c * X[0, 0])
+
+    problem = sf.problem(scaled, alpha=2)
+    overlaps = Overlaps(*(np.full((1, 1, 1), 0.1) for _ in "qV"), np.zeros((1, 1)), np.ones((1, 1, 1)), np.array([9.1]))
+    assert re.search(r"c went from 1 to 9\.1 and has no ridge: .*sf\.trained\(1, ridge\)", far_off(problem, overlaps))
+    assert not far_off(problem, replace(overlaps, phi=np.array([2.0])))
+    loose = replace(overlaps, phi=np.array([2.0]), V=np.full((1, 1, 1), 1e7))
+    assert far_off(problem, loose).startswith("V grew to 1e+07: weights move without a change of the loss")
 
 
 @pytest.mark.slow

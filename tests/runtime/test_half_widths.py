@@ -121,7 +121,7 @@ def half_widths(problem: sf.Problem) -> dict[str, float]:
         "sensitivities: q": slope.of("q")[1],
         "sensitivities: training loss": slope.of("training_loss")[1],
         "sensitivities: test error": slope.of("test_error")[1],
-        "thresholds: theta = V": parse_condition("theta = V")(solution)[1],
+        "thresholds: theta = V": parse_condition("theta = V", solution.problem)(solution)[1],
     }
 
 

@@ -10,6 +10,10 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.derive.errors import ModelError
 from saddleforge.errors import InputError
+from saddleforge.problems.quantities import find_quantity
+from saddleforge.report.branches import chosen_columns
+from saddleforge.responses.minimum import in_words, minimised
+from saddleforge.thresholds.conditions import parse_condition
 
 
 def of(group):
@@ -80,6 +84,28 @@ def test_conditions_know_them(solution):
     value = solution.test_errors["second"]
     found = sf.where(solution.problem, f"test_error_second = {value!r}", "alpha", on="semantic", bracket=(1, 3))
     assert found.value == pytest.approx(2.0, abs=2e-3)
+
+
+def test_quantities_have_one_name_wherever_they_are_asked_for():
+    metrics = {"error": lambda h, Y: (Y[0, 0] - h[0, 0]) ** 2, "gain": lambda h, Y: h[0, 0] * Y[0, 0]}
+
+    @sf.model(student=2, teacher=2, metric=metrics)
+    def two(X, Y, bias=sf.trained(0, ridge=0.1)):
+        return sf.half_square(Y[0, 0] + Y[0, 1] - X[0, 0] - X[0, 1] - bias)
+
+    problem = sf.problem(two, alpha=2)
+    columns = ["q_1_12", "trained_bias", "test_error", "test_error_gain"]
+    for name, found in (("q_12", columns[0]), ("bias", columns[1]), ("gain", columns[3]), ("test_error", columns[2])):
+        assert find_quantity(problem, name, "here") == found
+        assert parse_condition(f"{name} = lambda", problem).names == tuple(sorted((found, "lambda_")))
+        assert minimised(problem, f"-{name}")[1] == ("-test_error" if name == "gain" else f"-{found}")
+        assert chosen_columns(columns, [name], "error") == [found]
+    assert chosen_columns(columns, ["error"], "error") == ["test_error"]
+    assert in_words(minimised(problem, "gain")[0], "-test_error") == "gain"
+    with pytest.raises(InputError, match=r"unknown 'beauty'; known are .*test_error_gain.* lambda, .*trained_bias"):
+        parse_condition("beauty = 1", problem)
+    with pytest.raises(InputError, match=r"'theta_1' stands for theta_1_11, .*name one of them"):
+        parse_condition("theta_1 = 1", problem)
 
 
 def test_what_does_not_fit_is_refused_when_the_model_is_made():

@@ -81,6 +81,15 @@ def test_the_same_figure_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path
     assert dict(matplotlib.rcParams) == before
 
 
+def test_a_matplotlib_that_is_set_to_use_latex_draws_without_it_and_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no LaTeX
+    for name, usetex in (("plain.png", False), ("set.png", True)):
+        with matplotlib.rc_context({"text.usetex": usetex}):
+            plots.plot_dataset(made_dataset(), tmp_path / name)
+    assert "text.usetex" in capsys.readouterr().err
+    assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "set.png").read_bytes()
+
+
 def test_lines_are_solid_where_stable_and_dashed_where_not():
     styles = {line.get_linestyle() for line in drawn_lines(plots.plot_dataset(made_dataset()))}
     assert styles == {"-"}

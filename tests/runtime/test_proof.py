@@ -32,7 +32,7 @@ def system(model: Any, near: list[float], parameter: str = "alpha", condition: s
     scales = Overlaps.unpack(np.array(near[:4]), problem.sizes).block_scales
     if condition is None:
         return BallSystem(problem, scales)
-    read = difference_of_sides(condition, lambda text: lift(ball(text)))
+    read = difference_of_sides(condition, problem, lambda text: lift(ball(text)))
     return BallSystem(problem, np.append(scales, abs(near[4])), parameter, read)
 
 

@@ -249,7 +249,7 @@ def test_an_unknown_parameter_lists_the_known_ones(ridge):
         InputError, match="no derivative with respect to 'omega'; known are alpha, sigma, Delta, lambda"
     ):
         sf.sensitivities(ridge[1].solution, "omega")
-    with pytest.raises(InputError, match="no derivative of 'replicon'; known are free_entropy, training_loss"):
+    with pytest.raises(InputError, match="derivative: unknown 'replicon'; known are free_entropy, training_loss"):
         ridge[1]["alpha"].of("replicon")
 
 

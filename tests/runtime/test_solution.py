@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import saddleforge as sf
 from saddleforge import InputError, Solution
 from saddleforge.integration import ProxSpace, Sobol
+from saddleforge.numbers import with_error
 from saddleforge.problems.gauge import sign_is_free
 from saddleforge.problems.law import TokenLaw
 from saddleforge.problems.overlaps import Overlaps
@@ -232,6 +233,15 @@ def test_ridge_has_possible_overlaps_everywhere(alpha, penalty, noise):
 def test_an_accuracy_out_of_range_is_refused(accuracy):
     with pytest.raises(InputError, match=r"accuracy = .* out of range; allowed is \(0, 1\)"):
         sf.solve(sf.problem("ridge_regression", alpha=1), accuracy=accuracy)
+
+
+@pytest.mark.parametrize("values", [{"lambda": 1e61}, {"sigma": 1e-61}, {"alpha": 1e300}, {"Delta": 1e300}])
+def test_numbers_beyond_double_precision_are_refused(values):
+    ((name, value),) = values.items()
+    with pytest.raises(InputError, match=rf"{name} = .* is beyond double precision; sizes from 1e-60 to 1e\+60"):
+        sf.problem("ridge_regression", **{"alpha": 2, **values})
+    assert with_error(value, 1e-3 * value) == f"1.0000(10)e{round(np.log10(value))}"
+    sf.problem("ridge_regression", alpha=1e-59, **{"lambda": 1e59})
 
 
 def test_without_a_start_a_model_without_attention_begins_at_its_first(monkeypatch):

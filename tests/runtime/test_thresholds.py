@@ -11,7 +11,8 @@ import saddleforge as sf
 from saddleforge import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
 from saddleforge.integration import ProxSpace, Sobol
-from saddleforge.thresholds.conditions import observable_names, parse_condition
+from saddleforge.problems.quantities import quantity_names
+from saddleforge.thresholds.conditions import own_names, parse_condition
 from saddleforge.thresholds.locating import Evaluation, loss_slope, root_between
 
 
@@ -33,7 +34,7 @@ def ridge() -> sf.Problem:
     [
         ("test_error", "two expressions joined by one '='"),
         ("q = V = 1", "two expressions joined by one '='"),
-        ("test_error = baseline", "unknown 'baseline'; known are training_loss, free_entropy, test_error"),
+        ("test_error = baseline", "unknown 'baseline'; known are free_entropy, training_loss, test_error, q, V"),
         ("1 = 2", "holds no observable"),
         ("q = ", "cannot read"),
         ("q = 1 +", "cannot read"),
@@ -44,41 +45,40 @@ def ridge() -> sf.Problem:
         ("q = 1 if V else 2", "only names, numbers"),
     ],
 )
-def test_conditions_that_cannot_be_read(text, sentence):
+def test_conditions_that_cannot_be_read(ridge, text, sentence):
     with pytest.raises(InputError, match=sentence):
-        parse_condition(text)
+        parse_condition(text, ridge)
 
 
 @pytest.mark.parametrize("operator", ["//", "%", "@", "<<", "|", "* ~"])
-def test_operators_beyond_arithmetic_are_refused_before_anything_is_solved(operator):
+def test_operators_beyond_arithmetic_are_refused_before_anything_is_solved(ridge, operator):
     with pytest.raises(InputError, match=r"only .*\+ - \* /"):
-        parse_condition(f"q {operator} 2 = 1")
+        parse_condition(f"q {operator} 2 = 1", ridge)
 
 
 def test_a_condition_is_the_difference_of_its_sides(ridge):
     solution = sf.solve(ridge, accuracy=1e-8)
     q, theta = solution.overlaps.q.item(), solution.overlaps.theta.item()
-    value, error = parse_condition("2 * theta / (q ** 0.5) = -0.25 + alpha")(solution)
+    value, error = parse_condition("2 * theta / (q ** 0.5) = -0.25 + alpha", ridge)(solution)
     assert value == pytest.approx(2 * theta / math.sqrt(q) + 0.25 - 1.0, abs=1e-14)
     assert 0 <= error < 1e-6
 
 
 def test_a_condition_without_uncertainty_has_only_rounding(ridge):
-    value, error = parse_condition("alpha = 0.25")(sf.solve(ridge, accuracy=1e-2))
+    value, error = parse_condition("alpha = 0.25", ridge)(sf.solve(ridge, accuracy=1e-2))
     assert (value, error) == (0.75, pytest.approx(0, abs=1e-13))
 
 
 def test_observables_are_all_readable(ridge):
     solution = sf.solve(ridge, accuracy=1e-4)
-    for name in observable_names():
-        value, error = parse_condition(f"{name} = 0")(solution)
-        assert math.isnan(value) == (name == "baseline_error"), name
-        if name != "baseline_error":
-            assert error >= 0
+    for name in quantity_names(ridge, own_names(ridge)):
+        value, error = parse_condition(f"{name} = 0", ridge)(solution)
+        assert math.isfinite(value) and error >= 0, name
+    assert parse_condition("theta_1 = lambda", ridge)(solution)[0] == solution.overlaps.theta.item() - 0.1
 
 
 def test_the_replicon_counts_with_its_own_error(ridge):
-    value, _ = parse_condition("replicon = 0.5")(sf.solve(ridge, accuracy=1e-6))
+    value, _ = parse_condition("replicon = 0.5", ridge)(sf.solve(ridge, accuracy=1e-6))
     V = 2 / (0.1 + math.sqrt(0.01 + 0.4))
     assert value == pytest.approx(V**2 / (1 + V) ** 2 - 0.5, abs=1e-6)
 

@@ -83,7 +83,7 @@ def test_what_does_not_change_has_no_minimum():
     ("arguments", "sentence"),
     [
         ({"parameter": "omega"}, "'omega' is not a scalar parameter"),
-        ({"minimise": "beauty"}, "cannot minimise 'beauty'; known are free_entropy, training_loss"),
+        ({"minimise": "beauty"}, "cannot minimise 'beauty': unknown 'beauty'; known are free_entropy, training_loss"),
         ({"minimise": "baseline_error"}, "ridge_regression has no baseline error"),
         ({"on": "lazy"}, "no branch 'lazy'; known are semantic, uninformed"),
         ({"bracket": (1.0, 0.1)}, "two finite ends in ascending order"),

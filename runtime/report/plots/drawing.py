@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import numpy as np
 import xarray
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -35,6 +35,7 @@ from ...errors import InputError
 from ...files import check_writable, write_whole
 from ...integration.rule import NEGLIGIBLE_JUMPS
 from ...problems.columns import column_of
+from ...progress import say
 from ...stability.assess import MARGINAL, STABLE, UNSTABLE, compared_with_one
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
@@ -42,7 +43,9 @@ BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninform
 OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
 LOSS_STYLES = {"training_loss": (ORANGE, "o"), "test_error": (PINK, "s")}
 SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
+_PLAIN_TEXT: Any = {"text.usetex": False}  # LaTeX would misread labels: they hold Unicode symbols, _ and %
 STYLE: Any = {
+    **_PLAIN_TEXT,
     "font.size": 10,
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -85,7 +88,9 @@ def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> 
     kind = format_of(path)
     mark = {_DESCRIPTIONS[kind]: _mark(source)} if source is not None else {}
     stream = io.BytesIO()
-    with rc_context({"svg.hashsalt": "saddleforge"}):
+    if rcParams["text.usetex"]:
+        say("matplotlib is set to use LaTeX (text.usetex); the figure is drawn without it: its labels are plain text")
+    with rc_context({**_PLAIN_TEXT, "svg.hashsalt": "saddleforge"}):
         figure.savefig(stream, format=kind, dpi=_PER_INCH, metadata={_CHANGING[kind]: None, **mark})
     write_whole(path, stream.getvalue())
 

@@ -1,0 +1,82 @@
+"""What a user may call a number of a solution, the same in conditions, tables, minima and derivatives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import InputError, suggestion
+from .columns import entry_columns
+from .overlaps import OVERLAPS
+
+if TYPE_CHECKING:
+    from .overlaps import Overlaps
+    from .problem import Problem
+
+LOSSES = ("free_entropy", "training_loss", "test_error", "baseline_error")
+METRIC = "test_error_"  # before the name of one of several metrics
+
+
+def quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[str]:
+    """Return the names of losses and errors, of overlaps (|first entry|), of their entries and of trained numbers.
+
+    Args:
+        more: names of the caller's own, shown behind the overlaps.
+    """
+    metric = problem.solver.metric
+    there = {"test_error": metric.HAS_METRIC, "baseline_error": metric.HAS_BASELINE}
+    losses = [name for name in LOSSES if there.get(name, True)]
+    return [*losses, *(METRIC + name for name in problem.metric_names), *OVERLAPS, *more, *entry_columns(problem)]
+
+
+def matching_columns(name: str, columns: Sequence[str]) -> list[str]:
+    """Return the columns that a name stands for; none where it is unknown.
+
+    A column itself; theta_21, this entry of every token; theta, all of its entries; b, of a number trained with the
+    weights, the column trained_b; minority, of a metric, the column test_error_minority.
+    """
+    if name in columns:
+        return [name]
+    stem, _, entry = name.partition("_")
+    of_entry = re.compile(rf"{re.escape(stem)}_\d+(_k\d+)?_{entry}")
+    of_block = re.compile(rf"{re.escape(name)}(_k?\d+)+")
+    for found in (
+        [column for column in columns if entry.isdigit() and of_entry.fullmatch(column)],
+        [column for column in columns if of_block.fullmatch(column)],
+        [column for column in columns if column in (f"trained_{name}", METRIC + name)],
+    ):
+        if found:
+            return found
+    return []
+
+
+def find_quantity(problem: Problem, name: str, what: str, more: Iterable[str] = ()) -> str:
+    """Return the one of `quantity_names` that a name stands for.
+
+    Args:
+        what: the sentence begins with this, as "condition 'x = 1'".
+
+    Raises:
+        InputError: none, or several; those that there are are listed.
+    """
+    names = quantity_names(problem, more)
+    found = matching_columns(name, names)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(f"{what}: {name!r} stands for {', '.join(found)}; name one of them")
+    if name in LOSSES:
+        raise InputError(
+            f"{what}: {problem.solver.name} has no {name.replace('_', ' ')}, "
+            f"since its model gives no {'metric' if name == 'test_error' else 'baseline'}="
+        )
+    known = ", ".join(each.rstrip("_") for each in names)
+    raise InputError(f"{what}: unknown {name!r}{suggestion(name, names)}; known are {known}")
+
+
+def value_in(problem: Problem, overlaps: Overlaps, name: str) -> float:
+    """Return the entry of overlaps, or of their half widths or derivatives, that a name of `quantity_names` stands for;
+    of q, V, m, theta the first entry."""
+    block, place = (name, 0) if name in OVERLAPS else entry_columns(problem)[name]
+    return float(getattr(overlaps, block).flat[place])
