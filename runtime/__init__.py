@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .comparison.own_points import Beside, LearningCurve, beside, learning_curve
     from .derive.authoring.language import (
         Matrix,
+        box,
         by_label,
         half_square,
         rho,
@@ -183,6 +184,7 @@ _WHERE = {
     "sparse_teacher": "derive.authoring.tokens",
     "isotropic_tokens": "derive.authoring.tokens",
     "unstructured_tokens": "derive.authoring.tokens",
+    "box": "derive.authoring.language",
     "by_label": "derive.authoring.language",
     "rounded_hinge": "derive.authoring.language",
     "softmax": "derive.authoring.language",
@@ -254,6 +256,7 @@ __all__ = [
     "bayes_threshold",
     "beside",
     "binary_teacher",
+    "box",
     "by_label",
     "clustered_tokens",
     "collect",

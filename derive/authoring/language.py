@@ -8,7 +8,7 @@ from typing import Any
 
 import sympy as sp
 
-from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
+from ..calculus.functions import Box, Sigmoid, SoftmaxEntry, Softplus
 from ..errors import ModelError
 
 
@@ -117,6 +117,17 @@ def softplus(z: Any) -> sp.Expr:
         True
     """
     return Softplus(exact(z))
+
+
+def box(z: Any, low: Any, high: Any) -> sp.Expr:
+    """0 where low <= z <= high, infinite elsewhere: a term of a penalty that keeps a weight in an interval.
+
+    Example:
+        >>> @sf.penalty
+        ... def relaxed_binary(w, *, bound=1):
+        ...     return sf.box(w[0], -bound, bound)
+    """
+    return Box(*map(exact, (z, low, high)))
 
 
 def by_label(label: Any, *values: Any) -> sp.Expr:

@@ -113,9 +113,21 @@ class ModelAt:
         return held.rows.strengths(self.structure) if isinstance(held, Sphere) else ()
 
     @property
+    def has_few_values(self) -> bool:
+        """Whether the teacher's rows take few values."""
+        return "rows" in self.law
+
+    @property
     def penalty(self) -> PenaltyAt | None:
         """The penalty's expression, where the regulariser is one."""
         return self.regulariser.at(self.structure) if isinstance(self.regulariser, Penalty) else None
+
+    @property
+    def averages_over_teacher(self) -> bool:
+        """Whether averages over a row of W run over the teacher's row beside the field b: the penalty knows it, or it
+        takes few values, so that b is normal given its value only."""
+        penalty = self.penalty
+        return penalty is not None and (penalty.knows_teacher or self.has_few_values)
 
     @property
     def constants(self) -> tuple[sp.Symbol, ...]:
@@ -534,8 +546,6 @@ class _Builder:
             expected_rows = [(len(arrays["rows"][0]),), (len(arrays["rows"][0]), structure.teacher_rank)]
             if [shape_of(part) for part in arrays["rows"]] != expected_rows:
                 raise ModelError(f"model {self.model.name}: law.rows must be n probabilities and n x t values")
-            if isinstance(self.model.regulariser, Penalty):
-                raise ModelError(f"model {self.model.name}: rows of few values go with a ridge, not with a penalty")
         try:
             tokens.check()
         except ModelError as error:

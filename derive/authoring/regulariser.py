@@ -16,6 +16,7 @@ from typing import Any
 import sympy as sp
 
 from ..calculus.averages import Symbols
+from ..calculus.functions import Box
 from ..errors import ModelError
 from .language import exact
 from .mistakes import explained
@@ -137,6 +138,7 @@ class PenaltyAt:
         w, pi: symbols of a row of W (s x 1) and of the teacher's row (t x 1).
         expression: r(w, pi).
         kinks: places w_0 = ... at which the slope of r jumps, expressions in pi and parameters (s = 1 only).
+        bounds: ends of the interval outside of which r is infinite, last of the kinks; none where it is finite.
         written: the function as its author wrote it.
     """
 
@@ -145,7 +147,13 @@ class PenaltyAt:
     parameters: Mapping[str, Parameter]
     expression: sp.Expr
     kinks: tuple[sp.Expr, ...]
+    bounds: tuple[sp.Expr, ...] = ()
     written: Callable[..., Any] | None = None
+
+    @property
+    def inside(self) -> sp.Expr:
+        """r(w, pi) where it is finite."""
+        return self.expression.replace(Box, lambda *_: sp.Integer(0))
 
     @property
     def knows_teacher(self) -> bool:
@@ -200,7 +208,9 @@ class Penalty(Regulariser):
         unknown = expression.free_symbols - known
         if unknown:
             raise ModelError(f"penalty {name} uses {', '.join(sorted(map(str, unknown)))}, which it does not declare")
-        return PenaltyAt(w, pi, parameters, expression, _kinks(name, expression, w), self.function)
+        bounds = _bounds(name, expression, w)
+        kinks = tuple(dict.fromkeys(_kinks(name, expression, w) + bounds))
+        return PenaltyAt(w, pi, parameters, expression, kinks, bounds, self.function)
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
         """Those with a default in the function's signature.
@@ -242,6 +252,21 @@ def penalty(function: Callable[..., Any]) -> Penalty:
         0.3
     """
     return Penalty(function)
+
+
+def _bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
+    """Return the ends of the interval of w outside of which a penalty is infinite, none where there is no such."""
+    if expression.has(sp.oo, sp.zoo, sp.nan):
+        raise ModelError(f"penalty {name} holds infinity; write sf.box(w[0], low, high) for an interval of w")
+    boxes = [term for term in sp.Add.make_args(expression) if isinstance(term, Box)]
+    if len(boxes) > 1 or (expression - sp.Add(*boxes)).has(Box):
+        raise ModelError(f"penalty {name}: one sf.box(w[0], low, high) is expected, added to the rest")
+    if not boxes:
+        return ()
+    z, low, high = boxes[0].args
+    if z != w[0] or len(w) > 1 or any(end.has(*w) for end in (low, high)):
+        raise ModelError(f"penalty {name}: {boxes[0]} must be of w[0], the only column of W, and its ends without w")
+    return low, high
 
 
 def _kinks(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:

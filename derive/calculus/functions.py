@@ -50,6 +50,25 @@ class SoftmaxEntry(sp.Function):
         return body if exp is None else rf"{body}^{{{exp}}}"
 
 
+class Box(sp.Function):
+    """0 for low <= z <= high, infinite elsewhere; called as Box(z, low, high)."""
+
+    nargs = 3
+
+    @classmethod
+    def eval(cls, z: sp.Expr, low: sp.Expr, high: sp.Expr) -> sp.Expr | None:
+        """The same interval of -z in terms of z, so that signs are seen; None, which leaves it whole, for others."""
+        return cls(-z, -high, -low) if z.could_extract_minus_sign() else None
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Zero inside."""
+        return sp.Integer(0)
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        z, low, high = (a.evalf() for a in self.args)
+        return sp.Integer(0) if low <= z <= high else sp.oo
+
+
 class Sigmoid(sp.Function):
     """1 / (1 + exp(-z))."""
 

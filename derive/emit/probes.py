@@ -127,7 +127,7 @@ def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
         ModelError: with the chord.
     """
     generator = random.Random(4)
-    kernel = freeze({"value": penalty.expression})
+    kernel = freeze({"value": penalty.inside})
     known = {
         symbol.name: _number(value)
         for parameter in penalty.parameters.values()

@@ -192,7 +192,7 @@ def _atom(
     Raises:
         DomainError: no such averages exist.
     """
-    student, known, outer = problem.student_rank, problem.solver.penalty.KNOWN, hats[0]
+    student, known, outer = problem.student_rank, problem.solver.penalty.GIVEN, hats[0]
     stiffness, spread = (np.einsum("c,cij->ij", gamma, block) for block in (hats[-1].V, outer.q))
     apart = np.diff([np.einsum("c,cij->ij", gamma, level.q) for level in hats], axis=0)
     field = np.concatenate([outer.m.T, np.einsum("c,cij->ij", gamma, outer.theta)], axis=1)
@@ -200,9 +200,9 @@ def _atom(
     loops("weight_rows").covariances(len(gamma), gram, field, spread, covariance, cross)
     minimiser = partial(_minimum, problem, stiffness)
     if isinstance(rule, Pieces):
-        return row_averages(minimiser, covariance, cross, apart[:, 0, 0], rates, rule)
+        return row_averages(minimiser, covariance, cross, apart[:, 0, 0], rates, rule, problem.law.rows)
     (distance,), (y,) = apart, rates
-    return plane_averages(minimiser, covariance, cross, distance, float(y), rule)
+    return plane_averages(minimiser, covariance, cross, distance, float(y), rule, problem.law.rows)
 
 
 def _minimum(problem: Problem, stiffness: np.ndarray, b: np.ndarray, known: np.ndarray) -> Minimum:
@@ -213,6 +213,7 @@ def _minimum(problem: Problem, stiffness: np.ndarray, b: np.ndarray, known: np.n
     """
     penalty = problem.solver.penalty
     matrix = np.tile(stiffness, (len(b), 1, 1))
+    known = np.ascontiguousarray(known[:, : penalty.KNOWN])
     w, responses = penalty.minimisers_at(b, matrix, known, problem.strengths)
     if np.isnan(w).any():
         raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")

@@ -28,7 +28,7 @@ def simulate(
             "--method",
             metavar="auto|lbfgs|gd|adam|fista|newton|gamp|sgd",
             help="How the risk is minimised; gamp passes messages; sgd is one pass through the data, up to time alpha; "
-            "auto: lbfgs, or where penalty or loss have corners fista or newton.",
+            "auto: lbfgs, where the loss has corners newton, where only the penalty has fista.",
         ),
     ] = "auto",
     metric: MetricOption = None,

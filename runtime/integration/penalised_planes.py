@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..channel.nodes import tensor, trapezoid
 from ..errors import DomainError
 from ..problems.compiled import loops
 from ..threads import share
-from .penalised_rows import LIGHT, Minimiser, RowAverages
+from .penalised_rows import LIGHT, Minimiser, RowAverages, teacher_nodes
 from .tilted_grid import STEEPEST, Grids, Layout, places_of
 
 _COLUMNS = 2
@@ -28,13 +27,15 @@ _LENGTH = 3 + _COLUMNS + 3 * _COLUMNS**2 + 2 + 2 * _COLUMNS**4  # of what `tilte
 
 
 def plane_averages(
-    minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variance: np.ndarray, y: float, rule: Grids
-) -> RowAverages:
+    minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variance: np.ndarray, y: float, rule: Grids,
+    listed: tuple[np.ndarray, np.ndarray] | None = None,
+) -> RowAverages:  # fmt: skip
     """Of a row of two columns, given by its minimum at a field.
 
     Args:
-        covariance: of (pi, b^0), pi what the penalty knows, (KNOWN + 2, KNOWN + 2); cross: with z, (KNOWN + 2, C + t).
+        covariance: of (pi, b^0), pi what averages run over, (GIVEN + 2, GIVEN + 2); cross: with z, (GIVEN + 2, C + t).
         variance: D, (2, 2).
+        listed: as of `row_averages`.
 
     Raises:
         DomainError: no such averages exist, or their grids would be too large.
@@ -46,7 +47,7 @@ def plane_averages(
     if not (np.diagonal(root).min() > 0 and np.linalg.eigvalsh(variance)[0] > 0):
         raise DomainError("the fields of rows do not vary within states, or between them")
     spread = root @ root.T
-    zeta, weight = tensor([trapezoid(rule.points)] * count)
+    zeta, weight = teacher_nodes(factor, count, rule.points, listed)
     reach = rule.reach + _BEYOND
     left = reach**2 - (zeta**2).sum(axis=1)
     kept = (weight > LIGHT) & (left > 0)

@@ -61,12 +61,13 @@ class RowAverages:
 
 def row_averages(
     minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variances: np.ndarray, rates: np.ndarray,
-    rule: Pieces,
+    rule: Pieces, listed: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> RowAverages:  # fmt: skip
     """Of a row of one column, given by its minimum at a field.
 
     Args:
-        covariance: of (pi, b^0), pi what the penalty knows, (KNOWN + 1, KNOWN + 1); cross: with z, (KNOWN + 1, C + t).
+        covariance: of (pi, b^0), pi what averages run over, (GIVEN + 1, GIVEN + 1); cross: with z, (GIVEN + 1, C + t).
+        listed: probabilities and values of pi, where it takes few.
         variances: D of every level, (K,).
     """
     factor = np.empty_like(covariance)
@@ -74,7 +75,7 @@ def row_averages(
     spread, count = float(factor[-1, -1]), len(factor) - 1
     if not (spread > 0 and np.all(variances > 0)):
         raise DomainError("the fields of rows do not vary within states, or between them")
-    zeta, weight = tensor([trapezoid(rule.outer)] * count)
+    zeta, weight = teacher_nodes(factor, count, rule.outer, listed)
     zeta, weight = zeta[weight > LIGHT], weight[weight > LIGHT]
     known, centre = zeta @ factor[:-1, :-1].T, zeta @ factor[-1, :-1]
     level, reach = _fields(minimiser, known, centre, spread, variances, rates, rule)
@@ -104,6 +105,15 @@ def row_averages(
     overlaps, free = sums[2:-2].reshape(levels + 1, 2).T
     squares = np.array([bent, own_bent]).reshape(2, 1, 1, 1, 1)
     return RowAverages(overlaps[:, None, None], np.array([[slope]]), with_fields, free, penalty, squares)
+
+
+def teacher_nodes(
+    factor: np.ndarray, count: int, points: int, listed: tuple[np.ndarray, np.ndarray] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return standard normal coordinates (N, count) of the teacher's row, and their weights (N,)."""
+    if listed is None or not count:
+        return tensor([trapezoid(points)] * count)
+    return listed[1] @ np.linalg.pinv(factor[:count, :count]).T, listed[0]
 
 
 def _on_line(minimiser: Minimiser, b: np.ndarray, known: np.ndarray) -> Minimum:

@@ -1,6 +1,7 @@
 """A row w of W exposed to a field b = field z + Q^(1/2) eta, z = (tau, pi), of one spectral atom.
 
-v = (pi, b): the KNOWN coordinates of the teacher's row that the penalty knows, then the STUDENT ones of the field.
+v = (pi, b): the GIVEN coordinates of the teacher's row where the penalty knows it or it takes few values, then the
+STUDENT ones of the field.
 zeta: standard normal coordinates of v = factor zeta.
 """
 
@@ -12,7 +13,7 @@ from numba import njit
 
 @njit(cache=True, error_model="numpy")
 def covariances(contexts, gram, field, Q, covariance, cross):
-    """Fill the covariance of v, and Cov(v, z) (KNOWN + STUDENT, contexts + TEACHER); gram that of z."""
+    """Fill the covariance of v, and Cov(v, z) (GIVEN + STUDENT, contexts + TEACHER); gram that of z."""
     student, size = field.shape
     known = covariance.shape[0] - student
     for j in range(size):
@@ -66,6 +67,21 @@ def normal_node(node, rule, count, zeta):
         zeta[k] = 8.6 * rule[n, 0]
         weight *= 8.6 * rule[n, 1] * math.exp(-0.5 * zeta[k] * zeta[k]) / math.sqrt(2.0 * math.pi)
     return weight
+
+
+@njit(cache=True, error_model="numpy")
+def listed_row(node, c, first, count, factor, zeta):
+    """Fill the first `count` coordinates of zeta with those of a teacher's row of few values; returns its probability.
+
+    From `first` on, c holds the probability of each and its values; pi = factor zeta.
+    """
+    place = first + node * (count + 1)
+    for k in range(count):
+        value = c[place + 1 + k]
+        for j in range(k):
+            value -= factor[k, j] * zeta[j]
+        zeta[k] = value / factor[k, k] if factor[k, k] > 0.0 else 0.0
+    return c[place]
 
 
 @njit(cache=True, error_model="numpy")

@@ -386,6 +386,7 @@ class PenaltyPrior(Prior, Protocol):
 
     CORNERS: int
     KNOWN: int
+    GIVEN: int
     regulariser: Compiled
     slopes: Compiled
 

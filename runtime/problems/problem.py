@@ -204,10 +204,16 @@ class Problem:
 
     @cached_property
     def prior_law(self) -> tuple[np.ndarray, ...]:
-        """Leading arguments of the generated prior: law of the coordinates, strengths and, without a ridge, nodes."""
+        """Leading arguments of the generated prior: law of the coordinates, strengths and, without a ridge, nodes.
+
+        Rows of few values, each after its probability, follow the strengths of a penalty.
+        """
         law = self.law
-        known = law.weights, law.gamma, law.gram, self.strengths
-        return known if self.has_ridge else (*known, np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1))
+        if self.has_ridge:
+            return law.weights, law.gamma, law.gram, self.strengths
+        listed = np.zeros(0) if law.rows is None else np.column_stack(law.rows).ravel()
+        rule = np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1)
+        return law.weights, law.gamma, law.gram, np.concatenate([self.strengths, listed]), rule
 
     def of_prior(self, name: str) -> Callable[..., Any]:
         """A map of the generated prior (overlaps, free_entropy, responses) with its leading arguments filled in.
@@ -646,6 +652,11 @@ def _check_penalty(problem: Problem) -> None:
         if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
             named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
             raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}")
+    one, pi = np.ones((1, 1, 1)) * np.eye(problem.student_rank), np.zeros((1, prior.KNOWN))
+    w, _ = prior.minimisers_at(np.zeros((1, problem.student_rank)), one, pi, problem.strengths)
+    if not np.isfinite(prior.penalties_at(w, pi, problem.strengths)[0]).all():
+        named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
+        raise InputError(f"the penalty of {problem.solver.name} is infinite at every w at {named}")
 
 
 def _check_bounded(problem: Problem) -> None:

@@ -240,10 +240,18 @@ def _keeps_regulariser(problem: Problem, exchange: Exchange) -> bool:
     prior = problem.solver.penalty
     if prior.KNOWN and min(exchange.teacher) < 0:
         return False
+    if problem.law.rows is not None:
+        shares, values = problem.law.rows
+        one, other = (
+            sorted(map(tuple, np.column_stack([shares, values * signs]).tolist()))
+            for signs in (np.ones(values.shape[1]), np.array(exchange.teacher, float))
+        )
+        if not np.allclose(one, other, rtol=0, atol=EXACT):
+            return False
     generator = np.random.default_rng(29)
     for _ in range(_PROBES):
         w, pi = generator.standard_normal(problem.student_rank), generator.standard_normal(prior.KNOWN)
         one, other = (prior.regulariser(*row, *pi, problem.strengths) for row in (w, w * np.array(exchange.student)))
-        if not abs(one - other) <= 1e-12 * (1 + abs(one)):
+        if not (one == other or abs(one - other) <= 1e-12 * (1 + abs(one))):
             return False
     return True

@@ -1,4 +1,4 @@
-"""Losses with corners: Newton's method on augmented Lagrangians.
+"""Losses with corners, and penalties: Newton's method on augmented Lagrangians.
 
 With a row a_{mu,l} = z_{mu,l} / sqrt(d) + tau_c / d for every token, X = A W, a copy x of the fields in the loss and a
 multiplier p of x = A W,
@@ -14,6 +14,16 @@ Sun, Toh, SIAM J. Optim. 28 (2018) 433).
 Where the loss is convex the minimum is found from any start. Where it bends down at minimisers x, G has eigenvalues
 above 0 and multipliers need not settle while v is large: p then stays zero, the loss is its Moreau envelope, and v is
 lowered until that hardly bends down more than the loss does. What is found is a local minimum.
+
+Any other convex penalty is replaced by its envelope as the loss is: a copy u of W in it has a multiplier y,
+
+    W = argmin sum_i min_u [r(u) + k^2 |u - w_i - (v / k^2) y_i|^2 / (2 v)] + rho |W - W_k|^2 / 2 + the same of the loss
+    y <- y + (k^2 / v) (W - u)
+
+with the generated minimisers of r, and the last W as W_k (proximal method of multipliers, Rockafellar, Math. Oper.
+Res. 1 (1976) 97): what is minimised is strictly convex although neither envelope need be. Piecewise linear losses and
+penalties end at the vertex that solves their linear programme: as many samples and weights are at corners as there are
+weights.
 
 Where the norms of the columns are given, W = argmin is that over |w_a| = sigma_a sqrt(d) without the first term.
 Lambda in gradient and Hessian is then the multiplier, lambda_a = - w_a^T (A^T p)_a / (d sigma_a^2), and both are
@@ -50,6 +60,7 @@ _HALVINGS = 40
 _DIRECT = 6000  # weights beyond which no matrix of them is held
 _CLOSE = 1e-3  # relative residual of a Newton step that is iterated, in units of v times the ridge
 _MORE = 3.0  # factor of what is added to a Hessian that is not positive definite
+_PULL, _WEAKER = 1e-3, 0.3  # of the ridge around the last weights, in units of the first curvature, and its factor
 _LITTLE = 1e-4  # the first of it under given norms, in units of the mean curvature
 
 
@@ -58,16 +69,14 @@ def has_corners(problem: Problem) -> bool:
     return problem.solver.proximal.CORNERS
 
 
-def refuse_penalty(problem: Problem) -> None:
+def refuse_weak_ridge(problem: Problem) -> None:
     """
     Raises:
-        InputError: the penalty is no ridge, whose curvature is known without W, or one that holds no weights.
+        InputError: the penalty is a ridge that does not bound the weights.
     """
-    name = problem.solver.name
-    if not problem.has_ridge:
-        raise InputError(f"newton needs a ridge, which the penalty of {name} is not; gamp needs none")
-    if not np.all(problem.strengths > 0):
-        raise InputError(f"newton needs a ridge of positive strength; that of {name} is {problem.strengths.min():g}")
+    if problem.has_ridge and not np.all(problem.strengths > 0):
+        name, least = problem.solver.name, problem.strengths.min()
+        raise InputError(f"newton needs a ridge of positive strength; that of {name} is {least:g}")
 
 
 def augmented_lagrangian(
@@ -75,19 +84,19 @@ def augmented_lagrangian(
 ) -> tuple[Weights, np.ndarray, float, int]:
     """Weights, slopes p (n, L, s), residual and Newton steps.
 
-    The residual is the larger of two root mean squares: of the risk's gradient Lambda W + A^T p, and of x - A W.
+    The residual is the larger of two root mean squares: of the risk's gradient, Lambda W + A^T p or y + A^T p, and of
+    x - A W and u - W.
 
     Raises:
-        InputError: the loss holds q or trained numbers, or the penalty is no ridge of positive strength.
+        InputError: the loss holds q or trained numbers, or the penalty is a ridge that is not of positive strength.
     """
     problem = risk.problem
     refuse_own(problem, "newton")
-    refuse_penalty(problem)
-    split = (_SplitOnSpheres if problem.has_sphere else _Split)(risk.instance)
-    start = on_sphere(problem, start)
-    W, fields = start.W, split.fields(start.W)
-    p = split.losses(fields)[1]
-    first = _size(fields) / _size(p) if fields.any() and p.any() else 1.0
+    refuse_weak_ridge(problem)
+    kind = _SplitOnSpheres if problem.has_sphere else _Split if problem.has_ridge else _SplitFromPenalty
+    split = kind(risk.instance)
+    W = on_sphere(problem, start).W
+    fields, p, first = split.begin(W)
     v, best, waited, steps, before, bends = first, np.inf, 0, 0, np.inf, False
     while v > _LEAST * first and v * split.envelope(fields + v * p, v).bend > _BENT:
         v *= _SMOOTHER
@@ -99,16 +108,17 @@ def augmented_lagrangian(
         enough = min(most, begun + (_STEPS_BENT if bends else _STEPS))
         while True:
             gradient = split.gradient(W, at.p)
-            slope, apart = _size(gradient), _size(at.x - fields)
+            slope, apart = _size(gradient), split.measure_distance(at.x - fields)
             if not slope > max(tolerance / 2, _NEAR * apart) or steps >= enough:
                 break
             steps += 1
             direction = split.newton_step(W, gradient, at, v)
             W, fields, at = split.search(split.path(W, direction, fields), at, p, v)
-        residual = max(slope, apart)
+        residual = max(slope + split.recentre(W, slope, apart), apart)
         best, waited = (residual, 0) if residual < best else (best, waited + 1)
         if not residual > tolerance or steps >= most or waited > _WAIT:
-            return on_sphere(problem, Weights(W, start.phi)), at.p, residual, steps
+            W, p = split.end(W, at)
+            return on_sphere(problem, Weights(W, start.phi)), p, residual, steps
         taken, bent = steps - begun, split.bent(W, fields, at, v)
         bends = bends or bent
         p = p if bent else at.p
@@ -156,11 +166,17 @@ def _size(x: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class _Envelope:
-    """At omega: minimisers x and slopes p of the loss there, (n, L, s), and -dg/domega (n, L s, L s)."""
+    """At omega: minimisers x and slopes p of the loss there, (n, L, s), and -dg/domega (n, L s, L s).
+
+    Attributes:
+        u, rows: of the envelope of the penalty, minimisers (d, s) and curvatures (d, s, s); None where that is a ridge.
+    """
 
     x: np.ndarray
     p: np.ndarray
     curvatures: np.ndarray
+    u: np.ndarray | None = None
+    rows: np.ndarray | None = None
 
     @property
     def bend(self) -> float:
@@ -173,7 +189,8 @@ class _Line:
     """Weights W + t D, and their fields F + t A D.
 
     Attributes:
-        W, direction: W and D, (d, s); fields, along: F and A D, (n, L, s); strengths: of the ridge, (s,).
+        W, direction: W and D, (d, s); fields, along: F and A D, (n, L, s); strengths: of the ridge, (s,), and centre:
+            the weights at which that is zero, (d, s).
     """
 
     W: np.ndarray
@@ -181,6 +198,7 @@ class _Line:
     fields: np.ndarray
     along: np.ndarray
     strengths: np.ndarray
+    centre: np.ndarray | float
 
     @property
     def longest(self) -> float:
@@ -193,7 +211,8 @@ class _Line:
 
     def slope(self, t: float, p: np.ndarray) -> float:
         """Of what is minimised, where p are the slopes of the envelope at t."""
-        return float(np.sum(self.strengths * self.at(t)[0] * self.direction) + np.sum(p * self.along))
+        pull = self.strengths * (self.at(t)[0] - self.centre)
+        return float(np.sum(pull * self.direction) + np.sum(p * self.along))
 
 
 @dataclass(frozen=True)
@@ -227,7 +246,13 @@ class _Arc:
 
 
 class _Split(Design):
-    """The envelope of the loss, and Newton's steps, of an instance whose penalty is a ridge."""
+    """The envelope of the loss, and Newton's steps, of an instance whose penalty is a ridge.
+
+    Attributes:
+        strengths: of the ridge, (s,); centre: the weights at which it is zero.
+    """
+
+    centre: np.ndarray | float = 0.0
 
     def __init__(self, instance: Instance) -> None:
         super().__init__(instance)
@@ -237,13 +262,31 @@ class _Split(Design):
         self._sum = np.zeros((size, size) if size <= _DIRECT else (0, 0))
         self._weights = np.zeros((n, L * s, L * s))
 
+    def begin(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return fields and slopes (n, L, s) at the first weights, and the first v."""
+        fields = Design.fields(self, W)
+        p = self.losses(fields)[1]
+        return fields, p, _size(fields) / _size(p) if fields.any() and p.any() else 1.0
+
+    def end(self, W: np.ndarray, at: _Envelope) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights (d, s) and the slopes of the loss (n, L, s) where the search has ended."""
+        return W, at.p
+
+    def measure_distance(self, difference: np.ndarray) -> float:
+        """Return the root mean square of x - A W."""
+        return _size(difference)
+
+    def recentre(self, W: np.ndarray, slope: float, apart: float) -> float:
+        """Return the size of the gradient of what is minimised, less that of the risk, and prepare for the next p."""
+        return 0.0
+
     def gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
         """Of what is minimised, (d, s)."""
-        return self.strengths * W + self.back(p)
+        return self.strengths * (W - self.centre) + self.back(p)
 
     def path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _Line | _Arc:
         """From W, whose fields are given."""
-        return _Line(W, direction, fields, self.fields(direction), self.strengths)
+        return _Line(W, direction, fields, self.fields(direction), self.strengths, self.centre)
 
     def _height(self, at: _Envelope, v: float) -> float:
         """What tells steps up from steps down beside slopes: nothing, where what is minimised is convex."""
@@ -301,14 +344,15 @@ class _Split(Design):
 
     def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _Envelope, v: float) -> np.ndarray:
         """-(Lambda + A^T curvatures A)^{-1} gradient, (d, s); Lambda is larger where that is not positive definite."""
+        d, s = gradient.shape
+        blocks = np.diag(np.broadcast_to(self.strengths, s)) + (np.zeros((d, s, s)) if at.rows is None else at.rows)
         if gradient.size > _DIRECT:
-            return -self._iterated(gradient, at.curvatures, v, self.strengths)
+            return -self._iterated(gradient, at.curvatures, v, blocks)
         total = self._weighted(v * at.curvatures)
-        strengths = np.broadcast_to(self.strengths, gradient.shape).ravel()
 
         def hessian() -> np.ndarray:
             found = total / v
-            found[np.diag_indices_from(found)] += strengths
+            found.reshape(d, s, d, s)[np.arange(d), :, np.arange(d), :] += blocks
             return found
 
         return -_solved(hessian, gradient, float(np.min(self.strengths)))
@@ -322,9 +366,10 @@ class _Split(Design):
         self._weights = weights
         return self._sum
 
-    def _iterated(self, right: np.ndarray, curvatures: np.ndarray, v: float, strengths: np.ndarray) -> np.ndarray:
-        """(Lambda + A^T curvatures A)^{-1} right, (d, s), for positive strengths: by conjugate gradients for the fields
-        of samples with a curvature above zero (Woodbury).
+    def _iterated(self, right: np.ndarray, curvatures: np.ndarray, v: float, blocks: np.ndarray) -> np.ndarray:
+        """(Lambda + A^T curvatures A)^{-1} right, (d, s), for positive definite blocks (d, s, s) of Lambda.
+
+        By conjugate gradients for the fields of samples with a curvature above zero (Woodbury).
 
         Their system is the better conditioned one: a small v makes it no worse.
         """
@@ -333,21 +378,23 @@ class _Split(Design):
         n, L, s = self.shape
         values, vectors = eigen(curvatures)
         chosen = values > FLAT / v
-        scaled = right / strengths
+        inverse = np.linalg.inv(blocks)
+        scaled = np.einsum("iab,ib->ia", inverse, right)
         if not chosen.any():
             return scaled
 
         def back(t: np.ndarray) -> np.ndarray:
             spread = np.zeros((n, L * s))
             spread[chosen] = t
-            return self.back(np.einsum("nak,nk->na", vectors, spread).reshape(self.shape)) / strengths
+            pulled = Design.back(self, np.einsum("nak,nk->na", vectors, spread).reshape(self.shape))
+            return np.einsum("iab,ib->ia", inverse, pulled)
 
         def fields(W: np.ndarray) -> np.ndarray:
-            return np.einsum("nak,na->nk", vectors, self.fields(W).reshape(n, L * s))[chosen]
+            return np.einsum("nak,na->nk", vectors, Design.fields(self, W).reshape(n, L * s))[chosen]
 
         size = int(chosen.sum())
         system = LinearOperator((size, size), matvec=lambda t: t / values[chosen] + fields(back(t)), dtype=float)
-        t, _ = cg(system, fields(scaled), rtol=_CLOSE * min(1.0, v * float(np.min(strengths))))
+        t, _ = cg(system, fields(scaled), rtol=_CLOSE * min(1.0, v * float(eigen(blocks)[0].min())))
         return scaled - back(t)
 
 
@@ -385,7 +432,7 @@ class _SplitOnSpheres(_Split):
         if gradient.size > _DIRECT:
             # Of a convex loss: strengths of the wrong sign make a shorter step.
             typical = np.linalg.norm(self.back(at.p)) / np.linalg.norm(W)
-            positive = np.maximum(np.abs(strengths), _LITTLE * typical)
+            positive = np.tile(np.diag(np.maximum(np.abs(strengths), _LITTLE * typical)), (d, 1, 1))
             pushed = self._iterated(gradient, at.curvatures, v, positive).reshape(d * s)
             pulled = [self._iterated(u.reshape(d, s), at.curvatures, v, positive).ravel() for u in radial.T]
             border = np.stack(pulled, axis=1)
@@ -403,3 +450,75 @@ class _SplitOnSpheres(_Split):
             return found
 
         return -_solved(hessian, gradient, _LITTLE * mean)
+
+
+class _SplitFromPenalty(_Split):
+    """The same for any convex penalty, by its envelope; the ridge is that around the last W.
+
+    Fields, x and p are joined, in one array, with k W, k u and y / k, as if rows k 1 stood below those of A. The first
+    weights determine k: changes of both parts are as large in units of their sizes.
+    """
+
+    _scale = 1.0
+
+    def begin(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return fields and slopes, joined, at the first weights, and the first v; y is zero."""
+        fields, p, first = super().begin(W)
+        force = _size(super().back(p))
+        if W.any() and force > 0:
+            self._scale = float(np.sqrt(first * force / _size(W)))
+        self.strengths, self.centre = np.array([_PULL * self._scale**2 / first]), W
+        return self._join(fields, self._scale * W), self._join(p, np.zeros_like(W)), first
+
+    def end(self, W: np.ndarray, at: _Envelope) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows u, which lie on the corners of the penalty exactly, and the slopes of the loss."""
+        assert at.u is not None
+        return at.u, self._separate(at.p)[0]
+
+    def measure_distance(self, difference: np.ndarray) -> float:
+        """Return the larger of the root mean squares of x - A W and u - W."""
+        samples, rows = self._separate(difference)
+        return max(_size(samples), _size(rows) / self._scale)
+
+    def recentre(self, W: np.ndarray, slope: float, apart: float) -> float:
+        """Return the slope of the ridge around the last W, which lies around this one then, and is weaker where it was
+        what kept the weights."""
+        pull = _size(self.strengths * (W - self.centre))
+        self.centre = W
+        if pull > max(slope, apart):
+            self.strengths = self.strengths * _WEAKER
+        return pull
+
+    def fields(self, W: np.ndarray) -> np.ndarray:
+        """(A W, k W)."""
+        return self._join(super().fields(W), self._scale * W)
+
+    def back(self, x: np.ndarray) -> np.ndarray:
+        """(A^T, k) x, (d, s)."""
+        samples, rows = self._separate(x)
+        return super().back(samples) + self._scale * rows
+
+    def bent(self, W: np.ndarray, fields: np.ndarray, at: _Envelope, v: float) -> bool:
+        """Of the loss alone: the penalty is convex."""
+        samples = _Envelope(self._separate(at.x)[0], self._separate(at.p)[0], at.curvatures)
+        return super().bent(W, self._separate(fields)[0], samples, v)
+
+    def envelope(self, omega: np.ndarray, v: float) -> _Envelope:
+        """At omega, fields and rows joined."""
+        problem, (samples, rows) = self.problem, self._separate(omega)
+        d, s = rows.shape
+        at, precision = super().envelope(samples, v), self._scale**2 / v
+        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.penalty.KNOWN])
+        stiffness = np.tile(precision * np.eye(s), (d, 1, 1))
+        u, response = problem.solver.penalty.minimisers_at(rows * self._scale / v, stiffness, known, problem.strengths)
+        x = self._join(at.x, self._scale * u)
+        return _Envelope(x, (omega - x) / v, at.curvatures, u, precision * (np.eye(s) - precision * response))
+
+    def _join(self, samples: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return one array of what belongs to samples (n, L, s) and to rows (d, s)."""
+        return np.concatenate([samples.ravel(), rows.ravel()])
+
+    def _separate(self, joined: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what belongs to samples (n, L, s) and to rows (d, s)."""
+        n, L, s = self.shape
+        return joined[: n * L * s].reshape(self.shape), joined[n * L * s :].reshape(-1, s)

@@ -208,7 +208,7 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
 
 
 def newton(risk: Risk, start: Weights, descent: Descent) -> Minimum:
-    """Newton's method with the proximal map of the loss (`augmented_lagrangian`), for losses with corners."""
+    """Newton's method with the proximal maps of loss and penalty (`augmented_lagrangian`), for losses with corners."""
     weights, slopes, residual, iterations = augmented_lagrangian(risk, start, descent.tolerance, descent.most)
     value = risk(weights)
     if risk.problem.has_sphere:

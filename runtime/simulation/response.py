@@ -30,6 +30,7 @@ _CLOSE = 1e-6  # relative residual of what is iterated
 _LITTLE, _MORE = 1e-8, 10.0  # added to a Hessian that is not positive definite, relative to its trace, and its factor
 _HARD = 1e6  # curvature of what is held
 _NARROW = 1e-4  # variance of the envelope at corners, in units of fields over slopes
+_SINGULAR = 1e-12
 _TINY = 1e-300
 
 
@@ -183,10 +184,12 @@ class Response:
             for a, column in enumerate(columns):
                 half = (rows.reshape(-1, d) @ column).reshape(count, L, d, s)
                 own[span].reshape(count, L, s, L, s)[:, :, a] = np.einsum("nlib,nki->nlkb", half, rows, optimize=True)
-        eye = np.eye(L * s)
-        found = np.linalg.solve(eye - own @ self.curvatures, own)
+        # At a vertex, as that of a linear programme, a sample at a corner has no minimum of the others beside it.
+        without, found = np.eye(L * s) - own @ self.curvatures, np.zeros_like(own)
+        sound = np.linalg.svd(without, compute_uv=False)[:, -1] > _SINGULAR
+        found[sound] = np.linalg.solve(without[sound], own[sound])
         found = (found + found.transpose(0, 2, 1)) / 2
-        sound = np.linalg.eigvalsh(found)[:, 0] > 0
+        sound &= np.linalg.eigvalsh(found)[:, 0] > 0
         if not sound.all():
             found[~sound] = self._averaged()[~sound]
         return found

@@ -14,7 +14,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
 from ..saddle_point.starts import start_mixture
-from .augmented import gradient_of, has_corners, refuse_penalty
+from .augmented import gradient_of, has_corners, refuse_weak_ridge
 from .controls import Controls, controls_of
 from .gamp import DAMPING, INERTIA, contraction, gamp
 from .held import entries, without
@@ -338,7 +338,7 @@ def checked(plan: Plan) -> Plan:
     if problem.has_sphere:
         _refuse_on_sphere(problem, method, in_loss)
     if method == "auto":
-        method = "fista" if corners else NEWTON if in_loss else "lbfgs"
+        method = NEWTON if in_loss else "fista" if corners else "lbfgs"
     known = [*METHODS, GAMP, SGD]
     if method not in known:
         raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")
@@ -346,14 +346,14 @@ def checked(plan: Plan) -> Plan:
     if plan.start not in starts:
         raise InputError(f"no start {plan.start!r} for {problem.solver.name}; known are {', '.join(starts)}")
     name = problem.solver.name
-    if corners and in_loss and method != GAMP:
-        raise InputError(f"both the loss and the penalty of {name} have corners; the allowed method is gamp")
-    if corners and method not in ("fista", GAMP):
-        raise InputError(f"the penalty of {name} has corners; allowed methods are fista and gamp")
+    allowed = ["fista", NEWTON, GAMP][int(in_loss) :]
+    if corners and method not in allowed:
+        what = f"both the loss and the penalty of {name} have" if in_loss else f"the penalty of {name} has"
+        raise InputError(f"{what} corners; allowed methods are {', '.join(allowed)}")
     if method in (NEWTON, GAMP):
         refuse_own(problem, method)
     if method == NEWTON:
-        refuse_penalty(problem)
+        refuse_weak_ridge(problem)
     if plan.controls and plan.start == RANDOM:
         raise InputError(f"control variates are of a named start; known are {', '.join(problem.solver.model.STARTS)}")
     if plan.project is not None:

@@ -5,7 +5,7 @@ import re
 import pytest
 import sympy as sp
 
-from saddleforge.derive.authoring.language import half_square, softplus, square
+from saddleforge.derive.authoring.language import box, half_square, softplus, square
 from saddleforge.derive.authoring.model import Model, model
 from saddleforge.derive.authoring.parameters import (
     DiscreteNoise,
@@ -398,3 +398,29 @@ def test_what_is_complex_somewhere_is_refused_with_the_place(fields, loss, messa
     made = model(name="rooted", **fields)(loss)
     with fault(message):
         generate(made)
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "message"),
+    [
+        (lambda w: sp.Piecewise((0, sp.Abs(w[0]) < 1), (sp.oo, True)), {}, r"holds infinity; write sf\.box\(w\[0\]"),
+        (lambda w: 2 * box(w[0], -1, 1), {}, "one sf.box.* is expected, added to the rest"),
+        (lambda w: box(w[0], -1, 1) + box(w[0], 0, 2), {}, "one sf.box.* is expected, added to the rest"),
+        (lambda w: box(2 * w[0], -1, 1), {}, r"must be of w\[0\]"),
+        (lambda w: box(w[0], -1, 1), {"student": 2}, "the only column of W"),
+    ],
+)
+def test_penalties_that_are_infinite_beyond_what_a_box_says_are_refused(function, sizes, message):
+    with fault(message):
+        model(name="boxed", regulariser=penalty(function), **sizes)(lambda X, Y: (X[0] - Y[0]) ** 2)
+
+
+def test_the_ends_of_a_box_are_corners_and_signs_of_its_weight_are_seen():
+    one = Structure(1, 1, 1, 1)
+    at = penalty(lambda w, *, bound=1: box(-w[0], -2 * bound, bound) + sp.Abs(w[0])).at(one)
+    (w,), bound = at.w, at.parameters["bound"].symbols(one)
+    assert at.bounds == (-bound, 2 * bound)
+    assert set(at.kinks) == {0, -bound, 2 * bound}
+    assert at.inside == sp.Abs(w)
+    even = penalty(lambda w: box(w[0], -1, 1)).at(one).expression
+    assert even.subs(even.args[0], -even.args[0]) == even

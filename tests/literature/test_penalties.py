@@ -5,7 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy as sp
+from scipy.integrate import quad
+from scipy.optimize import brentq
 from scipy.special import erfc
+from scipy.stats import norm, truncnorm
 
 import saddleforge as sf
 from saddleforge import Solution
@@ -164,3 +167,93 @@ def test_values_at_which_a_penalty_is_not_convex_are_refused():
         sf.problem("elastic_net_regression", l2=-0.1)
     with pytest.raises(sf.InputError, match=r"is not convex at strength = -0.1"):
         sf.problem(square_loss(regulariser=quadratic), strength=-0.1)
+
+
+@sf.penalty
+def boxed(w, *, bound=1.0):
+    """The convex relaxation of weights of +bound and -bound."""
+    return sf.box(w[0], -bound, bound)
+
+
+def box_relaxation(**fields: Any) -> Any:
+    return square_loss(regulariser=boxed, law=sf.binary_teacher, starts={"semantic": sf.Start(teacher=0.6)}, **fields)
+
+
+def clipped(function: Any, bound: float, tau: float) -> float:
+    """E function(w), w = 1 + tau Z clipped to the interval of weights, Z standard normal."""
+    ends = [(end - 1) / tau for end in (-bound, bound)]
+    inside = quad(lambda z: function(1 + tau * z) * norm.pdf(z), *ends, epsabs=1e-13, epsrel=1e-13)[0]
+    return inside + function(-bound) * norm.cdf(ends[0]) + function(bound) * norm.sf(ends[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "bound"), [(1.5, 1.0), (0.8, 1.0), (1.5, 0.7)])
+def test_box_relaxation_of_binary_weights_is_that_of_clipped_gaussians(alpha, bound):
+    """alpha tau^2 = Delta + E (w - 1)^2, Thrampoulidis, Xu, Hassibi, arXiv 1711.11215, for BPSK."""
+
+    def excess(tau):
+        return alpha * tau**2 - 0.25 - clipped(lambda w: (w - 1) ** 2, bound, tau)
+
+    tau = brentq(excess, 0.05, 10, xtol=1e-14)
+    solution = solved(box_relaxation(), alpha=alpha, bound=bound)
+    overlaps = solution.overlaps
+    assert overlaps.q.item() == pytest.approx(clipped(lambda w: w * w, bound, tau), abs=1e-10)
+    assert overlaps.theta.item() == pytest.approx(clipped(lambda w: w, bound, tau), abs=1e-10)
+    assert abs(solution.losses.identity_gap) < 1e-10
+    # The share of wrong signs, which is no metric of the fields, follows from the test error.
+    assert (solution.test_error / alpha) ** 0.5 == pytest.approx(tau, abs=1e-10)
+    runs = sf.simulate(solution.problem, d=200, seeds=24, threads=2)
+    mean, error = runs.overlaps
+    assert len(runs.converged) == 24
+    for name in ("q", "theta"):
+        assert np.all(np.abs(getattr(mean, name) - getattr(overlaps, name)) < 4 * getattr(error, name))
+
+
+@pytest.mark.slow
+def test_a_box_at_a_finite_temperature_has_truncated_gaussian_rows():
+    """G = alpha / (1 + V), and b = G pi + sqrt(q^) eta of variance q^ = alpha (Delta + 1 - 2 theta + q) / (1 + V)^2."""
+    alpha, beta = 0.8, 10.0
+    solution = solved(box_relaxation(), alpha=alpha, inverse_temperature=beta)
+    q, V, theta = (float(getattr(solution.overlaps, name).item()) for name in ("q", "V", "theta"))
+    G, spread = alpha / (1 + V), np.sqrt(alpha * (1.25 - 2 * theta + q)) / (1 + V)
+    scale = 1 / np.sqrt(beta * G)
+
+    def of_row(eta):
+        centre = (G + spread * eta) / G
+        return truncnorm.stats((-1 - centre) / scale, (1 - centre) / scale, centre, scale)
+
+    z, weight = np.polynomial.hermite_e.hermegauss(81)
+    mean, variance = of_row(z)
+    weight = weight / weight.sum()
+    found = weight @ np.stack([mean**2, beta * variance, mean], axis=1)
+    assert found == pytest.approx([q, V, theta], abs=1e-8)
+
+
+@pytest.mark.slow
+def test_a_quadratic_penalty_is_the_ridge_for_a_teacher_of_few_values():
+    """Rows of two columns on both sides, of unequal probabilities; broken replica symmetry of one."""
+
+    def law(structure):
+        return sf.Tokens([1], [[1]], rows=(["1/4", "1/4", "1/2"], [[-1, 0], [1, "1/2"], [1, -1]]))
+
+    def two_columns(X, Y, z):
+        return (X[0] + X[1] / 2 - Y[0] - Y[1] / 3 - z) ** 2 / 2
+
+    def bounded(X, Y, z):
+        error = Y[0] + 4 * z - X[0]
+        return sp.Piecewise((error**2 / 2, sp.Abs(error) < 1), (sp.Rational(1, 2), True))
+
+    for loss, rsb, fields in ((two_columns, None, {"student": 2, "teacher": 2, "law": law}), (bounded, 1, {})):
+        pair = []
+        for regulariser in (quadratic, sf.Ridge(0.1)):
+            made = sf.model(
+                name=f"{loss.__name__}_{regulariser.kind}",
+                **({"law": sf.binary_teacher} | fields),
+                regulariser=regulariser,
+                noise={"z": sf.GaussianNoise("1/4")},
+            )
+            at = sf.problem(made(loss), alpha=1.5)
+            pair.append(sf.solve(at, accuracy=1e-6, **({} if rsb is None else {"rsb": rsb})))
+        general, closed = pair
+        assert general.training_loss == pytest.approx(closed.training_loss, rel=1e-8)
+        assert general.overlaps.pack() == pytest.approx(closed.overlaps.pack(), rel=1e-7, abs=1e-9)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import sympy as sp
-from scipy.optimize import brentq
+from scipy.optimize import brentq, linprog
 
 import saddleforge as sf
 from saddleforge.comparison.compare import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
@@ -351,27 +351,96 @@ def test_newton_steps_converge_where_losses_of_several_fields_bend_down(start):
         assert found.plan.method == "newton" and [run.status for run in found.runs] == ["converged"] * 3
 
 
+@sf.penalty
+def absolute(w, *, strength=sf.Parameter(0.3, 0, open_low=True)):  # noqa: B008
+    return strength * sp.Abs(w[0])
+
+
+@sf.model(regulariser=absolute, starts={"semantic": sf.Start(teacher=0.6)})
+def hinge_absolute(X, Y):
+    return sp.Max(0, 1 - sp.sign(Y[0]) * X[0])
+
+
+@sf.model(regulariser=absolute, noise={"u": sf.GaussianNoise(0.25)}, starts={"semantic": sf.Start(teacher=0.6)})
+def pinball_absolute(X, Y, u):
+    error = Y[0] + u - X[0]
+    return sp.Max(0.7 * error, -0.3 * error)
+
+
 @pytest.mark.slow
-def test_corners_of_loss_and_penalty_are_left_to_messages():
+@pytest.mark.parametrize("alpha", [0.5, 2.0])
+def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, monkeypatch):
+    """min sum_mu t_mu + strength sum_i (a_i + b_i), t >= 1 - label row (a - b), all of them at least zero."""
+    at, d = problem(hinge_absolute, alpha=alpha), 100
+    for method in ("fista", "lbfgs"):
+        with pytest.raises(InputError, match=r"both the loss .* allowed methods are newton, gamp"):
+            checked(Plan(at, d, "semantic", method))
+    plan = checked(Plan(at, d, "semantic", "auto"))
+    assert plan.method == "newton"
+    risk = Risk(Instance(at, d, seed=0))
+    found = [
+        METHODS["newton"](risk, start, Descent(tolerance=1e-10))
+        for start in (begin(plan, risk.instance)[0], random_weights(at, d))
+    ]
+    monkeypatch.setattr(augmented, "_DIRECT", 50)
+    found.append(METHODS["newton"](risk, begin(plan, risk.instance)[0], Descent(tolerance=1e-10)))
+    labels = margins_of(risk.instance, found[0].weights.W)[0]
+    rows, n = rows_of(risk.instance) * labels[:, None], risk.instance.n
+    exact = linprog(
+        np.concatenate([np.full(2 * d, 0.3), np.ones(n)]), np.hstack([-rows, rows, -np.eye(n)]), -np.ones(n)
+    )
+    for one in found:
+        assert one.status == "converged" and one.iterations < 300
+        assert one.value.training_loss == pytest.approx(exact.fun / d, abs=1e-9)
+        assert one.weights.W[:, 0] == pytest.approx(exact.x[:d] - exact.x[d : 2 * d], abs=1e-7)
+        # As many equations as weights hold at a vertex: margins of 1, and weights that are exactly zero.
+        assert np.sum(np.abs(rows @ one.weights.W[:, 0] - 1) < 1e-7) + np.sum(one.weights.W == 0) == d
+    assert run(replace(plan, polish="wells"), 0).polish.wrong_before == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [hinge_absolute, pinball_absolute])
+def test_weights_at_corners_of_loss_and_penalty_agree_with_theory(model):
+    at = problem(model, alpha=2.0)
+    runs = simulate(at, d=200, seeds=24, threads=2)
+    theory = sf.solve(at)
+    assert runs.plan.method == "newton" and len(runs.converged) == 24
+    mean, error = runs.overlaps
+    loss = runs.estimate("training_loss")
+    assert abs(loss.mean - theory.training_loss) < 4 * loss.standard_error
+    for name in ("q", "theta"):
+        off = np.abs(getattr(mean, name) - getattr(theory.overlaps, name))
+        assert np.all(off < 4 * getattr(error, name))
+
+
+@pytest.mark.slow
+def test_newtons_method_takes_smooth_penalties_of_any_rows():
+    """The square loss of `fine_tuning`; two columns, whose rows are minimised at large G, too."""
+    at = problem(str(EXAMPLES / "fine_tuning.py"), alpha=2.0)
+    ends = [run(checked(Plan(at, 100, "pre_trained", name, tolerance=1e-9)), 0) for name in ("newton", "lbfgs")]
+    assert ends[0].training_loss == pytest.approx(ends[1].training_loss, abs=1e-10)
+
     @sf.penalty
-    def absolute(w, *, strength=sf.Parameter(0.3, 0, open_low=True)):  # noqa: B008
-        return strength * sp.Abs(w[0])
+    def ridge(w, *, strength=0.3):
+        return strength * (w[0] ** 2 + w[1] ** 2) / 2
 
-    @sf.model(regulariser=absolute, starts={"semantic": sf.Start(teacher=0.6)})
-    def both(X, Y):
-        return sp.Abs(Y[0] - X[0])
+    def loss(X, Y):
+        return sp.Abs(Y[0] - X[0] - X[1] / 2)
 
-    at = problem(both, alpha=2.0)
-    for method in ("auto", "fista", "newton", "lbfgs"):
-        with pytest.raises(
-            InputError, match="both the loss and the penalty of both have corners; the allowed method is gamp"
-        ):
-            checked(Plan(at, 100, "semantic", method))
-    assert checked(Plan(at, 100, "semantic", "gamp")).method == "gamp"
-    with pytest.raises(
-        InputError, match="newton needs a ridge, which the penalty of fine_tuning is not; gamp needs none"
-    ):
-        checked(Plan(problem(str(EXAMPLES / "fine_tuning.py"), alpha=2.0), 100, "pre_trained", "newton"))
+    pair = [
+        problem(sf.model(name=f"columns_{which.kind}", regulariser=which, student=2)(loss), alpha=2.0)
+        for which in (ridge, sf.Ridge(0.3))
+    ]
+    ends = [run(checked(Plan(one, 60, "semantic", "auto", tolerance=1e-9)), 0) for one in pair]
+    assert [end.status for end in ends] == ["converged"] * 2
+    assert ends[0].training_loss == pytest.approx(ends[1].training_loss, abs=1e-9)
+    matrices = 1e8 * np.tile(np.eye(2), (3, 1, 1))
+    fields = np.array([[3e8, -1e8], [-2e8, 5e8], [0.0, 7e8]])
+    rows, _ = pair[0].solver.penalty.minimisers_at(fields, matrices, np.zeros((3, 0)), pair[0].strengths)
+    assert rows == pytest.approx(fields / (1e8 + 0.3), rel=1e-14)
+
+
+def test_newton_steps_need_a_ridge_that_bounds_the_weights():
     with pytest.raises(InputError, match="newton needs a ridge of positive strength; that of hinge is 0"):
         checked(Plan(problem("hinge", alpha=2.0, lambda_=0.0), 100, "semantic", "auto"))
 
@@ -379,7 +448,7 @@ def test_corners_of_loss_and_penalty_are_left_to_messages():
 def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
     at = problem("lasso_regression")
     assert checked(Plan(at, 100, "semantic", "auto")).method == "fista"
-    with pytest.raises(InputError, match=r"corners.*fista and gamp"):
+    with pytest.raises(InputError, match=r"corners.*fista, newton, gamp"):
         checked(Plan(at, 100, "semantic", "lbfgs"))
 
 

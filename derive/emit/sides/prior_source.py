@@ -259,14 +259,16 @@ def _penalty_context(
     w, own = list(penalty.w), [home(model, penalty.written)]
     upper = [Entry("h", i, j) for i in range(s) for j in range(i, s)]
     # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.
-    gradient = [almost_everywhere(sp.diff(penalty.expression, a)) for a in w]
+    gradient = [almost_everywhere(sp.diff(penalty.inside, a)) for a in w]
     slopes = {Entry("d", i): e for i, e in enumerate(gradient)}
     slopes |= {h: almost_everywhere(sp.diff(gradient[h.place[0]], w[h.place[1]])) for h in upper}
     kernels = {
-        "value": freeze({"value": penalty.expression}, equations="docs/theory.md (1.3)", formulas=own),
+        "value": freeze({"value": penalty.inside}, equations="docs/theory.md (1.3)", formulas=own),
         "slopes": freeze(slopes, equations="docs/theory.md (6.1), (6.2)", formulas=own),
         "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}, formulas=own),
     }
+    if penalty.bounds:
+        kernels["bounds"] = freeze(dict(zip(("lowest", "highest"), penalty.bounds, strict=True)), formulas=own)
     pi_names = [b.name for b in penalty.pi] if penalty.knows_teacher else []
     row_kernels = {
         "stationarity": rows.stationarity(s),
@@ -302,7 +304,11 @@ def _penalty_context(
         "kernels": kernels | row_kernels,
         "unpack": unpack,
         "corners": penalty.kinks,
+        "bounds": penalty.bounds,
         "known_teachers": t if penalty.knows_teacher else 0,
+        "few_values": model.has_few_values,
+        "given": t if model.averages_over_teacher else 0,
+        "parameters": len(names),
         "w_names": [a.name for a in w],
         "pi_names": pi_names,
         "b_names": entries("b", s),

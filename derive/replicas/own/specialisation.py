@@ -230,8 +230,8 @@ class Comparison:
     def _row(self) -> dict[str, sp.Matrix]:
         """w = J b + K pi, a linear stand-in for the row at its field, and the matrix of N = 1/2 b^T J b."""
         source, (s, t) = Source("row"), self.written.shapes("theta")
-        penalty = self.written.at.penalty
-        return {"J": source.positive(s), "K": source.matrix(s, t) * (1 if penalty and penalty.knows_teacher else 0)}
+        knows = self.written.at.averages_over_teacher
+        return {"J": source.positive(s), "K": source.matrix(s, t) * (1 if knows else 0)}
 
     def generic_row(self, atom: SpectralAtom, context: Context | None) -> Values:
         """Everything that an average over a coordinate holds, in one atom: composites by their definition."""
@@ -302,7 +302,7 @@ class Comparison:
         gram = sp.Matrix(written.at.law["gram"][atom.position]).applyfunc(self.number)
         second = sp.Matrix([values[f"Omega@{atom.index}"]]).reshape(s, s)
         cross = sp.zeros(s, t + count)
-        if written.at.penalty is not None and written.at.penalty.knows_teacher:
+        if written.at.averages_over_teacher:
             cross[:, :t] = sp.Matrix([values[f"b_pi@{atom.index}"]]).reshape(s, t)
             for c in written.contexts:
                 if written.has_mean(c):
@@ -438,7 +438,7 @@ class Comparison:
         values = {symbol: abs(source.number()) for symbol in self.written.at.parameter_symbols()}
         values |= {symbol: source.number() for symbol in penalty.pi}
         values[stiffness] = sp.Rational(3, 2)
-        objective = (penalty.expression + stiffness * w**2 / 2 - b * w).xreplace(values)
+        objective = (penalty.inside + stiffness * w**2 / 2 - b * w).xreplace(values)
         for n in range(-12, 13):
             at_field = objective.xreplace({b: sp.Rational(n, 3)})
             found = after["w@"].xreplace({**values, b: sp.Rational(n, 3)})

@@ -378,7 +378,7 @@ class Specialised:
         R, G = (self.named(f"{stem}@{atom.stiffness_index}") for stem in ("R", "G"))
         Q, Omega = (self.named(f"{stem}@{atom.index}") for stem in ("Q", "Omega"))
         w, b, pi = (sp.MatrixSymbol(z.name, *self.shapes(z.name if z == p.pi else "m")) for z in (p.w, p.b, p.pi))
-        knows = self.at.penalty is not None and self.at.penalty.knows_teacher
+        knows = self.at.averages_over_teacher
         kind = f"row@{atom.index}"
         slope = MatrixAverage(kind, Jacobian(w, b))
         made: list[MatrixExpr] = []
@@ -393,7 +393,7 @@ class Specialised:
                 made.append(atom.with_teacher)
             elif (first, second) == (p.w, p.w.T):
                 made.append(MatrixAverage(kind, w * w.T))
-            elif (first, second) == (p.w, p.pi.T):  # Stein's lemma, b and pi jointly normal
+            elif (first, second) == (p.w, p.pi.T):  # Stein's lemma where b and pi are jointly normal
                 made.append(MatrixAverage(kind, w * pi.T) if knows else slope * atom.with_teacher)
             else:
                 taken = 1
@@ -482,7 +482,7 @@ class Specialised:
         G, found = self.composite(p.G, atom.position), {f"Omega@{index}": atom.second_moment}
         if self.at.penalty is None:
             return {f"R@{shared}": self.response[0].xreplace({p.Lambda: self.strengths(), p.G: G}), **found}
-        if self.at.penalty.knows_teacher:
+        if self.at.averages_over_teacher:
             found[f"b_pi@{index}"] = atom.with_teacher
             for c in self.contexts:
                 if self.has_mean(c):

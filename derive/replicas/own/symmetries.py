@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,6 +59,12 @@ def is_even(at: ModelAt, students: bool) -> bool:
         if any(e != 0 for e in (*known, *leaves(at.law["teacher_means"]))):
             return False
     penalty = at.penalty
+    if penalty is not None and not students and at.has_few_values:
+        probabilities, values = at.law["rows"]
+        opposite = [tuple(-v for v in row) for row in values]
+        one, other = (Counter(zip(probabilities, rows, strict=True)) for rows in (values, opposite))
+        if one != other:
+            return False
     if penalty is not None:
         w = list(penalty.w) if students else list(penalty.pi)
         if penalty.expression.has(*penalty.pi) or (not students and penalty.expression.has(*w)):

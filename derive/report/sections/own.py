@@ -195,18 +195,28 @@ def _rows(written: Specialised) -> Items:
     items += [Relation(_left(written, name), e) for name, e in equations.items() if name.startswith(stems)]
     if at.penalty is None:
         return items
-    known = at.penalty.knows_teacher
+    normal = "It is normal with mean zero"
+    if at.has_few_values:
+        probabilities, values = (sp.Matrix(part) for part in at.law["rows"])
+        items.append(
+            Words(
+                "The teacher's row takes the values {} (one a row) with the probabilities {}.",
+                (values, probabilities.T),
+            )
+        )
+        normal = "Given it, the field is normal, jointly with the mean coordinates, with means linear in it,"
+    elif at.averages_over_teacher:
+        normal += ", jointly with the teacher's row and the mean coordinates,"
     items.append(
         Words(
-            "It is normal with mean zero"
-            + (", jointly with the teacher's row and the mean coordinates," if known else "")
+            normal
             + " in each atom; {} is the average over it"
             + (", its index the atom's" if several else "")
             + ", and {} the minimiser of the penalty plus {}/2 minus {}.",
             (sp.Symbol("mean_field"), w, sp.Symbol("G@") * w**2, b * w),
         )
         if len(at.penalty.w) == 1
-        else Words("It is normal with mean zero in each atom; {} is the average over it.", (sp.Symbol("mean_field"),))
+        else Words(normal + " in each atom; {} is the average over it.", (sp.Symbol("mean_field"),))
     )
     if "w@" in equations:
         items.append(Relation(w, equations["w@"]))

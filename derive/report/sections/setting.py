@@ -82,8 +82,11 @@ def _penalty_items(at: ModelAt) -> Items:
                 )
             ]
         return [Relation(sp.Symbol("penalty"), sp.Trace(p.w.T * p.Lambda * p.w) / 2), *strengths]
-    kinks = sp.Tuple(*at.penalty.kinks)
-    held = [Words("Its slope jumps where {} = {}.", (sp.Symbol("w"), kinks))] if at.penalty.kinks else []
+    kinks = sp.Tuple(*[place for place in at.penalty.kinks if place not in at.penalty.bounds])
+    held = [Words("Its slope jumps where {} = {}.", (sp.Symbol("w"), kinks))] if kinks else []
+    if at.penalty.bounds:
+        ends = sp.Symbol("w"), *at.penalty.bounds
+        held.append(Words("It is infinite where {} is less than {} or more than {}.", ends))
     return [
         Relation(sp.Symbol("penalty"), at.penalty.expression, "the convex penalty of a row of the weights, per d"),
         *held,
