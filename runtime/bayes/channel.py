@@ -26,7 +26,7 @@ from ..problems.problem import Problem
 from ..threads import share
 from .averages import Averages, add_up, change, varying, width
 from .planted import Planted, suits
-from .probes import channel_at, channels_alike
+from .probes import channel_at, channels_alike, find_absent
 from .products import (
     LEAST_SHARE,
     REACH,
@@ -60,6 +60,7 @@ _MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 _KEPT = 64  # averages that are kept, as rules are compared at one q
 _NORM, _MOST_NODES_OF_NORM = 1e-7, 1e7  # least tolerance of the sum of all probabilities, and most nodes that it takes
+_ROUNDING = 1e-12  # of such a sum
 _MANY = 400  # points of a coordinate that a smooth law does not need
 _LEVELS, _MOST_LEVELS = 30.0, 9  # factor between tolerances on the way to the one asked for, and most of them
 
@@ -130,6 +131,7 @@ class Channel:
         self.cut = Cut()
         self._tables: dict[Any, Any] = {}
         self._found: dict[Any, Averages] = {}
+        self._absences: dict[tuple[int, ...], Any] = {}
         self._covered: dict[Any, list[int]] = {}
         self._shifts: dict[tuple[int, ...], Shift | None] = {}
         self.planted = Planted(problem, lambda: self.boxes)
@@ -223,9 +225,9 @@ class Channel:
     ) -> tuple[np.ndarray, ...]:
         """fields (N, H, L t), log Jacobian and likelihood (N, H), log weights of observed (N,), hidden nodes (H,), and
         what a shift is multiplied with at these (H,); the coordinate that shifts is zero."""
-        groups, position = [], 0
+        groups, middles, position = [], [], 0
         for group in (self.observed, self.hidden):
-            axes = []
+            axes: list[tuple[np.ndarray, np.ndarray]] = []
             for coordinate in group:
                 box, count = ((0.0, 0.0), 0)
                 if coordinate.continuous:
@@ -236,9 +238,23 @@ class Channel:
                 else:
                     axes.append(coordinate.axis(box, count))
             groups.append(_product(axes))
+            middles.append([(x[len(x) // 2], weights[len(x) // 2]) for x, weights in axes])
         (observed, seen), (hidden, unseen) = groups
-        tables = channel_at(self.problem, labels, observed, hidden)
-        return (*tables, seen, unseen, np.ones(len(unseen)) if shift is None else shift.factor_of(hidden))
+        fields, jacobian, likelihood = channel_at(self.problem, labels, observed, hidden)
+        # Of a coordinate on which nothing depends at some values of the discrete ones one node is left, of weight one.
+        absent = self._absent(labels)
+        discrete = [[i for i, c in enumerate(group) if not c.continuous] for group in (self.observed, self.hidden)]
+        for place, choice in absent[0]:
+            rows = (observed[:, discrete[0]] == choice).all(axis=1)
+            x, weight = middles[0][place]
+            seen[rows] -= np.where(observed[rows, place] == x, weight, np.inf)
+        for place, choice in absent[1]:
+            rows = (observed[:, discrete[0]] == choice[: len(discrete[0])]).all(axis=1)
+            columns = (hidden[:, discrete[1]] == choice[len(discrete[0]) :]).all(axis=1)
+            x, weight = middles[1][place]
+            jacobian[np.ix_(rows, columns)] -= np.where(hidden[columns, place] == x, weight, np.inf)
+        factors = np.ones(len(unseen)) if shift is None else shift.factor_of(hidden)
+        return fields, jacobian, likelihood, seen, unseen, factors
 
     def table(self, labels: tuple[int, ...], shift: Shift | None = None) -> tuple[np.ndarray, ...]:
         """What is not negligible: fields (N, H, L t); Jacobian, likelihood and hidden weights (N, H); observed weights
@@ -512,6 +528,12 @@ class Channel:
                 "evaluations"
             )
 
+    def _absent(self, labels: tuple[int, ...]) -> tuple[list[tuple[int, tuple[float, ...]]], ...]:
+        """Return the coordinates that nothing depends on at some values of the discrete ones."""
+        if labels not in self._absences:
+            self._absences[labels] = find_absent(self.problem, labels)
+        return self._absences[labels]
+
     def _shift(self, labels: tuple[int, ...]) -> Shift | None:
         """The observed coordinate that shifts the fields, if one does."""
         if labels not in self._shifts:
@@ -634,6 +656,14 @@ class Channel:
     def _nodes(self, counts: Sequence[int]) -> float:
         return float(np.prod([float(n) for n in self._shape(counts)]))
 
+    def probabilities_of_observed_choices(self, labels: tuple[int, ...]) -> dict[tuple[float, ...], float]:
+        """Return the probability of each choice of values of the discrete observed coordinates."""
+        counts, _, _ = self._refine(labels, list(self.counts[1:]), _ROUNDING, _MANY)
+        shape = self._shape(counts)[: len(self.observed)]
+        summed = tuple(i for i, c in enumerate(self.observed) if c.continuous)
+        values = self._probabilities(labels, counts).reshape(shape).sum(axis=summed).ravel()
+        return dict(zip(product(*(c.values for c in self.observed if not c.continuous)), values, strict=True))
+
     def _probabilities(self, labels: tuple[int, ...], counts: Sequence[int]) -> np.ndarray:
         """Return the probabilities of the nodes of what is observed."""
         with np.errstate(over="ignore"):
@@ -683,7 +713,7 @@ class Channel:
         known, shift = q[self.problem.context_of(labels)], self._shift(labels)
         found = directions(known, self._law_of_fields(labels)[1] - known)
         fields, jacobian, likelihood, seen, unseen, _ = self._sized_table(labels, shift)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             law = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels, shift)
             shape = [len(fields), *self._shape(self.counts[1:])[len(self.observed) :]]
             counts = (law > np.nanmax(law[np.isfinite(law)]) - _COUNTS).reshape(shape)
