@@ -265,18 +265,15 @@ def _squared_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.
     return sp.trigsimp(square) if square.has(sp.cos, sp.sin) else square
 
 
-def _change_of_coordinates(
-    model: str, fields: sp.Matrix, every: tuple[Coordinate, ...]
-) -> tuple[sp.Matrix, sp.Expr]:
-    """Return the fields and log |det dPsi|, case by case where these are others at other values of discrete coordinates.
+def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinate, ...]) -> tuple[sp.Matrix, sp.Expr]:
+    """Return the fields and log |det dPsi|, by cases where discrete coordinates decide on more than signs of them.
 
     Raises:
         ModelError: Psi is no change of coordinates.
     """
     discrete = [c for c in every if not c.continuous]
-    cases = [
-        dict(zip([c.symbol for c in discrete], choice, strict=True)) for choice in product(*[c.values for c in discrete])
-    ]
+    symbols = [c.symbol for c in discrete]
+    cases = [dict(zip(symbols, choice, strict=True)) for choice in product(*[c.values for c in discrete])]
     found = []
     for case in cases:
         psi = fields.subs(case)

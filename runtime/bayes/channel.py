@@ -189,9 +189,7 @@ class Channel:
                 ends = kept[0] - 1 if kept[0] else -count / 2, kept[-1] + (2 if kept[-1] < count - 1 else 1 + count / 2)
                 limits = _T_LIMITS[continuous[axis].kind]
                 new.append((max(low + step * ends[0], limits[0]), min(low + step * ends[1], limits[1])))
-            moved = any(
-                not 0.9 * (d - c) < b - a < 1.1 * (d - c) for (a, b), (c, d) in zip(new, boxes, strict=True)
-            )
+            moved = any(not 0.9 * (d - c) < b - a < 1.1 * (d - c) for (a, b), (c, d) in zip(new, boxes, strict=True))
             boxes = new
             if not moved:
                 break
@@ -602,17 +600,17 @@ class Channel:
             name, short = self.problem.solver.name, norm < 1
             if error > 0.1 * abs(norm - 1) or (short and self._is_cut(labels)):
                 raise self._unconverged(norm, error)
+            fault = (
+                "the coordinates do not reach all values of the fields (0.5: one of two sides is missing, as a sign "
+                "among the coordinates would add it)"
+                if short
+                else "the coordinates reach some values of the fields more than once (2: all of them twice; let a "
+                'coordinate be "positive" in place of "real", or leave a sign out)'
+            )
             raise InputError(
                 f"the output channel of {name} does not cover the fields exactly once: probabilities of what is "
-                f"observed add up to {norm:.9g}, to {max(error, 1e-9):.0e}, where 1 is needed. "
-                + (
-                    "The coordinates do not reach all values of the fields (1/2: one side of them is missing, as a sign "
-                    "among the coordinates would add it)"
-                    if short
-                    else "The coordinates reach some values of the fields more than once (2: all of them twice; let a "
-                    'coordinate be "positive" in place of "real", or leave a sign out)'
-                )
-                + "; or log_likelihood is not that of a density of what is observed"
+                f"observed add up to {norm:.6g}, however fine the rule is, where 1 is needed: {fault}, or log_likelihood is not "
+                "that of a density of what is observed"
             )
 
     def _refine(
@@ -690,8 +688,7 @@ class Channel:
         return NotConvergedError(
             f"the average over the output channel of {self.problem.solver.name} does not converge: probabilities of "
             f"what is observed add up to {norm:.9g}, and finer rules still move that by {error:.0e}. Choose "
-            "coordinates in which the law of the fields is smooth and has tails no longer than exponential ones, as the "
-            "logarithm of a number and its sign"
+            "coordinates in which the law of the fields is smooth and has short tails, as a number's logarithm and sign"
         )
 
     def _resolve(self, q: np.ndarray) -> None:
