@@ -609,8 +609,8 @@ class Channel:
             )
             raise InputError(
                 f"the output channel of {name} does not cover the fields exactly once: probabilities of what is "
-                f"observed add up to {norm:.6g}, however fine the rule is, where 1 is needed: {fault}, or log_likelihood is not "
-                "that of a density of what is observed"
+                f"observed add up to {norm:.6g}, however fine the rule is, where 1 is needed: {fault}, or "
+                "log_likelihood is not that of a density of what is observed"
             )
 
     def _refine(
