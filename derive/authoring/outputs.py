@@ -8,12 +8,16 @@ cavity field omega,
 
 sums over discrete coordinates, integrals over the others. The determinant is that of the continuous coordinates in
 which Psi is written; those of `observed` that Psi does not hold carry a density P(observed | Y) of their own.
+
+Psi may hold other coordinates at other values of the discrete ones, and those that it does not hold there do not exist
+there: of y = max(0, z) one observes whether z > 0, and y where it is; else |z| stays hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from typing import Any
 
 import sympy as sp
@@ -35,7 +39,8 @@ class Output:
     Args:
         fields: function of the coordinates by name that returns Y: L x t, or a number where both are 1.
         observed, hidden: name -> "real", "positive", "angle" (in radians, once around), or a tuple of the values that a
-            discrete coordinate takes.
+            discrete coordinate takes. A continuous one does not exist at values of the discrete ones at which neither
+            fields nor log_likelihood depend on it.
         log_likelihood: function of the coordinates by name, log P(observed | Y); 0 where Psi alone says everything.
         needs: function of parameters, positive where the channel is the one written, as Delta for noise of variance
             Delta; None where it always is.
@@ -248,7 +253,7 @@ def _squared_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.
     others = [symbol for symbol in coordinates if symbol not in free]
     if not others:
         return sp.Integer(1)
-    block = sp.Matrix(bound).jacobian(others)
+    block = sp.Matrix(bound).jacobian(others).replace(sp.DiracDelta, lambda *_: sp.Integer(0))  # where a sign is smooth
     opaque: dict[sp.Expr, sp.Symbol] = {}
     functions = block.atoms(sp.Function, sp.exp)
     for function in sorted(functions, key=lambda f: (-len(list(sp.preorder_traversal(f))), sp.srepr(f))):
@@ -258,6 +263,63 @@ def _squared_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.
     determinant = sp.factor(quotients.domain.to_sympy(quotients.det()))
     square = (determinant**2).xreplace({symbol: function for function, symbol in opaque.items()})
     return sp.trigsimp(square) if square.has(sp.cos, sp.sin) else square
+
+
+def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinate, ...]) -> tuple[sp.Matrix, sp.Expr]:
+    """Return the fields and log |det dPsi|, by cases where discrete coordinates decide on more than signs of them.
+
+    Raises:
+        ModelError: Psi is no change of coordinates.
+    """
+    discrete = [c for c in every if not c.continuous]
+    symbols = [c.symbol for c in discrete]
+    cases = [dict(zip(symbols, choice, strict=True)) for choice in product(*[c.values for c in discrete])]
+    found = []
+    for case in cases:
+        psi = fields.subs(case)
+        inside = [c.symbol for c in every if c.continuous and psi.has(c.symbol)]
+        if len(inside) != len(fields):
+            where = ", ".join(f"{c.name} = {case[c.symbol]}" for c in discrete)
+            raise ModelError(
+                f"model {model}: output: the fields hold {len(inside)} continuous coordinates "
+                f"({', '.join(symbol.name.removeprefix('c_') for symbol in inside) or 'none'})"
+                f"{f' at {where}' if where else ''}, a change of coordinates needs {len(fields)}. Where something is "
+                "observed in one case and hidden in the other, as of a rectifier, write a coordinate for each: see "
+                "docs/bayes-optimal.md"
+            )
+        square = _squared_determinant(psi, inside)
+        if square == 0:
+            raise ModelError(f"model {model}: output: the Jacobian of the fields vanishes")
+        found.append((inside, square))
+    deciding = [
+        c.symbol
+        for c in discrete
+        if any(
+            one != other and all(a[s] == b[s] for s in a if s != c.symbol)
+            for (a, one), (b, other) in combinations(zip(cases, found, strict=True), 2)
+        )
+    ]
+    if not deciding:
+        # Signs, which are discrete coordinates, drop out of it in the kernel.
+        square = _squared_determinant(fields, [c.symbol for c in every if c.continuous and fields.has(c.symbol)])
+        return fields, _half_log(square)
+    parts: dict[sp.Basic, tuple[sp.Matrix, sp.Expr]] = {}
+    for case, (_, square) in zip(cases, found, strict=True):
+        at = {symbol: case[symbol] for symbol in deciding}
+        parts.setdefault(sp.And(*[sp.Eq(symbol, value) for symbol, value in at.items()]), (fields.subs(at), square))
+    *conditions, _ = parts
+
+    def by_case(values: list[sp.Expr]) -> sp.Expr:
+        return sp.Piecewise(*zip(values, [*conditions, True], strict=True))
+
+    return (
+        sp.Matrix(*fields.shape, [by_case([psi[i] for psi, _ in parts.values()]) for i in range(len(fields))]),
+        by_case([_half_log(square) for _, square in parts.values()]),
+    )
+
+
+def _half_log(square: sp.Expr) -> sp.Expr:
+    return sp.expand_log(sp.log(square)) / 2
 
 
 def fields_read(structure: Structure) -> sp.Matrix:
@@ -308,16 +370,7 @@ def output_at(
     fields = exact(fields)
     if fields.shape != (tokens, teachers):
         raise ModelError(f"model {model}: output: fields are {fields.shape}, expected {(tokens, teachers)}")
-    inside = [c.symbol for c in every if c.continuous and fields.has(c.symbol)]
-    if len(inside) != tokens * teachers:
-        raise ModelError(
-            f"model {model}: output: the fields hold {len(inside)} continuous coordinates "
-            f"({', '.join(map(str, inside)) or 'none'}), a change of coordinates needs {tokens * teachers}"
-        )
-    square = _squared_determinant(fields, inside)  # signs, which are discrete coordinates, drop out of it in the kernel
-    if square == 0:
-        raise ModelError(f"model {model}: output: the Jacobian of the fields vanishes")
-    jacobian = sp.expand_log(sp.log(square)) / 2
+    fields, jacobian = _change_of_coordinates(model, fields, every)
     likelihood = sp.Integer(0)
     if output.log_likelihood is not None:
         likelihood = exact(call("output", output.log_likelihood, **names))

@@ -441,7 +441,9 @@ def _condition(condition: sp.Basic) -> Node:
     for connective, name in ((sp.And, "and"), (sp.Or, "or")):
         if isinstance(condition, connective):
             return ("call", name, *[_condition(a) for a in sorted(condition.args, key=sp.default_sort_key)])
-    operators = {sp.StrictGreaterThan: "gt", sp.GreaterThan: "ge", sp.StrictLessThan: "lt", sp.LessThan: "le"}
+    operators = {
+        sp.Equality: "eq", sp.StrictGreaterThan: "gt", sp.GreaterThan: "ge", sp.StrictLessThan: "lt", sp.LessThan: "le",
+    }  # fmt: skip
     for relation, name in operators.items():
         if isinstance(condition, relation):
             return ("call", name, lower(condition.lhs), lower(condition.rhs))

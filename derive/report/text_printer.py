@@ -82,6 +82,9 @@ class TextPrinter(FormulaPrinter, StrPrinter):
     def _print_SoftmaxEntry(self, expr: SoftmaxEntry) -> str:
         return f"{self._print_softmax(sp.Function('softmax')(*expr.args[1:]))}[{int(expr.args[0]) + 1}]"
 
+    def _print_Equality(self, expr: sp.Equality) -> str:
+        return f"{self._print(expr.lhs)} = {self._print(expr.rhs)}"
+
     def _print_Piecewise(self, expr: sp.Piecewise) -> str:
         cases = [f"{self._print(e)} {'else' if c == True else f'if {self._print(c)}'}" for e, c in expr.args]  # noqa: E712
         return "{ " + "; ".join(cases) + " }"

@@ -2,7 +2,8 @@
 
 Every coordinate is mapped to the whole line so that the integrand decays double-exponentially (real: x = sinh t;
 positive: x = exp(t - exp(-t)); an angle goes once around), where the trapezoid rule converges geometrically
-(H. Takahasi, M. Mori, Publ. RIMS 9 (1974) 721). Two orders of integration are used: omega first and the observed given
+(H. Takahasi, M. Mori, Publ. RIMS 9 (1974) 721). Ranges of t are widened as far as tails reach. A real coordinate whose
+law is not smooth at zero is two positive ones. Two orders of integration are used: omega first and the observed given
 it; or, where nothing continuous stays hidden, the fields Y first and omega given them, which stays well conditioned up
 to perfect recovery.
 """
@@ -25,7 +26,7 @@ from ..problems.problem import Problem
 from ..threads import share
 from .averages import Averages, add_up, change, varying, width
 from .planted import Planted, suits
-from .probes import channel_at, channels_alike
+from .probes import channel_at, channels_alike, find_absent
 from .products import (
     LEAST_SHARE,
     REACH,
@@ -43,7 +44,10 @@ from .shifts import Shift, find_shift
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
-_T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0), "angle": (-np.pi, np.pi)}
+_T_RANGE = {"real": (-8.0, 8.0), "positive": (-6.0, 8.0), "halves": (-6.0, 8.0), "angle": (-np.pi, np.pi)}
+_FARTHEST = 300.0  # of t: x is 1e130
+_T_LIMITS = _T_RANGE | {"real": (-_FARTHEST, _FARTHEST)} | dict.fromkeys(("positive", "halves"), (-6.0, _FARTHEST))
+_MOST_RANGES = 20  # ranges that are tried
 _SCAN = 2e5  # points of a look over all coordinates
 _NEGLIGIBLE = 1e-13  # share of the largest weight of a node at which others are left out
 _MOST_EVALUATIONS, _MOST_NODES = 3e8, 6e7  # of one average by fields; of the coordinates, all combinations
@@ -55,6 +59,9 @@ _WIDEST, _COUNTS = 3.0, 12.0  # spacing of hidden nodes in standard deviations o
 _MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 _KEPT = 64  # averages that are kept, as rules are compared at one q
+_NORM, _MOST_NODES_OF_NORM = 1e-7, 1e7  # least tolerance of the sum of all probabilities, and most nodes that it takes
+_ROUNDING = 1e-12  # of such a sum
+_MANY = 400  # points of a coordinate that a smooth law does not need
 _LEVELS, _MOST_LEVELS = 30.0, 9  # factor between tolerances on the way to the one asked for, and most of them
 
 
@@ -84,7 +91,13 @@ class _Coordinate:
             return np.array(self.values), np.zeros(len(self.values))
         step = (box[1] - box[0]) / count
         x, slope = _mapped(self.kind, box[0] + step * (np.arange(count) + 0.5))
+        if self.kind == "halves":
+            x, slope = np.concatenate([-x[::-1], x]), np.concatenate([slope[::-1], slope])
         return x, slope + np.log(step)
+
+    def size(self, count: int) -> int:
+        """Return the number of points of the axis."""
+        return (2 * count if self.kind == "halves" else count) if self.continuous else len(self.values)
 
 
 def _product(axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -118,6 +131,8 @@ class Channel:
         self.cut = Cut()
         self._tables: dict[Any, Any] = {}
         self._found: dict[Any, Averages] = {}
+        self._absences: dict[tuple[int, ...], Any] = {}
+        self._covered: dict[Any, list[int]] = {}
         self._shifts: dict[tuple[int, ...], Shift | None] = {}
         self.planted = Planted(problem, lambda: self.boxes)
         few = START_POINTS_OF_SEVERAL if self.dear else START_POINTS
@@ -159,10 +174,10 @@ class Channel:
     def _box(self, labels: tuple[int, ...]) -> list[tuple[float, float]]:
         continuous = [c for c in self.every if c.continuous]
         boxes = [_T_RANGE[c.kind] for c in continuous]
-        choices = int(np.prod([len(c.values) for c in self.every if not c.continuous]))
+        choices = int(np.prod([c.size(1) for c in self.every]))
         count = max(int((_SCAN / choices) ** (1 / max(len(continuous), 1))), 8)
         count = min(count, 400)
-        for _ in range(6):
+        for _ in range(_MOST_RANGES):
             weights = self._joint(labels, boxes, [count] * len(boxes))
             top = weights.max()
             new = []
@@ -170,37 +185,47 @@ class Channel:
                 others = tuple(i for i in range(len(boxes)) if i != axis)
                 kept = np.flatnonzero(weights.max(axis=others) > top + _LOWEST)
                 step = (high - low) / count
-                limits = _T_RANGE[continuous[axis].kind]
-                new.append((max(low + step * (kept[0] - 1), limits[0]), min(low + step * (kept[-1] + 2), limits[1])))
-            shrunk = any(b - a < 0.9 * (d - c) for (a, b), (c, d) in zip(new, boxes, strict=True))
+                # An end that still counts is moved outward by half the range, any other to where weights begin.
+                ends = kept[0] - 1 if kept[0] else -count / 2, kept[-1] + (2 if kept[-1] < count - 1 else 1 + count / 2)
+                limits = _T_LIMITS[continuous[axis].kind]
+                new.append((max(low + step * ends[0], limits[0]), min(low + step * ends[1], limits[1])))
+            moved = any(not 0.9 * (d - c) < b - a < 1.1 * (d - c) for (a, b), (c, d) in zip(new, boxes, strict=True))
             boxes = new
-            if not shrunk:
+            if not moved:
                 break
         return boxes
 
     def _joint(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> np.ndarray:
         """Largest log weight over the discrete coordinates on a grid of the continuous ones."""
-        fields, jacobian, likelihood, seen, unseen, _ = self._table(labels, boxes, counts)
-        with np.errstate(invalid="ignore"):
-            weights = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels)
-        weights = np.where(np.isfinite(weights), weights, -np.inf)
+        weights = self._log_law(labels, boxes, counts)
         weights = weights.reshape(self._shape(counts))
+        for axis, coordinate in enumerate(self.every):
+            if coordinate.kind == "halves":
+                below, above = np.split(weights, 2, axis=axis)
+                weights = np.maximum(np.flip(below, axis), above)
         discrete = tuple(i for i, c in enumerate(self.every) if not c.continuous)
         return weights.max(axis=discrete)
+
+    def _log_law(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> np.ndarray:
+        """Return the logarithms of the probabilities of all nodes, (N, H)."""
+        fields, jacobian, likelihood, seen, unseen, _ = self._table(labels, boxes, counts)
+        with np.errstate(invalid="ignore"):
+            law = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels)
+        return np.where(np.isfinite(law), law, -np.inf)
 
     def _shape(self, counts: Sequence[int]) -> list[int]:
         """Points of every coordinate, observed first; `counts` are those of the continuous ones."""
         left = iter(counts)
-        return [next(left) if c.continuous else len(c.values) for c in self.every]
+        return [c.size(next(left) if c.continuous else 0) for c in self.every]
 
     def _table(
         self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int], shift: Shift | None = None
     ) -> tuple[np.ndarray, ...]:
         """fields (N, H, L t), log Jacobian and likelihood (N, H), log weights of observed (N,), hidden nodes (H,), and
         what a shift is multiplied with at these (H,); the coordinate that shifts is zero."""
-        groups, position = [], 0
+        groups, middles, position = [], [], 0
         for group in (self.observed, self.hidden):
-            axes = []
+            axes: list[tuple[np.ndarray, np.ndarray]] = []
             for coordinate in group:
                 box, count = ((0.0, 0.0), 0)
                 if coordinate.continuous:
@@ -211,9 +236,23 @@ class Channel:
                 else:
                     axes.append(coordinate.axis(box, count))
             groups.append(_product(axes))
+            middles.append([(x[len(x) // 2], weights[len(x) // 2]) for x, weights in axes])
         (observed, seen), (hidden, unseen) = groups
-        tables = channel_at(self.problem, labels, observed, hidden)
-        return (*tables, seen, unseen, np.ones(len(unseen)) if shift is None else shift.factor_of(hidden))
+        fields, jacobian, likelihood = channel_at(self.problem, labels, observed, hidden)
+        # Of a coordinate on which nothing depends at some values of the discrete ones one node is left, of weight one.
+        absent = self._absent(labels)
+        discrete = [[i for i, c in enumerate(group) if not c.continuous] for group in (self.observed, self.hidden)]
+        for place, choice in absent[0]:
+            rows = (observed[:, discrete[0]] == choice).all(axis=1)
+            x, weight = middles[0][place]
+            seen[rows] -= np.where(observed[rows, place] == x, weight, np.inf)
+        for place, choice in absent[1]:
+            rows = (observed[:, discrete[0]] == choice[: len(discrete[0])]).all(axis=1)
+            columns = (hidden[:, discrete[1]] == choice[len(discrete[0]) :]).all(axis=1)
+            x, weight = middles[1][place]
+            jacobian[np.ix_(rows, columns)] -= np.where(hidden[columns, place] == x, weight, np.inf)
+        factors = np.ones(len(unseen)) if shift is None else shift.factor_of(hidden)
+        return fields, jacobian, likelihood, seen, unseen, factors
 
     def table(self, labels: tuple[int, ...], shift: Shift | None = None) -> tuple[np.ndarray, ...]:
         """What is not negligible: fields (N, H, L t); Jacobian, likelihood and hidden weights (N, H); observed weights
@@ -487,6 +526,12 @@ class Channel:
                 "evaluations"
             )
 
+    def _absent(self, labels: tuple[int, ...]) -> tuple[list[tuple[int, tuple[float, ...]]], ...]:
+        """Return the coordinates that nothing depends on at some values of the discrete ones."""
+        if labels not in self._absences:
+            self._absences[labels] = find_absent(self.problem, labels)
+        return self._absences[labels]
+
     def _shift(self, labels: tuple[int, ...]) -> Shift | None:
         """The observed coordinate that shifts the fields, if one does."""
         if labels not in self._shifts:
@@ -516,6 +561,8 @@ class Channel:
             self.planted.settle(q, max(tolerance, 1e-5))
             return self.averages(q), 0.0
         self.leave_out(tolerance)
+        for labels in self._distinct(np.zeros_like(q)):
+            self._cover(labels, tolerance)
         self._resolve(q)
         moves = [np.inf] * len(self.counts)
         current = self.averages(q)
@@ -527,12 +574,122 @@ class Channel:
             self.counts = settled
             if settled != start:
                 current = self.averages(q)
-        if abs(current.norm - 1) > max(1e-6, 10 * tolerance):
-            raise InputError(
-                f"the output channel of {self.problem.solver.name} does not cover the fields exactly once: "
-                f"probabilities of what is observed add up to {current.norm:.9g}"
-            )
+        if abs(current.norm - 1) > _allowed(tolerance):
+            raise self._unconverged(current.norm, sum(moves))
         return current, sum(moves)
+
+    def _cover(self, labels: tuple[int, ...], tolerance: float) -> None:
+        """Refine the coordinates until probabilities of what is observed, which do not depend on q, add up to one.
+
+        A real coordinate that would take many points is divided at zero if it then takes fewer.
+
+        Raises:
+            InputError: they add up to another number, however fine the rule is.
+            NotConvergedError: the rule would grow too large.
+        """
+        key = (labels, tolerance, tuple(self.counts))
+        if key in self._covered or self._nodes(self.counts[1:]) > _MOST_NODES_OF_NORM:
+            self.counts = list(self._covered.get(key, self.counts))
+            return
+        counts, norm, error = self._refine(labels, list(self.counts[1:]), max(_NORM, tolerance), _MANY)
+        self.counts[1:] = counts
+        if abs(norm - 1) > _allowed(tolerance):
+            self.counts[1:], norm, error = self._refine(labels, counts, max(_NORM, tolerance), np.inf)
+        self._covered[key] = list(self.counts)
+        if abs(norm - 1) > _allowed(tolerance):
+            name, short = self.problem.solver.name, norm < 1
+            if error > 0.1 * abs(norm - 1) or (short and self._is_cut(labels)):
+                raise self._unconverged(norm, error)
+            fault = (
+                "the coordinates do not reach all values of the fields (0.5: one of two sides is missing, as a sign "
+                "among the coordinates would add it)"
+                if short
+                else "the coordinates reach some values of the fields more than once (2: all of them twice; let a "
+                'coordinate be "positive" in place of "real", or leave a sign out)'
+            )
+            raise InputError(
+                f"the output channel of {name} does not cover the fields exactly once: probabilities of what is "
+                f"observed add up to {norm:.6g}, however fine the rule is, where 1 is needed: {fault}, or "
+                "log_likelihood is not that of a density of what is observed"
+            )
+
+    def _refine(
+        self, labels: tuple[int, ...], counts: list[int], tolerance: float, most: float
+    ) -> tuple[list[int], float, float]:
+        """Return points with which a finer division of any axis moves the sum of all probabilities by less than a
+        tolerance, or the most allowed; that sum, and what it still moves by."""
+        norm = error = 0.0
+        before: Any = None
+        while before != (counts, self.every):
+            before, error = (counts, list(self.every)), 0.0
+            for axis, place in reversed(list(enumerate(i for i, c in enumerate(self.every) if c.continuous))):
+                refined = self._refine_axis(labels, counts, axis, tolerance, most)
+                if refined[2] >= tolerance and self.every[place].kind == "real":
+                    self._divide(place, "halves")
+                    halved = self._refine_axis(labels, counts, axis, tolerance, most)
+                    if halved[2] < 0.1 * refined[2]:
+                        refined = halved
+                    else:
+                        self._divide(place, "real")
+                counts, norm, moved = refined
+                error += moved
+        return counts, norm, error
+
+    def _refine_axis(
+        self, labels: tuple[int, ...], counts: list[int], axis: int, tolerance: float, most: float
+    ) -> tuple[list[int], float, float]:
+        """Return points with which a finer division of an axis moves the sum of all probabilities, or those of what is
+        observed where the axis is hidden, by less than a tolerance, or the most allowed; that sum by the finer one, and
+        what it moved by."""
+        observed = sum(c.continuous for c in self.observed)
+        found = self._probabilities(labels, counts)
+        while True:
+            finer = _finer_along(counts, axis)
+            before, found = found, self._probabilities(labels, finer)
+            moved = float(np.abs(found - before).sum() if axis >= observed else abs(found.sum() - before.sum()))
+            if moved < tolerance or finer[axis] > most or self._nodes(finer) > _MOST_NODES_OF_NORM:
+                return counts, float(found.sum()), moved
+            counts = finer
+
+    def _nodes(self, counts: Sequence[int]) -> float:
+        return float(np.prod([float(n) for n in self._shape(counts)]))
+
+    def probabilities_of_observed_choices(self, labels: tuple[int, ...]) -> dict[tuple[float, ...], float]:
+        """Return the probability of each choice of values of the discrete observed coordinates."""
+        counts, _, _ = self._refine(labels, list(self.counts[1:]), _ROUNDING, _MANY)
+        shape = self._shape(counts)[: len(self.observed)]
+        summed = tuple(i for i, c in enumerate(self.observed) if c.continuous)
+        values = self._probabilities(labels, counts).reshape(shape).sum(axis=summed).ravel()
+        return dict(zip(product(*(c.values for c in self.observed if not c.continuous)), values, strict=True))
+
+    def _probabilities(self, labels: tuple[int, ...], counts: Sequence[int]) -> np.ndarray:
+        """Return the probabilities of the nodes of what is observed."""
+        with np.errstate(over="ignore"):
+            return np.exp(self._log_law(labels, self.boxes[labels], counts)).sum(axis=1)
+
+    def _divide(self, place: int, kind: str) -> None:
+        """Let a coordinate have nodes of another kind."""
+        self.every[place] = replace(self.every[place], kind=kind)
+        count = len(self.observed)
+        self.observed, self.hidden = self.every[:count], self.every[count:]
+        self.__dict__.pop("boxes", None)
+        self._tables.clear()
+        self._found.clear()
+
+    def _is_cut(self, labels: tuple[int, ...]) -> bool:
+        """Return whether the law of a coordinate goes on where its range may not be widened any more."""
+        kinds = [c.kind for c in self.every if c.continuous]
+        return any(
+            kind != "angle" and (low == -_FARTHEST or high == _FARTHEST)
+            for kind, (low, high) in zip(kinds, self.boxes[labels], strict=True)
+        )
+
+    def _unconverged(self, norm: float, error: float) -> NotConvergedError:
+        return NotConvergedError(
+            f"the average over the output channel of {self.problem.solver.name} does not converge: probabilities of "
+            f"what is observed add up to {norm:.9g}, and finer rules still move that by {error:.0e}. Choose "
+            "coordinates in which the law of the fields is smooth and has short tails, as a number's logarithm and sign"
+        )
 
     def _resolve(self, q: np.ndarray) -> None:
         """Divide hidden coordinates until neighbouring nodes are no farther apart than what is unknown of the fields.
@@ -553,7 +710,7 @@ class Channel:
         known, shift = q[self.problem.context_of(labels)], self._shift(labels)
         found = directions(known, self._law_of_fields(labels)[1] - known)
         fields, jacobian, likelihood, seen, unseen, _ = self._sized_table(labels, shift)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             law = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels, shift)
             shape = [len(fields), *self._shape(self.counts[1:])[len(self.observed) :]]
             counts = (law > np.nanmax(law[np.isfinite(law)]) - _COUNTS).reshape(shape)
@@ -591,6 +748,11 @@ class Channel:
             share = np.log(last / level) / np.log(last / max(move, 1e-300))
             return int(np.ceil(settled + (count - settled) * share)), level
         return count, move
+
+
+def _allowed(tolerance: float) -> float:
+    """Return what probabilities may add up to beside one."""
+    return max(1e-6, 10 * tolerance)
 
 
 def _finer_along(counts: list[int], axis: int) -> list[int]:

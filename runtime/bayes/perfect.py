@@ -8,6 +8,8 @@ only if the information of samples on small changes of the fields is unbounded, 
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from .probes import channel_at, random_coordinates
@@ -19,16 +21,29 @@ _FARTHER = 16.0  # and how much more elsewhere; between both E g g^T grows by 4 
 _GROWS = 2.0
 
 
-def observed_dimension(state: State) -> int:
+def observed_dimension(state: State) -> float:
     """Return how many continuous numbers a sample shows without noise of the columns that are learned, nothing being
-    known of the others.
+    known of the others; their mean, where there are more at some observed labels than at others.
 
     Coordinates that the fields are not made of are noisy: what is observed has a density given the fields.
     """
-    channel, problem = state.channel, state.problem
-    (labels, _), *_ = problem.label_choices
+    channel = state.channel
+    (labels, _), *_ = state.problem.label_choices
+    places = [i for i, c in enumerate(channel.observed) if not c.continuous]
+    choices = product(*(channel.observed[i].values for i in places))
+    found = {choice: _dimension_at(state, labels, places, choice) for choice in choices}
+    if len(set(found.values())) == 1:
+        return float(next(iter(found.values())))
+    probabilities = channel.probabilities_of_observed_choices(labels)
+    return sum(probability * found[choice] for choice, probability in probabilities.items())
+
+
+def _dimension_at(state: State, labels: tuple[int, ...], places: list[int], choice: tuple[float, ...]) -> int:
+    """Return `observed_dimension` at values of the discrete observed coordinates, which have these places."""
+    channel = state.channel
     random = np.random.default_rng(0)
     at = [random_coordinates(group, random)[:1] for group in (channel.module.OBSERVED, channel.module.HIDDEN)]
+    at[0][:, places] = choice
     slopes, seen = [], []
     for group, coordinates in enumerate((channel.observed, channel.hidden)):
         for place in (i for i, c in enumerate(coordinates) if c.continuous):
@@ -36,12 +51,12 @@ def observed_dimension(state: State) -> int:
             for step in (_STEP, -_STEP):
                 moved = [values.copy() for values in at]
                 moved[group][0, place] += step
-                ends.append(channel_at(problem, labels, *moved)[0][0, 0])
+                ends.append(channel_at(state.problem, labels, *moved)[0][0, 0])
             if (slope := (ends[0] - ends[1]) / (2 * _STEP)).any():
                 slopes.append(slope)
                 seen.append(group == 0)
     of_fields = np.linalg.inv(np.array(slopes).T)[seen]
-    t = problem.teacher_rank
+    t = state.problem.teacher_rank
     others = [field for field in range(of_fields.shape[1]) if field % t not in state.columns]
     return len(of_fields) - int(np.linalg.matrix_rank(of_fields[:, others], tol=1e-6) if others else 0)
 

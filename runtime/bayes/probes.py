@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -30,6 +31,37 @@ def channels_alike(problem: Problem) -> dict[tuple[int, ...], tuple[int, ...]]:
     for labels, _ in problem.label_choices:
         tables = channel_at(problem, labels, *nodes)
         found[labels] = firsts.setdefault(b"".join(table.tobytes() for table in tables), labels)
+    return found
+
+
+def find_absent(problem: Problem, labels: tuple[int, ...]) -> tuple[list[tuple[int, tuple[float, ...]]], ...]:
+    """Return continuous coordinates with values of the discrete ones at which nothing depends on them.
+
+    Returns a list for the observed and one for the hidden ones, of pairs: the place in its group, and the values of the
+    discrete coordinates: of the observed ones, or of observed and hidden ones.
+    """
+    module, random = problem.solver.bayes, np.random.default_rng(0)
+    groups = module.OBSERVED, module.HIDDEN
+    nodes, others = ([random_coordinates(group, random) for group in groups] for _ in range(2))
+    discrete = [[i for i, (_, kind, _) in enumerate(group) if kind == "discrete"] for group in groups]
+    choices = [tuple(product(*(group[i][2] for i in places))) for group, places in zip(groups, discrete, strict=True)]
+    found: tuple[list[tuple[int, tuple[float, ...]]], ...] = ([], [])
+    for side, group in enumerate(groups):
+        for place in (i for i in range(len(group)) if i not in discrete[side]):
+            alike = {}
+            for choice in product(*choices):
+                for at, places, values in zip(nodes, discrete, choice, strict=True):
+                    at[:, places] = values
+                moved = [at.copy() for at in nodes]
+                moved[side][:, place] = others[side][:, place]
+                pairs = zip(channel_at(problem, labels, *nodes), channel_at(problem, labels, *moved), strict=True)
+                alike[choice] = all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+            if side:
+                found[side].extend((place, (*seen, *unseen)) for (seen, unseen), same in alike.items() if same)
+            else:
+                found[side].extend(
+                    (place, seen) for seen in choices[0] if all(alike[seen, unseen] for unseen in choices[1])
+                )
     return found
 
 

@@ -278,7 +278,8 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
     unknown, known = state.prior.continuous_dimension, observed_dimension(state)
     if known > 0:
         counted = f"{unknown:g} unknown continuous numbers a row, {known:g} seen in a sample"
-        return BayesThreshold(problem, "information_theoretic", unknown / known, 0.0, {"counted": counted})
+        error = 0.0 if float(known).is_integer() else _ROUNDING * unknown / known
+        return BayesThreshold(problem, "information_theoretic", unknown / known, error, {"counted": counted})
     transitions = _transitions(state, _coexisting(state))
     if not transitions:
         raise NotConvergedError(_without_transition(state, unknown))

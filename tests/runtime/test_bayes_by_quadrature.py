@@ -9,7 +9,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfc, expit, log_ndtr, logsumexp, ndtr
 
 import saddleforge as sf
-from saddleforge.bayes.perfect import is_information_unbounded, observed_dimension
+from saddleforge.bayes.perfect import is_information_unbounded, is_recovered, observed_dimension
 from saddleforge.bayes.state import State
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
@@ -78,6 +78,27 @@ class Intervals:
     def entropy_of_labels(self):
         shares = [sum(ndtr(high) - ndtr(low) for low, high in one) for one in self.sets]
         return -sum(share * np.log(share) for share in shares)
+
+
+class Shown(Intervals):
+    """Labels that say in which of several intervals z lies, and z itself in some of them."""
+
+    def __init__(self, hidden, shown):
+        super().__init__([[ends] for ends in hidden])
+        self.shown = shown
+        self.edges += [edge for ends in shown for edge in ends if np.isfinite(edge)]
+
+    def averages(self, V):
+        squares, evidence = super().averages(V)
+        for ends in self.shown:  # z is N(0, 1), and z - omega is N(0, V), given the other
+            low, high = np.clip(ends, -12, 12)
+            z, weights = panels(np.linspace(low, high, 20))
+            x, shares = panels(np.linspace(-12, 12, 20))
+            omega = (1 - V) * z[:, None] + np.sqrt(V * (1 - V)) * x
+            law = (weights * normal(z))[:, None] * shares * normal(x)
+            squares += np.sum(law * ((z[:, None] - omega) / V) ** 2)
+            evidence -= np.sum(law * ((z[:, None] - omega) ** 2 / V + np.log(2 * np.pi * V))) / 2
+        return squares, evidence
 
 
 def door(K):
@@ -255,12 +276,132 @@ def model(tmp_path_factory):
             law = "law=law, " if rows else ""
             made[key].write_text(
                 f"{HEAD}{channel}{OF_TWO_VALUES if rows else ''}@sf.model({law}output=output)\n"
-                f"def {name}(X, Y, *, {', '.join(f'{p}=sf.Parameter(1)' for p in parameters)}):\n"
+                f"def {name}(X, Y{', *' * bool(parameters)}{''.join(f', {p}=sf.Parameter(1)' for p in parameters)}):\n"
                 "    return sf.half_square(Y - X)\n"
             )
         return sf.problem(made[key], **{"alpha": 1.0, **values})
 
     return of
+
+
+RECTIFIER = (  # y = max(0, z)
+    "output = sf.Output(lambda active, y, s: sp.Piecewise((y, sp.Eq(active, 1)), (-s, True)), "
+    "{'active': (0, 1), 'y': 'positive'}, {'s': 'positive'})\n\n"
+)
+BY_ARITHMETIC = RECTIFIER.replace("sp.Piecewise((y, sp.Eq(active, 1)), (-s, True))", "active * y - (1 - active) * s")
+CLIPPED = (  # y = min(K, max(-K, z))
+    "output = sf.Output(lambda part, y, s, K: sp.Piecewise((K * sp.tanh(y), sp.Eq(part, 0)), (part * (K + s), True)), "
+    "{'part': (-1, 0, 1), 'y': 'real'}, {'s': 'positive'})\n\n"
+)
+THRESHOLD = (  # y = max(0, |z| - K)
+    "output = sf.Output(lambda active, y, side, s, K: "
+    "side * sp.Piecewise((K + y, sp.Eq(active, 1)), (K * sp.exp(-s), True)), "
+    "{'active': (0, 1), 'y': 'positive'}, {'side': (-1, 1), 's': 'positive'})\n\n"
+)
+LEAKY = (
+    "output = sf.Output(lambda side, y, K: sp.Piecewise((y, sp.Eq(side, 1)), (-y / K, True)), "
+    "{'side': (-1, 1), 'y': 'positive'})\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("channel", "parameters", "hidden", "shown"),
+    [
+        (RECTIFIER, "", [(-np.inf, 0)], [(0, np.inf)]),
+        (BY_ARITHMETIC, "", [(-np.inf, 0)], [(0, np.inf)]),
+        (CLIPPED, "K", [(-np.inf, -0.7), (0.7, np.inf)], [(-0.7, 0.7)]),
+        (LEAKY, "K", [], [(-np.inf, 0), (0, np.inf)]),
+    ],
+)
+def test_labels_of_an_atom_and_a_continuous_part_are_coordinates_by_cases(model, channel, parameters, hidden, shown):
+    by_hand = Shown(hidden, shown)
+    problem = model(channel, parameters, rows=False, alpha=0.8, **dict.fromkeys(parameters, 0.7))
+    V = unknown(by_hand, gaussian, 0.8)
+    best = is_the_solution(problem, V)
+    if channel in (RECTIFIER, BY_ARITHMETIC):
+        hat, evidence = 0.8 * by_hand(V), by_hand.averages(V)[1]
+        phi = (hat * V - np.log1p(hat)) / 2 + 0.8 * evidence
+        assert abs(best.free_entropy - phi) <= best.free_entropy_error < 1e-7
+
+
+def test_numbers_are_counted_where_they_are_seen(model):
+    """Barbier et al.: a rectifier's teacher is known from two samples an unknown on."""
+    problem = model(RECTIFIER, "", rows=False, alpha=2.2)
+    found = sf.bayes_threshold(problem, "information_theoretic")
+    assert abs(found.value - 2) <= found.error < 1e-10
+    assert is_recovered(State(problem)) and not is_recovered(State(problem.with_(alpha=1.9)))
+
+
+def test_a_threshold_of_the_size_has_a_weak_recovery_of_its_own(model):
+    """Of max(0, |z| - K): alpha_c = 1 / E[(E[z^2 | y] - 1)^2]."""
+    K = 0.7
+    inside = 1 - 2 * K * normal(K) / (ndtr(K) - ndtr(-K)) - 1
+    square = (ndtr(K) - ndtr(-K)) * inside**2 + 2 * quad(lambda z: normal(z) * (z * z - 1) ** 2, K, np.inf)[0]
+    found = sf.bayes_threshold(model(THRESHOLD, "K", rows=False, K=K), "weak_recovery", accuracy=1e-8)
+    assert abs(found.value - 1 / square) <= found.error + 1e-12
+
+
+LONG = (
+    "output = sf.Output(lambda label, side, s, K: side * FIELD, {'label': (-1, 1)}, "
+    "{'side': (-1, 1), 's': 'positive'})\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "((1 + label) / 2 * K * s / (1 + s) + (1 - label) / 2 * (K + s))",
+        "K * ((1 + label) / 2 * s / (1 + s) + (1 - label) / 2 * (1 + s) / s)",
+        "sp.Piecewise((2 * K * sp.atan(s) / sp.pi, sp.Eq(label, 1)), (K + 1 / s, True))",
+        "sp.Piecewise((K * s**3 / sp.sqrt(1 + s**6), sp.Eq(label, 1)), (K * sp.exp(s), True))",
+    ],
+)
+def test_tails_of_coordinates_are_followed_as_far_as_they_reach(model, field):
+    """The label of a door is the same in whatever coordinates, also where these have tails of powers."""
+    problem = model(LONG.replace("FIELD", field), "K", rows=False, K=0.7, alpha=2.0)
+    is_the_solution(problem, unknown(door(0.7), gaussian, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "told"),
+    [
+        ("lambda side, s: side * s, {'side': (-1, 1)}, {'s': 'real'}", sf.InputError, "add up to 2,.*more than once"),
+        ("lambda side, s: sp.exp(side * s), {'side': (-1, 1)}, {'s': 'positive'}", sf.InputError, "0.5,.*not reach"),
+        (
+            "lambda side, s: side * sp.log(1 + sp.log(1 + s)) / 4, {'side': (-1, 1)}, {'s': 'positive'}",
+            sf.NotConvergedError, "does not converge: .* add up to 0",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_that_is_too_coarse_is_no_fault_of_the_channel(model, output, error, told):
+    with pytest.raises(error, match=told):
+        sf.bayes_optimal(model(f"output = sf.Output({output})\n\n", "", rows=False))
+
+
+@pytest.mark.slow
+def test_a_quotient_of_fields_is_an_angle_modulo_pi(tmp_path):
+    """In four kinds of coordinates, of which the law of some has tails of powers and is not smooth at zero."""
+    found = []
+    for name, output in (
+        ("angle", "lambda a, r, e: [[e * r * sp.cos(a / 2), e * r * sp.sin(a / 2)]], {'a': 'angle'}, "
+         "{'r': 'positive', 'e': (-1, 1)}"),
+        ("quotient", "lambda y, z: [[y * z, z]], {'y': 'real'}, {'z': 'real'}"),
+        ("divided", "lambda y, z, e: [[e * y * z, e * z]], {'y': 'real'}, {'z': 'positive', 'e': (-1, 1)}"),
+        ("logarithm", "lambda u, side, v, e: [[e * sp.exp((v + u) / 2), e * side * sp.exp((v - u) / 2)]], "
+         "{'u': 'real', 'side': (-1, 1)}, {'v': 'real', 'e': (-1, 1)}"),
+    ):  # fmt: skip
+        file = tmp_path / f"{name}.py"
+        file.write_text(
+            f"{HEAD}@sf.model(student=2, teacher=2, output=sf.Output({output}))\ndef {name}(X, Y):\n"
+            "    return sf.half_square(Y[0] - X[0]) + sf.half_square(Y[1] - X[1])\n"
+        )
+        problem = sf.problem(file, alpha=1.2)
+        onset = sf.bayes_threshold(problem, "weak_recovery", accuracy=1e-5)
+        assert abs(onset.value - 1) <= onset.error <= 1e-5, name
+        found.append(sf.bayes_optimal(problem, accuracy=1e-4))
+    angle, *others = found
+    for other in others:
+        assert (np.abs(other.q - angle.q) <= other.half_widths + angle.half_widths).all()
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from ..kernel import Kernel, Node
 
 _PRECEDENCE = {"add": 1, "mul": 2, "power": 3}
 _INFIX = {
+    "eq": "{0} == {1}",
     "gt": "{0} > {1}",
     "ge": "{0} >= {1}",
     "lt": "{0} < {1}",

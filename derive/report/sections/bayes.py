@@ -82,6 +82,10 @@ def _channel(output: OutputAt) -> Items:
         Relation(sp.Symbol("fields_Y"), output.fields),
         Table(("coordinate", "observed", "values"), tuple((c.symbol, seen, _domain(c)) for c, seen in every)),
     ]
+    if len(inside) > len(output.fields):
+        items.append(
+            Words("Where nothing depends on a coordinate it does not exist: no sum or integral is taken over it.")
+        )
     jacobian = _jacobian(output)
     if jacobian == 0:
         items.append(Words(f"The Jacobian of the fields in {_listed(inside)} is 1 in absolute value.", tuple(inside)))
