@@ -17,12 +17,12 @@ import sympy as sp
 
 from .authoring.regulariser import Regulariser
 from .calculus.averages import Average, Jacobian, MatrixAverage
+from .calculus.numeric import rational
 from .catalogue import SHIPPED, catalogue_model
 from .emit.kernel import Frozen, Kernel
 from .emit.printers.mpmath import evaluate
 from .emit.tree import write_whole
 from .emit.writer import Generated
-from .replicas.algebra.numeric import rational
 from .replicas.algebra.objects import LogDet, LogIntegral
 from .replicas.steps.derivation import replica_calculation
 from .theory.free_entropy import free_entropy

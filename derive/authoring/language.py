@@ -56,7 +56,7 @@ def exact(value: Any) -> Any:
                 f"{value!r} is neither a number nor an expression of parameters' names{keyword}"
             ) from error
     if isinstance(value, sp.MatrixBase):
-        return value.applyfunc(lambda e: sp.nsimplify(e, rational=True) if e.has(sp.Float) else e)
+        return value.applyfunc(exact)
     if isinstance(value, sp.Basic):
         floats = {f: sp.Rational(str(f)) for f in value.atoms(sp.Float)}
         return value.xreplace(floats) if floats else value

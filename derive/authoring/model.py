@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import mpmath as mp
 import sympy as sp
 
+from ..calculus.numeric import counterexample
 from ..errors import ModelError
 from .language import exact, token_weight
 from .mistakes import explained
@@ -570,8 +572,13 @@ class _Builder:
             raise ModelError(
                 f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} probabilities"
             )
-        if sp.simplify(sp.Add(*probabilities)) != 1:
-            raise ModelError(f"model {self.model.name}: noise {name}: probabilities add up to {sp.Add(*probabilities)}")
+        if (found := counterexample(sp.Add(*probabilities, -1))) is not None:
+            at, excess = found
+            where = f" at {', '.join(f'{symbol} = {float(value):g}' for symbol, value in at.items())}" if at else ""
+            raise ModelError(
+                f"model {self.model.name}: noise {name}: the probabilities add up to {mp.nstr(1 + excess, 6)}{where}; "
+                "they must add up to 1 at every Y, so that the last one may be written as 1 minus the others"
+            )
         return DiscreteNoise(values, probabilities)
 
     def _by_name(self, expression: sp.Expr) -> sp.Expr:

@@ -23,6 +23,7 @@ from typing import Any
 import sympy as sp
 from sympy.polys.matrices import DomainMatrix
 
+from ..calculus.numeric import vanishes
 from ..errors import ModelError
 from .language import exact
 from .parameters import Structure
@@ -211,7 +212,7 @@ class OutputAt:
         if self.log_likelihood != 0 or not all(c.continuous for c in self.observed):
             return False
         slopes = self.fields.reshape(len(self.fields), 1).jacobian(seen)
-        return not any(sp.simplify(entry).has(symbol) for entry in slopes for symbol in seen if entry.has(symbol))
+        return all(vanishes(sp.diff(entry, symbol)) for entry in slopes for symbol in seen)
 
     @property
     def identity(self) -> str:

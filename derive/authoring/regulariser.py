@@ -285,5 +285,5 @@ def _kinks(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
             slope = sp.diff(surface, w[0])
             if slope == 0 or slope.has(w[0]):
                 raise ModelError(f"penalty {name}: {surface} must be linear in w, so that its corner can be located")
-            found.append(sp.simplify(-surface.subs(w[0], 0) / slope))
+            found.append(sp.factor_terms(-surface.subs(w[0], 0) / slope))
     return tuple(dict.fromkeys(found))

@@ -9,6 +9,7 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .functions import Sigmoid, Softplus
+from .subexpressions import factored
 
 PIECEWISE = (sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise)
 
@@ -119,7 +120,7 @@ def _zeros_of_all(switches: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.E
 
 def _zeros_of_factors(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     """Return the zeros of all factors that hold the variable; None where one has no formula, or there is one alone."""
-    powers = [factor.as_base_exp() for factor in sp.Mul.make_args(sp.factor(switch))]
+    powers = [factor.as_base_exp() for factor in sp.Mul.make_args(factored(switch))]
     if len(powers) == 1:
         return None
     return _zeros_of_all([base for base, power in powers if base.has(variable) and power.is_positive], variable)

@@ -1,10 +1,21 @@
-"""Parts of expressions that depend on some symbols alone, named."""
+"""Parts of expressions: those that depend on some symbols alone, named; and factors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 import sympy as sp
+
+_MOST_FUNCTIONS, _MOST_OPERATIONS = 6, 200  # of what is factored
+
+
+def factored(expression: sp.Expr) -> sp.Expr:
+    """Return the expression over one denominator, in factors.
+
+    Where it is long or holds many functions it is returned as it is: SymPy's time grows like the power of their number.
+    """
+    long = len(expression.atoms(sp.Function)) > _MOST_FUNCTIONS or sp.count_ops(expression) > _MOST_OPERATIONS
+    return expression if long else sp.factor(sp.together(expression))
 
 
 def extract(

@@ -8,8 +8,10 @@ import sympy as sp
 
 from ..authoring.model import ModelAt
 from ..calculus.functions import Sigmoid
+from ..calculus.numeric import vanishes
 from ..calculus.piecewise import PIECEWISE, almost_everywhere, held_at, switches, zeros
 from ..calculus.piecewise import pieces_of as pieces_of_atom
+from ..calculus.subexpressions import factored
 from ..errors import ModelError
 from .corners import untold
 from .kinks import LOSS_JUMPS, slope_jump, unwrapped
@@ -59,7 +61,7 @@ def pieces_of(model: ModelAt, loss: sp.Expr) -> Pieces | None:
     held = held_at(loss, {model.X[0]: REFERENCE}, implicit_kinks)
     second, third = (almost_everywhere(sp.diff(held, model.X[0], order)) for order in (2, 3))
     least = sp.Min(*[_lowest(branch, model.X[0]) for branch in _branches(second)])
-    quadratic = not implicit_kinks and sp.expand(third) == 0
+    quadratic = not implicit_kinks and all(map(vanishes, _branches(third)))
     return Pieces(
         held, places, implicit_kinks, quadratic, bool(jump), least, () if quadratic else _narrow(held, model.X[0])
     )
@@ -105,8 +107,8 @@ def _lowest(curvature: sp.Expr, x: sp.Symbol) -> sp.Expr:
     """What an expression is not below at any x; -oo where no formula says."""
     if not curvature.has(x):
         return curvature
-    odds = curvature.replace(Sigmoid, _in_odds).replace(sp.KroneckerDelta, lambda *_: sp.Dummy(nonnegative=True))
-    if sp.factor(sp.together(odds)).is_nonnegative:
+    odds = _in_odds(curvature).replace(sp.KroneckerDelta, lambda *_: sp.Dummy(nonnegative=True))
+    if all(factored(term).is_nonnegative for term in sp.Add.make_args(odds)) or factored(odds).is_nonnegative:
         return sp.Integer(0)
     if not curvature.is_polynomial(x):
         return -sp.oo
@@ -120,9 +122,16 @@ def _lowest(curvature: sp.Expr, x: sp.Symbol) -> sp.Expr:
     return sp.Min(*[sp.factor(sp.expand(curvature.subs(x, turn))) for turn in turns])
 
 
-def _in_odds(z: sp.Expr) -> sp.Expr:
-    """The sigmoid, such that its positive factors are seen."""
-    return sp.exp(z) / (1 + sp.exp(z))
+def _in_odds(expression: sp.Expr) -> sp.Expr:
+    """With o / (1 + o) for sigmoids, o > 0 a symbol for every argument or its negative: positive factors are seen."""
+    odds: dict[sp.Expr, sp.Symbol] = {}
+
+    def share(z: sp.Expr) -> sp.Expr:
+        flipped = z.could_extract_minus_sign()
+        o = odds.setdefault(-z if flipped else z, sp.Dummy(positive=True))
+        return (1 if flipped else o) / (1 + o)
+
+    return expression.replace(Sigmoid, share)
 
 
 def no_proximal_map(model: ModelAt) -> str:

@@ -13,6 +13,7 @@ from ..cache import cache_folder
 from ..errors import InputError
 from ..files import write_whole
 
+_MOST_OF_NUMPY = 200  # points of Gauss-Hermite, of which 370 have finite weights
 _KEPT = 12  # logarithm of the points of sets that are kept in the user's cache
 REACH = 9.0  # the standard normal measure beyond is 2e-19
 _GRID_REACH = 8.0  # 1e-15
@@ -20,8 +21,17 @@ _GRID_REACH = 8.0  # 1e-15
 
 @lru_cache(maxsize=64)
 def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Hermite nodes and weights for N(0, 1)."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    """Return Gauss-Hermite nodes and weights for N(0, 1).
+
+    NumPy's overflow from 371 points on. SciPy's asymptotic ones hold for every size from 151 on; below, SciPy solves an
+    eigenvalue problem, with linear algebra that is slow to load.
+    """
+    if points <= _MOST_OF_NUMPY:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    else:
+        from scipy.special import roots_hermitenorm
+
+        nodes, weights = roots_hermitenorm(points)
     return nodes, weights / weights.sum()
 
 

@@ -194,7 +194,7 @@ def noisy(X, Y, u, *, Delta=0.25):
     ("noise", "message"),
     [
         (GaussianNoise("Gamma0"), r"noise u: variance uses Gamma0"),
-        (DiscreteNoise((-1, 1), ("1/2", "1/3")), r"noise u: probabilities add up to 5/6"),
+        (DiscreteNoise((-1, 1), ("1/2", "1/3")), r"noise u: the probabilities add up to 0.833333; they must add"),
         (DiscreteNoise((-1, 0, 1), ("1/2", "1/2")), r"noise u has 3 values and 2 probabilities"),
         (DiscreteNoise((-1, 1), ("p", "1-p")), r"noise u: probabilities uses? p"),
         (DiscreteNoise((-1, "w"), ("1/2", "1/2")), r"noise u: values uses? w"),
@@ -204,6 +204,21 @@ def noisy(X, Y, u, *, Delta=0.25):
 def test_fault_in_the_noise(noise, message):
     with fault(message):
         model(noise={"u": noise})(noisy)
+
+
+@pytest.mark.parametrize("count", [6, 14])
+def test_probabilities_of_many_functions_add_up_to_one(count):
+    """One minus the other one, and both written out; a wrong sum is refused with the point at which it was seen."""
+
+    def share(Y, sign):
+        arguments = [(n + 1) * Y[0] + sp.Rational(n, 3) for n in range(count)]
+        return sum(1 / (1 + sp.exp(-sign * z)) for z in arguments) / count
+
+    for probabilities in (lambda Y: (share(Y, 1), 1 - share(Y, 1)), lambda Y: (share(Y, 1), share(Y, -1))):
+        at = model(noise={"u": DiscreteNoise((-1, 1), probabilities)})(noisy).at()
+        assert at.noise["u"][1].values == (-1, 1)
+    with fault(r"noise u: the probabilities add up to \S+ at y_0_0 = \S+; they must add up to 1 at every Y"):
+        model(noise={"u": DiscreteNoise((-1, 1), lambda Y: (share(Y, 1), share(Y, -1) / 2))})(noisy)
 
 
 def test_a_parameter_called_like_a_noise_is_refused():

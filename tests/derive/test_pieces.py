@@ -17,6 +17,8 @@ y = sp.Symbol("y_0_0", real=True)
         (lambda X, Y: (Y[0, 0] - X[0, 0]) ** 2 / 2, 1),
         (lambda X, Y: sf.softplus(-X[0, 0] * Y[0, 0]), 0),
         (lambda X, Y: sp.Max(0, 1 - X[0, 0] * Y[0, 0]), 0),
+        (lambda X, Y: sum(sf.softplus(n * X[0, 0] + sp.Rational(n, 3)) for n in range(1, 15)), 0),
+        (lambda X, Y: -sp.log(sum(1 / (1 + sp.exp(n * X[0, 0] - n / 3)) for n in range(1, 15))), -sp.oo),
         (lambda X, Y: (Y[0, 0] ** 2 - X[0, 0] ** 2) ** 2 / 4, -(y**2)),
         (lambda X, Y: sp.Piecewise((X[0, 0] ** 4 - X[0, 0] ** 2, X[0, 0] > Y[0, 0]), (0, True)), -2),
         (lambda X, Y: sp.tanh(X[0, 0]) * Y[0, 0], -sp.oo),

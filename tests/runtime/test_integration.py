@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy.stats import binom, norm
@@ -45,6 +46,31 @@ def attention_problem() -> Problem:
 def test_gauss_hermite_integrates_polynomials_of_the_normal_measure(degree):
     nodes, weights = gauss_hermite(5)
     assert weights @ nodes**degree == pytest.approx(NORMAL_MOMENTS[degree], abs=1e-12)
+
+
+@pytest.mark.parametrize("points", [10, 100, 200, 201, 370, 371, 500, 1000, 2000])
+def test_gauss_hermite_holds_for_every_number_of_points(points):
+    """Weights 1 / (n h_{n-1}(z)^2) at the zeros z of the orthonormal h_n, from their recurrence in 50 digits."""
+    nodes, weights = gauss_hermite(points)
+    with mp.workdps(50):
+
+        def polynomials(z):
+            last, before = mp.mpf(1), mp.mpf(0)
+            for k in range(points):
+                last, before = (z * last - mp.sqrt(k) * before) / mp.sqrt(k + 1), last
+            return last, before
+
+        for n in np.linspace(points // 2, points - 1, 6).astype(int):
+            z = mp.mpf(float(nodes[n]))
+            for _ in range(2):  # steps of Newton
+                last, before = polynomials(z)
+                z -= last / (mp.sqrt(points) * before)
+            exact = float(1 / (points * polynomials(z)[1] ** 2))
+            assert nodes[n] == pytest.approx(float(z), rel=1e-13, abs=3e-14)
+            assert weights[n] == pytest.approx(exact, abs=1e-15)
+            if exact > 1e-60:
+                assert weights[n] == pytest.approx(exact, rel=1e-12)
+    np.testing.assert_allclose(weights, weights[::-1], rtol=1e-11, atol=1e-300)
 
 
 @pytest.mark.parametrize("breaks", [[], [0.0], [-1.3, 0.4], [12.0, 0.4]], ids=str)

@@ -13,8 +13,8 @@ from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
 from ...authoring.parameters import leaves
 from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average
+from ...calculus.numeric import value_at
 from ..algebra.exact import Law, Source, Values
-from ..algebra.numeric import value_at
 from ..algebra.step import Expressions, Step, Test
 from .specialised import Context, Field, Specialised, SpectralAtom
 

@@ -30,6 +30,7 @@ from ...calculus.averages import (
 )
 from ...calculus.chain import rows_of_two_as_sigmoids
 from ...calculus.functions import Sigmoid, SoftmaxEntry, Softplus
+from ...calculus.numeric import vanishes
 from ...calculus.piecewise import almost_everywhere
 from ...calculus.subexpressions import extract
 from ...theory.free_entropy import FreeEntropy, free_entropy
@@ -507,14 +508,14 @@ class Specialised:
             condition = sp.expand(sign * slope + stiffness * (corner + sign * distance) - b)
             leaves_at = sp.factor_terms((condition + b).xreplace({distance: sp.Integer(0)}))
             steps = (b - leaves_at) / sp.diff(condition, distance)
-            return sp.factor_terms(sp.simplify(corner + sign * steps)), leaves_at
+            return sp.factor_terms(sp.together(corner + sign * steps)), leaves_at
 
         right, left = on_side(1), on_side(-1)
         if right is None or left is None:
             return None
         (above, upper), (below, lower) = right, left
         if not penalty.kinks:
-            return above if sp.simplify(above - below) == 0 else None
+            return above if vanishes(above - below) else None
         return sp.Piecewise((above, b > upper), (below, b < lower), (corner, True))
 
     def _trained_equations(self) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import sympy as sp
 from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
 from ...authoring.parameters import DiscreteNoise, leaves
+from ...calculus.numeric import value_at, vanishes
 from ..algebra.exact import Source
-from ..algebra.numeric import value_at
 
 DIGITS = 25  # to which a symmetry is tested
 
@@ -70,7 +70,7 @@ def is_even(at: ModelAt, students: bool) -> bool:
         if penalty.expression.has(*penalty.pi) or (not students and penalty.expression.has(*w)):
             return False
         flipped = penalty.expression.xreplace({z: -z for z in w})
-        if sp.simplify(flipped - penalty.expression) != 0:
+        if not vanishes(flipped - penalty.expression):
             return False
     return _unchanged(_of_sentence(at), {z: -z for z in fields}, at)
 

@@ -10,9 +10,9 @@ import mpmath as mp
 import sympy as sp
 
 from ...calculus.averages import CONTEXTS, COORDINATE, Average
+from ...calculus.numeric import rational
 from ..algebra.exact import Source, Values, is_zero
 from ..algebra.levels import Ansatz
-from ..algebra.numeric import rational
 from ..algebra.objects import n
 from ..algebra.step import Expressions, Step, Test
 from .ansatz import example, laws, ridge_penalty, shared, shifted_penalty, square_loss

@@ -10,11 +10,11 @@ import sympy as sp
 
 from ...authoring.regulariser import Regulariser
 from ...calculus.averages import Average, Symbols
+from ...calculus.numeric import rational
 from ...theory.free_entropy import free_entropy
 from ...theory.stability import TOKENS
 from ..algebra.exact import Source, Values, is_zero
 from ..algebra.levels import OUTER_FIELD, Ansatz, Broken
-from ..algebra.numeric import rational
 from ..algebra.objects import FIELD, LogDet, LogIntegral, beta, gathered, same, scalars_out
 from ..algebra.step import Expressions, Step, Test
 from .action import PENALTY
