@@ -94,7 +94,7 @@ def test_the_hinge_of_a_vanishing_ridge_has_the_largest_margin():
     along = quad(lambda x: norm.pdf(x / np.sqrt(1 - R**2)) * (kappa - x), -12, kappa, epsrel=1e-12)[0]
     assert 2 * alpha / (2 * np.pi) ** 0.5 * along == pytest.approx(R * (1 - R**2) ** 0.5, rel=1e-8)
     weak = sf.solve(sf.problem("hinge", alpha=3.0, lambda_=1e-5))
-    assert 1e-8 * V == pytest.approx(1e-5 * float(weak.overlaps.V.item()), rel=1e-9)
+    assert pytest.approx(1e-5 * float(weak.overlaps.V.item()), rel=1e-9) == 1e-8 * V
 
 
 def test_a_nearly_noiseless_classifier_with_many_samples_converges():
