@@ -120,12 +120,14 @@ def softplus(z: Any) -> sp.Expr:
 
 
 def box(z: Any, low: Any, high: Any) -> sp.Expr:
-    """0 where low <= z <= high, infinite elsewhere: a term of a penalty that keeps a weight in an interval.
+    """Return 0 where low <= z <= high, infinity elsewhere: a term of a penalty that keeps a weight in an interval.
 
     Example:
         >>> @sf.penalty
         ... def relaxed_binary(w, *, bound=1):
         ...     return sf.box(w[0], -bound, bound)
+        >>> sf.box(sp.Symbol("w"), -1, 1)
+        Box(w, -1, 1)
     """
     return Box(*map(exact, (z, low, high)))
 

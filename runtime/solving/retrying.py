@@ -35,8 +35,8 @@ class RetryOptions:
 
     Attributes:
         factor: by which one step makes a parameter easier.
-        samples, strengths: numbers of such steps that are tried of alpha and of strengths of the regulariser, in turn; of
-            noise one step is.
+        samples, strengths: numbers of such steps that are tried of alpha and of strengths of the regulariser, in turn;
+            of noise one step is.
         first, least: length of a step back, in steps of that factor, at first and where the branch counts as lost.
         back: steps back at the most.
         accuracy, effort: as of `reach`, on the way; the solution has those of the caller.

@@ -314,7 +314,7 @@ WRONG = {
         ["sideways", "semantic, uninformed"],
     ),
     "simulated by prayer": (["simulate", "ridge_regression", "--method", "prayer"], ["prayer", "auto, lbfgs, gd"]),
-    "corners": (["simulate", "lasso_regression", "--method", "adam"], ["corners", "fista and gamp"]),
+    "corners": (["simulate", "lasso_regression", "--method", "adam"], ["corners", "fista, newton, gamp"]),
     "errors counted under given norms": (
         ["simulate", "perceptron", "--set", "alpha=2"],
         ["given norms", "gradient", "loss of perceptron", "jumps"],

@@ -157,14 +157,6 @@ def test_logits_of_two_columns_hold_nothing_that_is_hidden(name, tokens, jacobia
     assert sp.simplify(sp.exp(output.jacobian.subs(side, 1)) - length / jacobian) == 0
 
 
-def test_a_row_takes_values_with_a_ridge_only():
-    lasso = catalogue_model("lasso_regression").regulariser
-    with pytest.raises(sf.ModelError, match="go with a ridge"):
-        sf.model(name="binary_lasso", law=sf.binary_teacher, regulariser=lasso)(
-            lambda X, Y: sf.half_square(Y[0] - X[0])
-        )
-
-
 def test_the_law_of_a_row_is_an_average():
     assert {a.kind for a in bayes_derivation()[2].after["free entropy"].atoms(Average)} == {
         "contexts",
