@@ -6,6 +6,7 @@ expression of finitely many symbols. A model holds physics only (docs/theory.md 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import re
@@ -398,6 +399,12 @@ class _Builder:
             for metric, function in model.metrics.items()
             for where in (f"metric {metric}".strip(),)
         }
+        for metric, (expression, *_) in metrics.items():
+            if not expression.has(*self.X, *self.Y):
+                raise ModelError(
+                    f"model {model.name}: {f'metric {metric}'.strip()} depends on neither h nor Y, it is {expression}: "
+                    "== and != compare expressions and not their values; write sp.Heaviside or sp.sign of them"
+                )
         first, *others = metrics or [""]
         if model.baseline is not None:
             B = sp.Matrix(structure.tokens, structure.tokens, lambda i, j: sp.Symbol(f"B_{i}_{j}", real=True))
@@ -676,6 +683,10 @@ def model(
     """
 
     def decorate(loss: Callable[..., Any]) -> Model:
+        known = [each.name for each in dataclasses.fields(Model) if each.name not in ("loss", "sizes")]
+        if unknown := sorted(set(fields) - set(known)):
+            sizes = ["tokens", "student", "teacher", "clusters"]
+            raise ModelError(f"sf.model has no argument {unknown[0]!r}; it has {', '.join([*sizes, *known])}")
         lines = [line.strip() for line in (inspect.getdoc(loss) or "").splitlines()]
         sources = [line.removeprefix("Source:").strip() for line in lines if line.startswith("Source:")]
         return Model(

@@ -122,7 +122,7 @@ class Parameter:
         value, shape = self.value(structure), []
         while isinstance(value, tuple):
             shape.append(len(value))
-            value = value[0]
+            value = value[0] if value else None
         return tuple(shape)
 
     def symbols(self, structure: Structure) -> Any:
