@@ -18,7 +18,7 @@ from .interrupts import alarm
 
 
 class _Limit(NamedTuple):
-    """When the time is over, of how many seconds, and when what is begun is over, too."""
+    """A limit: when it ends, its length in seconds, and when a step that has begun must end (monotonic clock)."""
 
     end: float
     seconds: float
@@ -26,7 +26,7 @@ class _Limit(NamedTuple):
 
 
 _deadline: ContextVar[_Limit | None] = ContextVar("deadline", default=None)
-_OVERTIME, _LEAST_OVERTIME = 0.1, 5.0  # of the seconds of a limit, and seconds: for what is begun
+_OVERTIME, _LEAST_OVERTIME = 0.1, 5.0  # for a step that has begun: share of the seconds of a limit, and seconds
 _best: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
 
 
@@ -34,8 +34,8 @@ _best: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Let what is computed in this context end within so many seconds, with the best so far; None: never.
 
-    What is begun has a tenth of the time more, or 5 seconds; then it is given up. Within another limit the earlier end
-    counts.
+    A step that has begun may take a tenth of the time more, or 5 seconds; then it is given up. Within another limit the
+    earlier end counts.
 
     Raises:
         InputError: seconds that are not positive.
@@ -90,8 +90,8 @@ def _over(limit: _Limit) -> TimeLimitError:
 
 @contextmanager
 def sharp() -> Iterator[None]:
-    """What neither looks at the clock nor has anything to hand over (symbols, a model file, a compilation) is ended by
-    the limit all the same, wherever it is.
+    """Interrupt at the limit a computation that never checks the clock (symbols, a model file, a compilation), wherever
+    it is.
 
     In the main thread of a system with timers; elsewhere nothing happens.
 
@@ -124,7 +124,7 @@ def sharp() -> Iterator[None]:
 
 @contextmanager
 def overtime() -> Iterator[None]:
-    """Let what is begun be finished in the time beyond the limit that there is for it."""
+    """Let a step that has begun finish within the time that a limit allows beyond its end."""
     limit = _deadline.get()
     token = _deadline.set(None if limit is None else limit._replace(end=limit.last))
     try:

@@ -43,7 +43,7 @@ def line_of(error: BaseException, file: str | Path) -> str:
     return f'line {numbers[-1]}, "{text}"' if text else f"line {numbers[-1]}"
 
 
-def explained(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
+def explain_error(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
     """Return what an error says, the line of an author's function where it arose, and the remedy where one is known.
 
     Args:

@@ -20,7 +20,7 @@ import sympy as sp
 from ..calculus.numeric import counterexample
 from ..errors import ModelError
 from .language import exact, token_weight
-from .mistakes import explained
+from .mistakes import explain_error
 from .outputs import Output, OutputAt, output_at
 from .parameters import (
     STRUCTURAL,
@@ -127,8 +127,8 @@ class ModelAt:
 
     @property
     def averages_over_teacher(self) -> bool:
-        """Whether averages over a row of W run over the teacher's row beside the field b: the penalty knows it, or it
-        takes few values, so that b is normal given its value only."""
+        """Whether averages over a row of W run over the teacher's row, too, and not over the field b alone: where the
+        penalty depends on it, or where it takes few values, so that b is normal only given its value."""
         penalty = self.penalty
         return penalty is not None and (penalty.knows_teacher or self.has_few_values)
 
@@ -197,7 +197,7 @@ _FIELDS: tuple[tuple[str, Any, str], ...] = (
         "a function that returns expressions, as lambda h, Y: [h[0] - Y[0]], or several by the names of metrics",
     ),
 )
-"""What fields of a model may be: name, kinds, and what to write."""
+"""Fields of a model: name, allowed kinds, and what to write."""
 
 
 @dataclass(frozen=True)
@@ -525,7 +525,7 @@ class _Builder:
         except ModelError:
             raise
         except Exception as error:
-            said = explained(error, function, {**fields, **arguments})
+            said = explain_error(error, function, {**fields, **arguments})
             raise ModelError(f"model {self.model.name}: {field_name} failed at {self.structure.key}: {said}") from error
 
     def _law(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..calculus.averages import Symbols
 from ..calculus.functions import Box
 from ..errors import ModelError
 from .language import exact
-from .mistakes import explained
+from .mistakes import explain_error
 from .parameters import Parameter, Structure, as_parameter, leaves
 
 
@@ -200,7 +200,7 @@ class Penalty(Regulariser):
         except ModelError:
             raise
         except Exception as error:
-            said = explained(error, self.function, arguments)
+            said = explain_error(error, self.function, arguments)
             raise ModelError(f"penalty {name} failed at {structure.key}: {said}") from error
         if isinstance(expression, sp.MatrixBase | tuple):
             raise ModelError(f"penalty {name} returned {expression}, expected a number")

@@ -12,7 +12,7 @@ _MOST_FUNCTIONS, _MOST_OPERATIONS = 6, 200  # of what is factored
 def factored(expression: sp.Expr) -> sp.Expr:
     """Return the expression over one denominator, in factors.
 
-    Where it is long or holds many functions it is returned as it is: SymPy's time grows like the power of their number.
+    A long one, or one of many functions, is returned as it is: SymPy's time grows like a power of their number.
     """
     long = len(expression.atoms(sp.Function)) > _MOST_FUNCTIONS or sp.count_ops(expression) > _MOST_OPERATIONS
     return expression if long else sp.factor(sp.together(expression))

@@ -751,7 +751,7 @@ class Channel:
 
 
 def _allowed(tolerance: float) -> float:
-    """Return what probabilities may add up to beside one."""
+    """Return by how much the sum of all probabilities may differ from one."""
     return max(1e-6, 10 * tolerance)
 
 

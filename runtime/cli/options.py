@@ -132,7 +132,7 @@ TimeLimitOption = Annotated[
     typer.Option(
         "--time-limit",
         metavar="SECONDS",
-        help="End within so many seconds with the best so far (exit status 3); what is begun has a tenth more, or 5 s.",
+        help="End within so many seconds with the best so far (exit status 3); a step begun has a tenth more, or 5 s.",
     ),
 ]
 

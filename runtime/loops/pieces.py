@@ -673,6 +673,14 @@ def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights
 
 
 @njit(cache=True, error_model="numpy")
+def _centre_of(low, high):
+    """Return the middle and half the length of a panel, and no less than its normal measure times sqrt(2 pi) / 2."""
+    half = 0.5 * (high - low)
+    nearest = min(max(0.0, low), high)
+    return 0.5 * (low + high), half, half * math.exp(-0.5 * nearest * nearest)
+
+
+@njit(cache=True, error_model="numpy")
 def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, tolerance, squares, reach, longest):
     """Return nodes for omega ~ N(centre, spread^2) between the places at which the proximal map jumps or bends.
 
@@ -702,7 +710,8 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
     weight = np.empty(size)
     total = 0
     stack = np.empty((256, 2))
-    sides = np.empty((known.shape[1], 2))
+    sides = np.empty((cuts.shape[0], known.shape[1], 2))
+    starts = np.empty((cuts.shape[0], 3))
     for n in range(len(centre)):
         first = total
         average = 0.0  # of the squares, on panels that are done
@@ -715,57 +724,64 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
             if abs(steep[k]) < reach and count + 4 < len(cuts):
                 count = insert_place(cuts, count, centre[n] + steep[k] * spread[n])
         cuts[count] = high
+        panel_count = 0  # first panels, each with the number of the cut that it begins after
+        for cut in range(count):
+            low = (cuts[cut] - centre[n]) / spread[n]
+            length = (cuts[cut + 1] - centre[n]) / spread[n] - low
+            if not length > 1e-14 * reach:
+                continue
+            for choice in range(known.shape[1]):
+                for end in range(2):
+                    within = low + length * (1e-9 if end == 0 else 1.0 - 1e-9)
+                    _minima(model, centre[n] + spread[n] * within, p, known[n, choice], c, everywhere, edges, found)
+                    sides[cut, choice, end] = found[0, 0]
+            parts = math.ceil(length / longest[n])
+            while panel_count + parts > starts.shape[0]:
+                starts = np.concatenate((starts, np.empty_like(starts)))
+            for part in range(parts):
+                starts[panel_count, 0] = low + length * part / parts
+                starts[panel_count, 1] = low + length * (part + 1) / parts
+                starts[panel_count, 2] = cut
+                panel_count += 1
         # In tails where the slope is that of rounding, squares are compared with what they are elsewhere.
         whole = 0.0
-        for sweep in range(0 if squares < math.inf else 1, 2):
-            for cut in range(count):
-                low = (cuts[cut] - centre[n]) / spread[n]
-                length = (cuts[cut + 1] - centre[n]) / spread[n] - low
-                if not length > 1e-14 * reach:
+        if squares < math.inf:
+            for panel in range(panel_count):
+                middle, half, measure = _centre_of(starts[panel, 0], starts[panel, 1])
+                _, _, mean = _highest(
+                    model, centre[n], spread[n], middle, half, sides[int(starts[panel, 2])], p, known[n], c,
+                    t, weights, last, True, edges, found,
+                )  # fmt: skip
+                whole += mean * measure
+        for panel in range(panel_count):
+            stack[0] = starts[panel, :2]
+            depth = 1
+            while depth > 0:
+                depth -= 1
+                middle, half, measure = _centre_of(stack[depth, 0], stack[depth, 1])
+                tail, rough, mean = _highest(
+                    model, centre[n], spread[n], middle, half, sides[int(starts[panel, 2])], p, known[n], c,
+                    t, weights, last, squares < math.inf, edges, found,
+                )  # fmt: skip
+                done = not tail * measure > tolerance
+                if squares < math.inf and half >= 1e-13 * reach:
+                    least = max(average + mean * measure, _LEAST_SHARE * whole)
+                    done = done and not rough * measure > squares * least
+                if not done and total - first < most and depth + 2 <= stack.shape[0]:
+                    high_end = stack[depth, 1]
+                    stack[depth, 1] = middle
+                    stack[depth + 1, 0] = middle
+                    stack[depth + 1, 1] = high_end
+                    depth += 2
                     continue
-                for choice in range(known.shape[1]):
-                    for end in range(2):
-                        within = low + length * (1e-9 if end == 0 else 1.0 - 1e-9)
-                        _minima(model, centre[n] + spread[n] * within, p, known[n, choice], c, everywhere, edges, found)
-                        sides[choice, end] = found[0, 0]
-                parts = math.ceil(length / longest[n])
-                for part in range(parts):
-                    stack[0, 0] = low + length * part / parts
-                    stack[0, 1] = low + length * (part + 1) / parts
-                    depth = 1
-                    while depth > 0:
-                        depth -= 1
-                        middle = 0.5 * (stack[depth, 0] + stack[depth, 1])
-                        half = 0.5 * (stack[depth, 1] - stack[depth, 0])
-                        nearest = min(max(0.0, stack[depth, 0]), stack[depth, 1])
-                        measure = half * math.exp(-0.5 * nearest * nearest)
-                        tail, rough, mean = _highest(
-                            model, centre[n], spread[n], middle, half, sides, p, known[n], c,
-                            t, weights, last, squares < math.inf, edges, found,
-                        )  # fmt: skip
-                        if sweep == 0:
-                            whole += mean * measure
-                            continue
-                        done = not tail * measure > tolerance
-                        if squares < math.inf and half >= 1e-13 * reach:
-                            done = done and not rough * measure > squares * max(
-                                average + mean * measure, _LEAST_SHARE * whole
-                            )
-                        if not done and total - first < most and depth + 2 <= stack.shape[0]:
-                            high_end = stack[depth, 1]
-                            stack[depth, 1] = middle
-                            stack[depth + 1, 0] = middle
-                            stack[depth + 1, 1] = high_end
-                            depth += 2
-                            continue
-                        average += mean * measure
-                        if total + order > size:
-                            size *= 2
-                            row, place, weight = longer(row, size), longer(place, size), longer(weight, size)
-                        for k in range(order):
-                            z = middle + half * t[k]
-                            row[total] = n
-                            place[total] = z
-                            weight[total] = half * weights[k] * math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-                            total += 1
+                average += mean * measure
+                if total + order > size:
+                    size *= 2
+                    row, place, weight = longer(row, size), longer(place, size), longer(weight, size)
+                for k in range(order):
+                    z = middle + half * t[k]
+                    row[total] = n
+                    place[total] = z
+                    weight[total] = half * weights[k] * math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+                    total += 1
     return row[:total], place[:total], weight[:total]

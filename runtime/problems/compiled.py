@@ -175,7 +175,7 @@ def _ready_cache() -> type[Any]:
 
 
 def _watcher(cache: type[Any]) -> Any:
-    """Return what is told when Numba begins and ends to compile a function whose machine code is kept in a `cache`.
+    """Return a listener for when Numba begins and ends to compile a function whose machine code is kept in a `cache`.
 
     Meanwhile that is the step at hand, and a time limit ends it: nothing in Numba looks at the clock.
     """

@@ -433,7 +433,7 @@ class Problem:
         if name not in self.parameters or not common(self.parameters[name]):
             scalars = [n.rstrip("_") for n, v in self.parameters.items() if common(v)]
             raise InputError(
-                f"{name!r} is not a scalar parameter{is_trained(self.solver, name)}; these are "
+                f"{name!r} is not a scalar parameter{describe_trained(self.solver, name)}; these are "
                 f"{', '.join(['alpha', *scalars, *self.lines])}, "
                 "entries of arrays, as A[1,2], a factor on one, as scale_A, and path_A where A is given as a line"
             )
@@ -565,7 +565,7 @@ def _build(
                 *_size_names(solver),
             ]
         )
-        remedy = is_trained(solver, unknown[0]) or suggestion(unknown[0], ["alpha", "spectrum", *specs])
+        remedy = describe_trained(solver, unknown[0]) or suggestion(unknown[0], ["alpha", "spectrum", *specs])
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
     number = None if alpha is None else _number("alpha", alpha)
@@ -582,7 +582,7 @@ def _build(
     return built
 
 
-def is_trained(solver: Solver, name: str) -> str:
+def describe_trained(solver: Solver, name: str) -> str:
     """Return what to add to a sentence that refuses a parameter: that it is a number trained with the weights."""
     if name not in [number["name"] for number in solver.model.TRAINED]:
         return ""

@@ -1,4 +1,4 @@
-"""What a user may call a number of a solution, the same in conditions, tables, minima and derivatives."""
+"""Names of the numbers of a solution, the same in conditions, tables, minima and derivatives."""
 
 from __future__ import annotations
 

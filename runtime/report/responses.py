@@ -13,7 +13,7 @@ from ..problems.columns import block_columns, column_of
 from ..problems.quantities import LOSSES
 from ..responses.answers import Sensitivities, Sensitivity
 from ..responses.joint import JointOptimum
-from ..responses.minimum import in_words, is_best
+from ..responses.minimum import describe_best, in_words
 from ..responses.tuned_curve import TunedCurve
 from ..responses.tuning import Optimum
 from .ansatz import is_judged_other_than_stable, verdict_cell, with_verdict
@@ -107,7 +107,7 @@ def optimum_table(optimum: Optimum) -> str:
     shown = in_words(optimum.problem, optimum.minimise)
     lines = [
         f"{optimum.problem.solver.name}, {optimum.branch} branch: "
-        f"{is_best(optimum.problem, optimum.minimise)} at {name} = {value}{_PLACES[optimum.kind]}",
+        f"{describe_best(optimum.problem, optimum.minimise)} at {name} = {value}{_PLACES[optimum.kind]}",
         f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; {optimum.status.replace('_', ' ')}",
     ]
     if optimum.kind == "minimum":
@@ -158,7 +158,7 @@ def joint_table(optimum: JointOptimum) -> str:
     )
     lines = [
         f"{optimum.problem.solver.name}, {optimum.branch} branch: "
-        f"{is_best(optimum.problem, optimum.minimise)} at {places}",
+        f"{describe_best(optimum.problem, optimum.minimise)} at {places}",
         f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; "
         f"{len(optimum.tried)} places tried; {optimum.status.replace('_', ' ')}",
     ]

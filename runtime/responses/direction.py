@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import InputError
-from ..problems.problem import Problem, entry_of, is_trained
+from ..problems.problem import Problem, describe_trained, entry_of
 
 # Relative steps: over a set of nodes whose minima swap, wide enough for many to swap.
 NARROW, WIDE = 1e-3, 1e-2
@@ -137,7 +137,7 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
         if wanted not in parameters:
             known = ", ".join(("alpha", *(n.rstrip("_") for n in parameters)))
             raise InputError(
-                f"no derivative with respect to {name!r}{is_trained(problem.solver, name)}; known are {known}"
+                f"no derivative with respect to {name!r}{describe_trained(problem.solver, name)}; known are {known}"
             )
         if places:
             problem.value_of(name)

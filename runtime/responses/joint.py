@@ -25,7 +25,7 @@ from ..saddle_point.iteration import Status
 from ..solving.solution import Solution, has_lost
 from ..solving.solve import reach
 from .direction import Direction
-from .minimum import Search, is_best, minimised, observed
+from .minimum import Search, describe_best, minimised, observed
 from .sensitivity import sensitivity
 
 _EFFORT = 4  # sizes of a rule to climb at each place of the scan
@@ -103,7 +103,8 @@ class JointOptimum:
         return {
             "converged": "",
             "accuracy_not_reached": "a half width is larger than asked; ask for less",
-            "edge": f"{is_best(self.problem, self.minimise)} at an end of the intervals searched, {at}; try wider ones",
+            "edge": f"{describe_best(self.problem, self.minimise)} at an end of the intervals searched, {at}; "
+            "try wider ones",
             "time_limit": f"the time limit came first: {at} is the best of {len(self.tried)} places tried",
             "interrupted": f"interrupted: {at} is the best of {len(self.tried)} places tried",
         }[self.status]

@@ -106,7 +106,7 @@ def _inside(problem: Problem, name: str, low: float, high: float) -> tuple[float
     return low if allowed(low) else low + margin, high if allowed(high) else high - margin
 
 
-def is_best(problem: Problem, minimise: str) -> str:
+def describe_best(problem: Problem, minimise: str) -> str:
     """Return "test error is least", or "recall is most" where it is maximised."""
     return f"{in_words(problem, minimise)} is {'most' if minimise.startswith('-') else 'least'}"
 
@@ -181,7 +181,7 @@ class Search:
 
     @property
     def words(self) -> str:
-        """What is minimised, as `in_words`."""
+        """Return what is minimised, as `in_words`."""
         return in_words(self.branch.problem, self.observable)
 
     @property

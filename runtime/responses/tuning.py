@@ -23,7 +23,7 @@ from ..progress import bar
 from ..solving.solution import Solution
 from .direction import Direction
 from .joint import JointOptimum, tune_jointly
-from .minimum import Candidate, Point, Search, is_best, minimised
+from .minimum import Candidate, Point, Search, describe_best, minimised
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Optimum:
     def advice(self) -> str:
         """What the status means, and what to try next."""
         shown = f"{self.parameter.rstrip('_')} = {self.value:.6g}"
-        best = is_best(self.problem, self.minimise)
+        best = describe_best(self.problem, self.minimise)
         return {
             "converged": "",
             "accuracy_not_reached": "the half width is larger than asked; ask for less",

@@ -20,12 +20,17 @@ def step_inside(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes)
     leaves the domain long before it leaves the neighbourhood where the slopes hold.
     """
     here, change = Overlaps.unpack(u, sizes), Overlaps.unpack(move, sizes)
-    theta, left = here.theta + change.theta, here.q - explained(problem, here.theta)
-    d_left = change.q - explained(problem, theta) + explained(problem, here.theta) + explained(problem, change.theta)
+    theta, left = here.theta + change.theta, here.q - project_on_teacher(problem, here.theta)
+    d_left = (
+        change.q
+        - project_on_teacher(problem, theta)
+        + project_on_teacher(problem, here.theta)
+        + project_on_teacher(problem, change.theta)
+    )
     moved = replace(
         here,
-        q=_moved_inside(left, d_left) + explained(problem, theta),
-        V=_moved_inside(here.V, change.V),
+        q=_move_inside(left, d_left) + project_on_teacher(problem, theta),
+        V=_move_inside(here.V, change.V),
         m=here.m + change.m,
         theta=theta,
         phi=here.phi + change.phi,
@@ -33,13 +38,13 @@ def step_inside(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes)
     return moved.pack()
 
 
-def explained(problem: Problem, theta: np.ndarray) -> np.ndarray:
-    """Return theta rho*^(-1) theta^T, (C, s, s): what the teacher's fields explain of q."""
+def project_on_teacher(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    """Return theta rho*^(-1) theta^T, (C, s, s): the part of q along the teacher's fields."""
     product: np.ndarray = theta @ np.linalg.inv(problem.law.rho_star) @ theta.transpose(0, 2, 1)
     return product
 
 
-def _moved_inside(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
+def _move_inside(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
     """Return A + dA for each of (C, s, s), as A^(1/2) f(A^(-1/2) dA A^(-1/2)) A^(1/2) with f(x) = 1 + x or, where x is
     negative, 1 / (1 - x), which is positive definite; plainly where A is not."""
     values, vectors = np.linalg.eigh(matrices)
@@ -64,9 +69,9 @@ def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
         if not np.isfinite(getattr(overlaps, name)).all():
             return f"{name} is not finite"
     overlaps = apart(problem, overlaps)
+    without_teacher = overlaps.q - project_on_teacher(problem, overlaps.theta)
     for context in range(problem.contexts):
-        theta, rho = overlaps.theta[context], problem.law.rho_star[context]
-        left = overlaps.q[context] - theta @ np.linalg.solve(rho, theta.T)
+        left = without_teacher[context]
         for name, matrix, meaning in (
             ("V", overlaps.V[context], "the fields have no response"),
             ("q - theta rho*^(-1) theta^T", left, "the weights are shorter than what they hold of the teacher"),

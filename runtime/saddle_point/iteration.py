@@ -231,7 +231,7 @@ def newton(
             as long as the residual has fallen since the last time.
     """
     u, sizes = start.u.copy(), start.sizes
-    matrix, refreshed = start.jacobian, np.inf
+    matrix, residual_at_slopes = start.jacobian, np.inf
     taken, drift = u, start.drift
     best_u, best_image, best = u, u, np.inf
     best_averages: Averages | None = None
@@ -275,9 +275,9 @@ def newton(
             if stalls > 3:
                 break
         try:
-            if matrix is None or (stalls == 2 and best < _WORTHWHILE * refreshed):
-                matrix, refreshed, last_u, stalls = differentiate(best_u, best_image), best, None, min(stalls, 1)
-                u, gap = best_u, best_image - best_u
+            if matrix is None or (stalls == 2 and best < _WORTHWHILE * residual_at_slopes):
+                matrix, residual_at_slopes = differentiate(best_u, best_image), best
+                u, gap, last_u, stalls = best_u, best_image - best_u, None, min(stalls, 1)
                 taken, drift, believed = best_u, 0.0, matrix
             elif last_u is not None and last_gap is not None:
                 scales = block_scales(u, sizes)

@@ -499,7 +499,7 @@ class _SplitFromPenalty(_Split):
         return super().back(samples) + self._scale * rows
 
     def bent(self, W: np.ndarray, fields: np.ndarray, at: _Envelope, v: float) -> bool:
-        """Of the loss alone: the penalty is convex."""
+        """Return whether the loss alone bends down: the penalty is convex."""
         samples = _Envelope(self._separate(at.x)[0], self._separate(at.p)[0], at.curvatures)
         return super().bent(W, self._separate(fields)[0], samples, v)
 

@@ -184,7 +184,7 @@ class Response:
             for a, column in enumerate(columns):
                 half = (rows.reshape(-1, d) @ column).reshape(count, L, d, s)
                 own[span].reshape(count, L, s, L, s)[:, :, a] = np.einsum("nlib,nki->nlkb", half, rows, optimize=True)
-        # At a vertex, as that of a linear programme, a sample at a corner has no minimum of the others beside it.
+        # At a vertex, as that of a linear programme, the others have no minimum without a sample at a corner.
         without, found = np.eye(L * s) - own @ self.curvatures, np.zeros_like(own)
         sound = np.linalg.svd(without, compute_uv=False)[:, -1] > _SINGULAR
         found[sound] = np.linalg.solve(without[sound], own[sound])

@@ -18,7 +18,7 @@ from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
 from ..progress import say, step
-from ..saddle_point.domain import explained
+from ..saddle_point.domain import project_on_teacher
 from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.starts import branch_of
 from .climbing import newton_at
@@ -245,14 +245,14 @@ def extrapolated(known: Mapping[float, Solution], value: float) -> Solution:
     if abs(ahead) > 4 or np.any(np.split(here, 2)[1] * shape < 0):
         return solution
     left = Overlaps.unpack(np.exp(sizes) * shape, solution.overlaps.sizes)
-    return replace(solution, overlaps=replace(left, q=left.q + explained(solution.problem, left.theta)))
+    return replace(solution, overlaps=replace(left, q=left.q + project_on_teacher(solution.problem, left.theta)))
 
 
 def _sizes_and_shape(solution: Solution) -> np.ndarray:
     """Return for every packed component the logarithm of the size of its block, then the component relative to it, with
     what the teacher does not explain of q in its place."""
     overlaps = solution.overlaps
-    left = replace(overlaps, q=overlaps.q - explained(solution.problem, overlaps.theta)).pack()
+    left = replace(overlaps, q=overlaps.q - project_on_teacher(solution.problem, overlaps.theta)).pack()
     scales, held = overlaps.block_scales, places_of(overlaps.sizes)["q"]
     scales[held] = np.abs(left[held]).max()
     return np.concatenate([np.log(scales), left / scales])

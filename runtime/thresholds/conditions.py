@@ -214,8 +214,7 @@ def _replicon(solution: Solution, _: bool) -> _Observable:
 
 
 def own_names(problem: Problem) -> list[str]:
-    """Return the names that a condition may hold beside those of `quantity_names`: verdicts, and alpha and parameters
-    that are numbers."""
+    """Return the names of verdicts, alpha and parameters that are numbers: a condition may hold them, too."""
     numbers = []
     for name in problem.parameters:
         with suppress(InputError):
