@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_DEAF = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer")  # the latter of llvmlite
+# Of Python, llvmlite and, called by weak references, Numba.
+_DEAF = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer", "on_disposal")
 _SOON, _AGAIN = 0.02, 0.5  # seconds
 _pressed = False
 _LONGEST = 1e9  # seconds that timers of all systems know
@@ -40,7 +41,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _is_deaf(frame: FrameType | None) -> bool:
-    """Whether what is raised here is lost: callbacks of C and of the garbage collector, and finalisers, ignore it."""
+    """Whether what is raised here is lost: callbacks of C, of the garbage collector and of weak references,
+    and finalisers, ignore it."""
     collecting = {getattr(each, "__code__", None) for each in gc.callbacks}
     while frame is not None:
         if frame.f_code.co_name in _DEAF or frame.f_code in collecting:

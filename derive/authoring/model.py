@@ -400,9 +400,10 @@ class _Builder:
             for where in (f"metric {metric}".strip(),)
         }
         for metric, (expression, *_) in metrics.items():
-            if not expression.has(*self.X, *self.Y):
+            if not expression.has(*self.X, *self.Y, *leaves(self.Q)):
+                shown = f"metric {metric}".strip()
                 raise ModelError(
-                    f"model {model.name}: {f'metric {metric}'.strip()} depends on neither h nor Y, it is {expression}: "
+                    f"model {model.name}: {shown} depends on none of h, Y and Q, it is {expression}: "
                     "== and != compare expressions and not their values; write sp.Heaviside or sp.sign of them"
                 )
         first, *others = metrics or [""]

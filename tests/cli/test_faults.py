@@ -186,7 +186,7 @@ main(["solve", "ridge_regression", "--set", "alpha=2", "--json"])
 def test_an_interruption_is_not_lost_in_a_callback_that_ignores_errors():
     """As those of LLVM are, from which compilation went on without its object and failed as a bug."""
     code = """
-import ctypes, os, signal, time
+import ctypes, os, signal, time, weakref
 from saddleforge.interrupts import heed, pressed
 heed()
 def _raw_object_cache_notify():
@@ -196,7 +196,14 @@ class Closed:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
         for _ in range(1000): pass
-for deaf in (ctypes.CFUNCTYPE(None)(_raw_object_cache_notify), Closed):
+def on_disposal(reference):
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000): pass
+def forget():
+    kept = type("Kept", (), {})()
+    reference = weakref.ref(kept, on_disposal)
+    del kept
+for deaf in (ctypes.CFUNCTYPE(None)(_raw_object_cache_notify), Closed, forget):
     try:
         deaf()
         time.sleep(20)
@@ -205,7 +212,7 @@ for deaf in (ctypes.CFUNCTYPE(None)(_raw_object_cache_notify), Closed):
         print("heard", pressed())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    assert (done.stdout, done.stderr) == ("heard True\nheard True\n", "")
+    assert (done.stdout, done.stderr) == ("heard True\nheard True\nheard True\n", "")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory differ")

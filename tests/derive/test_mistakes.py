@@ -126,7 +126,7 @@ def test_what_is_no_law_and_no_problem_is_told_what_to_be():
 
 def test_metrics_that_are_constant_and_unknown_arguments_are_refused():
     """Both led to messages about something else: != of expressions is a boolean, a misspelt keyword a TypeError."""
-    with pytest.raises(ModelError, match="metric depends on neither h nor Y, it is 1"):
+    with pytest.raises(ModelError, match="metric depends on none of h, Y and Q, it is 1"):
         metric = lambda h, Y: sp.sign(h[0]) != sp.sign(Y[0])  # noqa: E731
         sf.model(metric=metric)(lambda X, Y: sf.half_square(Y[0] - X[0])).at()
     with pytest.raises(ModelError, match=r"no argument 'regularizer'; it has .*regulariser"):
