@@ -1,7 +1,9 @@
-"""Functions of losses as SymPy functions with their own derivatives: softmax, sigmoid, softplus.
+"""Functions of losses as SymPy functions with their own derivatives: softmax, sigmoid, softplus, and what
+`stable.py` finds in logarithms and quotients.
 
 Keeping `softmax` and `softplus` whole, instead of as quotients of exponentials, keeps derivatives short and lets every
-printer use a form that cannot overflow.
+printer use a form that cannot overflow. No derivative multiplies what underflows by what overflows, or is a difference
+of large numbers.
 """
 
 from __future__ import annotations
@@ -95,3 +97,161 @@ class Softplus(sp.Function):
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
         return sp.log(1 + sp.exp(self.args[0]))._eval_evalf(prec)
+
+
+class _Elementary(sp.Function):
+    """A function of losses that is written in SymPy's own where its digits do not matter."""
+
+    nargs: Any = 1
+    is_real = True
+
+    def elementary(self) -> sp.Expr:
+        """Return it in SymPy's own functions."""
+        raise NotImplementedError
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return self.elementary()._eval_evalf(prec)
+
+
+class LogSumExp(_Elementary):
+    """log(exp(z_1) + ... + exp(z_n))."""
+
+    nargs = None
+
+    def elementary(self) -> sp.Expr:
+        """Return the logarithm of the sum."""
+        return sp.log(sp.Add(*map(sp.exp, self.args)))
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """The softmax of the arguments."""
+        return SoftmaxEntry(sp.Integer(argindex - 1), *self.args)
+
+
+class LogSoftplus(_Elementary):
+    """log(log(1 + exp(z))), which is z far below zero."""
+
+    def elementary(self) -> sp.Expr:
+        """Return the two logarithms."""
+        return sp.log(sp.log(1 + sp.exp(self.args[0])))
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """Sigmoid over softplus."""
+        return SigmoidOverSoftplus(self.args[0])
+
+
+class SigmoidOverSoftplus(_Elementary):
+    """sigmoid(z) / softplus(z), between 0 and 1."""
+
+    is_positive = True
+
+    def elementary(self) -> sp.Expr:
+        """Return the quotient."""
+        z = self.args[0]
+        return 1 / ((1 + sp.exp(-z)) * sp.log(1 + sp.exp(z)))
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """R (1 - S - R) in itself, R, and the sigmoid, S."""
+        return self * (1 - Sigmoid(self.args[0]) - self)
+
+
+class LogNormalCdf(_Elementary):
+    """log Phi(z), Phi the distribution function of the standard normal law: minus the probit loss at margin z."""
+
+    is_negative = True
+
+    def elementary(self) -> sp.Expr:
+        """Return it by the complementary error function."""
+        return sp.log(sp.erfc(-self.args[0] / sp.sqrt(2)) / 2)
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """The inverse Mills ratio."""
+        return InverseMillsRatio(self.args[0])
+
+
+class InverseMillsRatio(_Elementary):
+    """phi(z) / Phi(z), density over distribution function of the standard normal law."""
+
+    is_positive = True
+
+    def elementary(self) -> sp.Expr:
+        """Return it by the complementary error function."""
+        z = self.args[0]
+        return sp.sqrt(2 / sp.pi) * sp.exp(-(z**2) / 2) / sp.erfc(-z / sp.sqrt(2))
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """-h (z + h) in itself, h."""
+        return -self * TruncatedNormalMean(self.args[0])
+
+
+class TruncatedNormalMean(_Elementary):
+    """z + phi(z) / Phi(z), the mean of a normal number of mean z and variance 1 that is positive."""
+
+    is_positive = True
+
+    def elementary(self) -> sp.Expr:
+        """Return it by the complementary error function."""
+        return self.args[0] + InverseMillsRatio(self.args[0]).elementary()
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """The variance of that number."""
+        return 1 - InverseMillsRatio(self.args[0]) * self
+
+
+class LogGumbelCdf(_Elementary):
+    """log(1 - exp(-exp(z))), of the complementary log-log link: the logarithm of Gumbel's distribution of minima."""
+
+    is_negative = True
+
+    def elementary(self) -> sp.Expr:
+        """Return the logarithm."""
+        return sp.log(1 - sp.exp(-sp.exp(self.args[0])))
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        """exp(z) / (exp(exp(z)) - 1)."""
+        return GumbelRatio(sp.Integer(1), self.args[0])
+
+
+class GumbelRatio(_Elementary):
+    """exp(n z) / (exp(exp(z)) - 1), n = 1, 2, ...; called as GumbelRatio(n, z)."""
+
+    nargs = 2
+    is_positive = True
+
+    def elementary(self) -> sp.Expr:
+        """Return the quotient."""
+        n, z = self.args
+        return sp.exp(n * z) / (sp.exp(sp.exp(z)) - 1)
+
+    def fdiff(self, argindex: int = 2) -> sp.Expr:
+        """n K_n - K_(n + 1) - K_n K_1: products of what is bounded.
+
+        Raises:
+            ArgumentIndexError: the argument is n.
+        """
+        n, z = self.args
+        if argindex != 2:
+            raise ArgumentIndexError(self, argindex)
+        return n * self - GumbelRatio(n + 1, z) - self * GumbelRatio(sp.Integer(1), z)
+
+
+class GumbelTerm(_Elementary):
+    """exp(n z - exp(z)), n = 0, 1, ...; called as GumbelTerm(n, z)."""
+
+    nargs = 2
+    is_positive = True
+
+    def elementary(self) -> sp.Expr:
+        """Return one exponential, whose exponent is at worst minus infinity."""
+        n, z = self.args
+        return sp.exp(n * z - sp.exp(z))
+
+    def fdiff(self, argindex: int = 2) -> sp.Expr:
+        """n E_n - E_(n + 1), no product of zero and infinity.
+
+        Raises:
+            ArgumentIndexError: the argument is n.
+        """
+        n, z = self.args
+        if argindex != 2:
+            raise ArgumentIndexError(self, argindex)
+        return n * self - GumbelTerm(n + 1, z)

@@ -26,7 +26,20 @@ from typing import Any, TypeVar
 import sympy as sp
 
 from ..authoring.model import ModelAt
-from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
+from ..calculus.functions import (
+    GumbelRatio,
+    GumbelTerm,
+    InverseMillsRatio,
+    LogGumbelCdf,
+    LogNormalCdf,
+    LogSoftplus,
+    LogSumExp,
+    Sigmoid,
+    SigmoidOverSoftplus,
+    SoftmaxEntry,
+    Softplus,
+    TruncatedNormalMean,
+)
 
 Node = tuple[Any, ...]
 Name = TypeVar("Name", bound=str)
@@ -53,6 +66,14 @@ _CALLS = {
     sp.Min: "min",
     Sigmoid: "sigmoid",
     Softplus: "softplus",
+    LogSumExp: "log_sum_exp",
+    LogSoftplus: "log_softplus",
+    SigmoidOverSoftplus: "sigmoid_over_softplus",
+    LogNormalCdf: "log_normal_cdf",
+    InverseMillsRatio: "inverse_mills_ratio",
+    TruncatedNormalMean: "truncated_normal_mean",
+    LogGumbelCdf: "log_gumbel_cdf",
+    GumbelRatio: "gumbel_ratio",
 }
 
 
@@ -305,7 +326,7 @@ def _lowered(
     outputs: tuple[tuple[str, sp.Expr], ...], definitions: tuple[tuple[str, sp.Expr], ...], prefix: str
 ) -> tuple[tuple[Statement, ...], tuple[Node, ...], frozenset[sp.Symbol]]:
     """Return statements, an expression an output and the symbols read: models that share a side share them."""
-    every = [sp.sympify(expression) for _, expression in (*definitions, *outputs)]
+    every = [_written_out(sp.sympify(expression)) for _, expression in (*definitions, *outputs)]
     rows, replaced = _softmax_rows(every, prefix)
     logits = [z for row in rows for z in row[0]]
     temporaries, reduced = sp.cse(
@@ -342,6 +363,11 @@ def _lowered(
             visit(name)
     statements, renamed = _without_aliases(ordered, nodes, [name for name, _ in definitions])
     return statements, renamed, frozenset().union(*[e.free_symbols for e in every])
+
+
+def _written_out(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with one exponential for what is a function of its own for the sake of its derivatives."""
+    return expression.xreplace({term: term.elementary() for term in expression.atoms(GumbelTerm)})
 
 
 def _without_aliases(
@@ -400,6 +426,8 @@ def lower(expression: sp.Expr) -> Node:
         return ("number", int(expression.p), int(expression.q))
     if expression is sp.pi:
         return ("call", "pi")
+    if expression is sp.E:
+        return ("call", "exp", ("number", 1, 1))
     if expression.is_Symbol:
         return ("name", expression.name)
     if expression.is_Add or expression.is_Mul:

@@ -7,6 +7,7 @@ These are probes at random points and at the parameters' defaults. What they pas
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import mpmath as mp
@@ -15,6 +16,7 @@ import sympy as sp
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, Structure, leaves
 from ..authoring.regulariser import PenaltyAt
+from ..calculus.stable import stable
 from ..errors import ModelError
 from .kernel import Kernel, freeze
 from .printers.mpmath import evaluate
@@ -39,7 +41,7 @@ def check_real(model: ModelAt) -> None:
         for _ in range(_RAYS):
             point = _surroundings(model, kernel, generator)
             point |= {x.name: mp.mpf(generator.gauss(0, 1)) for x in model.X} | _overlaps(model, generator)
-            value = evaluate(kernel, point)[name]
+            value = _value(kernel, point)
             if _is_complex(value):
                 fields = [*model.X, *model.Y, *(symbol for symbol, _ in model.noise.values())]
                 where = ", ".join(f"{f} = {mp.nstr(point[f.name], 3)}" for f in fields if f in expression.free_symbols)
@@ -47,6 +49,14 @@ def check_real(model: ModelAt) -> None:
                     f"model {model.name}: the {name} is complex ({mp.nstr(value, 3)} at {where}); it must be real for "
                     "all fields: a root or a logarithm may need an absolute value"
                 )
+
+
+def _value(kernel: Kernel, point: dict[str, Any]) -> Any:
+    """Return the one result of a kernel; nan where it has none, as at a pole."""
+    try:
+        return evaluate(kernel, point)[kernel.results[0][0]]
+    except (ArithmeticError, ValueError):
+        return mp.nan
 
 
 def _is_complex(value: Any) -> bool:
@@ -74,12 +84,12 @@ def check_bounded(model: ModelAt) -> None:
         # With q in the loss, its bound holds for W as a whole and not at fixed q.
         return
     generator = random.Random(3)
-    kernel = freeze({"loss": model.loss})
+    kernel = freeze({"loss": stable(model.loss)})
     for _ in range(_RAYS):
         point = _surroundings(model, kernel, generator)
         ray = {x.name: generator.gauss(0, 1) for x in model.X}
         near, far = (
-            mp.re(evaluate(kernel, {**point, **{name: length * mp.mpf(z) for name, z in ray.items()}})["loss"])
+            mp.re(_value(kernel, {**point, **{name: length * mp.mpf(z) for name, z in ray.items()}}))
             for length in (_NEAR, _FAR)
         )
         if far < -1e3 and far < 5 * near < 0:
@@ -90,6 +100,30 @@ def check_bounded(model: ModelAt) -> None:
             )
 
 
+def check_finite(model: ModelAt) -> None:
+    """Refuse a loss that is beyond the range of double precision, or no number, at all of many random fields.
+
+    Raises:
+        ModelError: with one of the points.
+    """
+    if model.loss_holds_q:
+        return
+    generator = random.Random(6)
+    kernel = freeze({"loss": stable(model.loss)})
+    for n in range(_POINTS):
+        point = _surroundings(model, kernel, generator)
+        fields = {x.name: mp.mpf(3 ** (n % 4 - 2) * generator.gauss(0, 1)) for x in model.X}
+        value = mp.re(_value(kernel, point | fields))
+        if abs(value) < sys.float_info.max:
+            return
+    held = [f for f in (*model.X, *model.Y) if f in model.loss.free_symbols]
+    where = ", ".join(f"{f} = {mp.nstr((point | fields)[f.name], 3)}" for f in held)
+    raise ModelError(
+        f"model {model.name}: the loss is no finite number in double precision: it is {mp.nstr(value, 3)} at {where}, "
+        f"and not finite at any of {_POINTS} random fields; divide it by a constant or write its logarithm"
+    )
+
+
 def seems_nonnegative(model: ModelAt) -> bool:
     """Whether no random point was found at which the loss is negative; never with q in the loss."""
     if model.unbounded or model.loss_holds_q:
@@ -97,11 +131,11 @@ def seems_nonnegative(model: ModelAt) -> bool:
     if model.loss.is_nonnegative:
         return True
     generator = random.Random(5)
-    kernel = freeze({"loss": model.loss})
+    kernel = freeze({"loss": stable(model.loss)})
     for n in range(_POINTS):
         point = _surroundings(model, kernel, generator)
         fields = {x.name: mp.mpf(3 ** (n % 4) * generator.gauss(0, 1)) for x in model.X}
-        if mp.re(evaluate(kernel, point | fields)["loss"]) < -1e-12:
+        if mp.re(_value(kernel, point | fields)) < -1e-12:
             return False
     return True
 
@@ -127,7 +161,7 @@ def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
         ModelError: with the chord.
     """
     generator = random.Random(4)
-    kernel = freeze({"value": penalty.inside})
+    kernel = freeze({"value": stable(penalty.inside)})
     known = {
         symbol.name: _number(value)
         for parameter in penalty.parameters.values()
@@ -139,7 +173,7 @@ def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
         one, other = ([size * generator.gauss(0, 1) for _ in penalty.w] for _ in "12")
         middle = [(a + b) / 2 for a, b in zip(one, other, strict=True)]
         values = [
-            evaluate(kernel, point | {w.name: mp.mpf(z) for w, z in zip(penalty.w, place, strict=True)})["value"]
+            _value(kernel, point | {w.name: mp.mpf(z) for w, z in zip(penalty.w, place, strict=True)})
             for place in (one, other, middle)
         ]
         for value, place in zip(values, (one, other, middle), strict=True):

@@ -24,7 +24,7 @@ from ..theory.pieces import no_proximal_map
 from ..theory.reduced import ReducedModel, reduced_loss, reduced_metric
 from .kernel import Frozen, Kernel, recorded, stamped
 from .printers.numba import body
-from .probes import check_bounded, check_convex, check_real
+from .probes import check_bounded, check_convex, check_finite, check_real
 from .sides.bayes_source import bayes_context
 from .sides.channel import build_channel, constants_of
 from .sides.channel_source import bounds_context, channel_context
@@ -95,6 +95,7 @@ def metadata(model: Model, structure: Structure) -> str:
 
 def _files(model: Model, at: ModelAt) -> dict[str, str]:
     check_real(at)
+    check_finite(at)
     check_bounded(at)
     if at.penalty is not None:
         check_convex(at.penalty, at.structure)

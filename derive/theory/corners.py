@@ -10,8 +10,8 @@ import sympy as sp
 from sympy.core.relational import Equality, Relational, Unequality
 
 from ..authoring.model import ModelAt
-from ..calculus.chain import rows_of_two_as_sigmoids
 from ..calculus.piecewise import PIECEWISE
+from ..calculus.stable import stable
 from ..errors import ModelError
 from .draws import choices_of
 from .kinks import LOSS_JUMPS, slope_jump, unwrapped
@@ -45,7 +45,7 @@ def sides_of(model: ModelAt) -> Sides:
     if obstacle := untold(model):
         raise ModelError(f"model {model.name}: {obstacle}")
     found = _Switches(model)
-    loss = found.held(rows_of_two_as_sigmoids(model.loss))
+    loss = found.held(stable(model.loss))
     return Sides(loss, tuple(found.sides), tuple(found.sides.values()))
 
 

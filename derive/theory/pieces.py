@@ -88,7 +88,7 @@ def _narrow(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
             found[middle, sp.sqrt(sp.Abs(root**2)) / sp.Abs(2 * a)] = None
             continue
         found[middle, sp.sqrt(sp.Abs(1 / a))] = None
-        if root != 0:
+        if root != 0 and root.is_real is not False:
             found |= dict.fromkeys((middle + sign * root / (2 * a), 1 / root) for sign in (-1, 1))
     return tuple(found)
 

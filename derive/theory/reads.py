@@ -431,7 +431,7 @@ class _Points:
             for _ in range(_NEWTON_STEPS):
                 values = self.arguments.run(point)
                 slopes = self.arguments.gradient(values, n)
-                size = sum(slope**2 for slope in slopes[:width]) if slopes else 0.0
+                size = sum(slope * slope for slope in slopes[:width]) if slopes else 0.0  # ** raises where it overflows
                 if not slopes or not 0 < size < math.inf:
                     break
                 away = float(self.arguments.values(values)[n])

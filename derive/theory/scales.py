@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
+from itertools import combinations, product
 
 import sympy as sp
 
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise
-from ..calculus.functions import SoftmaxEntry
+from ..calculus.functions import LogSumExp, SoftmaxEntry
 from ..calculus.piecewise import PIECEWISE, zeros
 from .kinks import integration_variables
 
@@ -84,6 +84,8 @@ def scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> It
         elif isinstance(atom, SoftmaxEntry):
             own = atom.args[1 + int(atom.args[0])]
             arguments = [own - other for other in atom.args[1:] if other != own]
+        elif isinstance(atom, LogSumExp):
+            arguments = [one - other for one, other in combinations(atom.args, 2)]
         elif isinstance(atom, (*PIECEWISE, sp.KroneckerDelta)):
             continue
         for kind, found in (("arguments", arguments), ("bases", bases)):

@@ -107,6 +107,20 @@ def atan(a):
 
 
 @njit(cache=True, error_model="numpy")
+def asinh(a):
+    """asinh a."""
+    return widened(math.asinh(a[0]), math.asinh(a[1]), _LIBRARY)
+
+
+@njit(cache=True, error_model="numpy")
+def atanh(a):
+    """atanh a; the whole line where a is not between -1 and 1."""
+    if a[0] <= -1.0 or a[1] >= 1.0:
+        return -math.inf, math.inf
+    return widened(math.atanh(a[0]), math.atanh(a[1]), _LIBRARY)
+
+
+@njit(cache=True, error_model="numpy")
 def erf(a):
     """erf a."""
     return widened(math.erf(a[0]), math.erf(a[1]), _LIBRARY)
@@ -162,6 +176,12 @@ def sin(a):
 def cos(a):
     """cos a."""
     return sin(plus(a, rounded(0.5 * math.pi, 0.5 * math.pi)))
+
+
+@njit(cache=True, error_model="numpy")
+def tan(a):
+    """tan a; the whole line where a may hold a pole."""
+    return times(sin(a), inverse(cos(a)))
 
 
 @njit(cache=True, error_model="numpy")
@@ -276,6 +296,115 @@ def softmax(*z):
                 high += max(exp(plus((z[j][0], z[j][0]), (-z[i][1], -z[i][1])))[0], 0.0)
         row = tuple_setitem(row, i, widened(1.0 / low, 1.0 / high, _LIBRARY))  # type: ignore[call-arg]
     return row
+
+
+@njit(cache=True, error_model="numpy")
+def log_sum_exp(*z):
+    """log sum_i e^(z_i), one interval an argument."""
+    low = z[0][0]
+    high = z[0][1]
+    for i in range(1, len(z)):
+        low = max(low, z[i][0])
+        high = max(high, z[i][1])
+    least = 0.0
+    most = 0.0
+    for i in range(len(z)):
+        least += math.exp(z[i][0] - low)
+        most += math.exp(z[i][1] - high)
+    return plus((low, high), widened(math.log(least), math.log(most), len(z) * _LIBRARY))
+
+
+@njit(cache=True, error_model="numpy")
+def log_softplus(a):
+    """log(log(1 + e^a)): between a - e^a / 2 and a far below zero."""
+    low, high = log(softplus(a))
+    if a[0] < -37.0:
+        low = a[0] - 0.5 * math.exp(a[0])
+    if a[1] < -37.0:
+        high = a[1]
+    return rounded(low, high)
+
+
+@njit(cache=True, error_model="numpy")
+def sigmoid_over_softplus(a):
+    """1 / (1 + e^(-a)) / log(1 + e^a), which falls."""
+    low = times(sigmoid((a[1], a[1])), inverse(softplus((a[1], a[1])))) if a[1] > -37.0 else (1.0 - 1e-16, 1.0)
+    high = times(sigmoid((a[0], a[0])), inverse(softplus((a[0], a[0])))) if a[0] > -37.0 else (1.0, 1.0)
+    return low[0], high[1]
+
+
+@njit(cache=True, error_model="numpy")
+def _normal_tail(z):
+    """Bounds on z + phi(z) / Phi(z) at a number below -4: neighbours among the convergents of a continued fraction."""
+    low = -z
+    high = -z
+    for n in range(40, 1, -1):
+        low = n / low - z
+        if n < 40:
+            high = n / high - z
+    return widened(min(1.0 / low, 1.0 / high), max(1.0 / low, 1.0 / high), 40.0 * _UNIT)
+
+
+@njit(cache=True, error_model="numpy")
+def _mills(z):
+    """Bounds on phi(z) / Phi(z) at a number."""
+    a = (z, z)
+    if z < -4.0:
+        return plus(minus(a), _normal_tail(z))
+    root = inverse(sqrt((2.0, 2.0)))
+    density = times(exp(times((-0.5, -0.5), power(a, 2))), times((2.0, 2.0), times(root, inverse(sqrt(pi())))))
+    return times(density, inverse(erfc(times(minus(a), root))))
+
+
+@njit(cache=True, error_model="numpy")
+def inverse_mills_ratio(a):
+    """phi(a) / Phi(a) of the standard normal law, which falls."""
+    return max(_mills(a[1])[0], 0.0), _mills(a[0])[1]
+
+
+@njit(cache=True, error_model="numpy")
+def truncated_normal_mean(a):
+    """a + phi(a) / Phi(a), which rises."""
+    low = _normal_tail(a[0]) if a[0] < -4.0 else plus((a[0], a[0]), _mills(a[0]))
+    high = _normal_tail(a[1]) if a[1] < -4.0 else plus((a[1], a[1]), _mills(a[1]))
+    return max(low[0], 0.0), high[1]
+
+
+@njit(cache=True, error_model="numpy")
+def _log_normal_cdf(z):
+    """Bounds on log Phi(z) at a number."""
+    a = (z, z)
+    if z < -4.0:
+        size = times(_mills(z), sqrt(times((2.0, 2.0), pi())))
+        return plus(times((-0.5, -0.5), power(a, 2)), minus(log(size)))
+    return log(times((0.5, 0.5), erfc(times(minus(a), inverse(sqrt((2.0, 2.0)))))))
+
+
+@njit(cache=True, error_model="numpy")
+def log_normal_cdf(a):
+    """log Phi(a) of the standard normal law."""
+    return _log_normal_cdf(a[0])[0], min(_log_normal_cdf(a[1])[1], 0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def log_gumbel_cdf(a):
+    """log(1 - e^(-e^a)): between a - e^a / 2 and a far below zero."""
+    low = a[0] - 0.5 * math.exp(a[0]) if a[0] < -37.0 else math.log(-math.expm1(-math.exp(min(a[0], 700.0))))
+    high = a[1] if a[1] < -37.0 else math.log(-math.expm1(-math.exp(min(a[1], 700.0))))
+    low, high = widened(low, high, _LIBRARY)
+    return low - _LIBRARY, min(high + _LIBRARY, 0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def gumbel_ratio(n, a):
+    """e^(n a) / (e^(e^a) - 1), n >= 1: e^((n - 1) a), which rises, times what falls; nothing is left above 7."""
+    a = min(a[0], 7.0), min(a[1], 7.0)
+    u = math.exp(a[0])
+    v = math.exp(a[1])
+    high = u * math.exp(-u) / -math.expm1(-u) if u > 0.0 else 1.0
+    low = v * math.exp(-v) / -math.expm1(-v) if 0.0 < v < 1000.0 else 0.0
+    found = times(exp(times(plus(n, (-1.0, -1.0)), a)), widened(low, high, _LIBRARY * (1.0 + v)))
+    return max(found[0], 0.0), found[1]
 
 
 @njit(cache=True, error_model="numpy")

@@ -43,3 +43,77 @@ def softmax(*z):
     for i in range(len(z)):
         row = tuple_setitem(row, i, row[i] * inverse)  # type: ignore[call-arg]
     return row
+
+
+@njit(cache=True, error_model="numpy")
+def log_sum_exp(*z):
+    """log sum_i e^(z_i), one number an argument."""
+    top = z[0]
+    for i in range(1, len(z)):
+        top = max(top, z[i])
+    total = 0.0
+    for i in range(len(z)):
+        total += math.exp(z[i] - top)
+    return top + math.log(total)
+
+
+@njit(cache=True, error_model="numpy")
+def log_softplus(z):
+    """log(log(1 + e^z))."""
+    return z - 0.5 * math.exp(z) if z < -37.0 else math.log(max(z, 0.0) + math.log1p(math.exp(-abs(z))))
+
+
+@njit(cache=True, error_model="numpy")
+def sigmoid_over_softplus(z):
+    """1 / (1 + e^(-z)) / log(1 + e^z)."""
+    if z < -37.0:
+        return 1.0 - 0.5 * math.exp(z)
+    e = math.exp(-abs(z))
+    return (1.0 if z >= 0.0 else e) / ((1.0 + e) * (max(z, 0.0) + math.log1p(e)))
+
+
+@njit(cache=True, error_model="numpy")
+def truncated_normal_mean(z):
+    """z + phi(z) / Phi(z): below -4 the continued fraction 1 / (t + 2 / (t + 3 / (t + ...))), t = -z."""
+    if z < -4.0:
+        found = -z
+        for n in range(40, 1, -1):
+            found = n / found - z
+        return 1.0 / found
+    return z + math.sqrt(2.0 / math.pi) * math.exp(-0.5 * z * z) / math.erfc(-z / math.sqrt(2.0))
+
+
+@njit(cache=True, error_model="numpy")
+def log_normal_cdf(z):
+    """log Phi(z) of the standard normal law."""
+    if z < -4.0:
+        return -0.5 * z * z - math.log(math.sqrt(2.0 * math.pi) * (truncated_normal_mean(z) - z))
+    if z < 0.0:
+        return math.log(0.5 * math.erfc(-z / math.sqrt(2.0)))
+    return math.log1p(-0.5 * math.erfc(z / math.sqrt(2.0)))
+
+
+@njit(cache=True, error_model="numpy")
+def inverse_mills_ratio(z):
+    """phi(z) / Phi(z) of the standard normal law."""
+    if z < -4.0:
+        return truncated_normal_mean(z) - z
+    return math.sqrt(2.0 / math.pi) * math.exp(-0.5 * z * z) / math.erfc(-z / math.sqrt(2.0))
+
+
+@njit(cache=True, error_model="numpy")
+def log_gumbel_cdf(z):
+    """log(1 - e^(-e^z))."""
+    if z < -37.0:
+        return z - 0.5 * math.exp(z)
+    u = math.exp(min(z, 700.0))
+    return math.log(-math.expm1(-u)) if z < -0.5 else math.log1p(-math.exp(-u))
+
+
+@njit(cache=True, error_model="numpy")
+def gumbel_ratio(n, z):
+    """e^(n z) / (e^(e^z) - 1), n >= 1."""
+    u = math.exp(min(z, 700.0))
+    if z < 0.0:
+        return math.exp((n - 1.0) * z) * (u / math.expm1(u) if u > 0.0 else 1.0)
+    return math.exp(n * z - u) / -math.expm1(-u)

@@ -9,6 +9,7 @@ import numpy as np
 
 _DISTANCES = 10.0 ** np.arange(1, 7)
 _RAYS, _STEEPEST, _STEPS = 6, 1, 15  # rays drawn; those of them that are turned downhill, and how often
+_NEAREST = 1e-3  # of X at which a loss that overflows is tried
 _RATIO = 2.2  # of values at ten times the distance: a logarithm falls by less, a root by more
 _QUADRATIC = 2.1  # powers beyond are not held by a quadratic form
 
@@ -43,13 +44,13 @@ def falls_of(loss: Callable[[np.ndarray], float], size: int, generator: np.rando
     rays = generator.standard_normal((_RAYS, size)) if size > 1 else np.array([[1.0], [-1.0]])
     rays /= np.linalg.norm(rays, axis=1, keepdims=True)
     if size > 1:
-        far = [_value(loss, _DISTANCES[3] * ray) for ray in rays]
+        far = [value_of(loss, _DISTANCES[3] * ray) for ray in rays]
         for n in np.argsort(far)[:_STEEPEST]:
             ray, lowest = rays[n], far[n]
             for step in range(_STEPS):
                 turned = ray + 0.7**step * generator.standard_normal(size)
                 turned /= np.linalg.norm(turned)
-                value = _value(loss, _DISTANCES[3] * turned)
+                value = value_of(loss, _DISTANCES[3] * turned)
                 if value < lowest:
                     ray, lowest = turned, value
             rays = np.concatenate([rays, ray[None]])
@@ -59,7 +60,7 @@ def falls_of(loss: Callable[[np.ndarray], float], size: int, generator: np.rando
 
 def _fall(loss: Callable[[np.ndarray], float], ray: np.ndarray) -> Fall | None:
     """Along one ray, as far as the loss is a number; None where it does not fall without end."""
-    values = np.array([_value(loss, distance * ray) for distance in _DISTANCES])
+    values = np.array([value_of(loss, distance * ray) for distance in _DISTANCES])
     infinite = np.flatnonzero(~np.isfinite(values))
     count = int(infinite[0]) if len(infinite) else len(values)
     if count < 2 or not values[count - 1] < min(-10 * (1 + abs(values[0])), _RATIO * values[count - 2]):
@@ -71,12 +72,12 @@ def _fall(loss: Callable[[np.ndarray], float], ray: np.ndarray) -> Fall | None:
     return Fall(ray, float(_DISTANCES[count - 1]), float(values[count - 1]), power)
 
 
-def _value(loss: Callable[[np.ndarray], float], x: np.ndarray) -> float:
-    """The loss at X; infinite, of its sign nearer by, where it overflows."""
+def value_of(loss: Callable[[np.ndarray], float], x: np.ndarray) -> float:
+    """The loss at X; infinite where it overflows, of its sign nearer by if it has one there."""
     try:
         value = loss(x)
         return float(np.real(value)) if np.isreal(value) else np.nan
     except OverflowError:
-        return np.inf * np.sign(_value(loss, x / 10))
+        return np.inf * np.sign(value_of(loss, x / 10)) if np.abs(x).max() > _NEAREST else np.inf
     except (ValueError, ZeroDivisionError):
         return np.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
@@ -16,12 +16,13 @@ from ..derive.report.names import GREEK
 from ..errors import DomainError, InputError, suggestion
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
-from .growth import Fall, falls_of
+from .growth import Fall, falls_of, value_of
 from .law import TokenLaw
 from .overlaps import Conjugates, Overlaps, Sizes, triangle
 from .solver import Solver, load_solver
 
 Answer = TypeVar("Answer")
+_FIELDS = 20  # of the student at which a loss is tried, for fields of the teacher each
 _WIDTHS = (0.5, 1.0, 1.0, 2.0) * 4  # of fields of teacher and noise at which a loss is tried, in their spreads
 PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
 
@@ -293,10 +294,18 @@ class Problem:
     def falls(self) -> list[tuple[tuple[int, ...], Fall]]:
         """Labels and rays of X along which the loss is seen to fall without end; a probe, at random fields of the
         teacher and noise."""
-        generator, channel = np.random.default_rng(19), self.solver.channel
+        generator, size = np.random.default_rng(19), self.tokens * self.student_rank
+        drawn = self.losses_of_students(generator)
+        return [(labels, fall) for labels, _, loss in drawn for fall in falls_of(loss, size, generator)]
+
+    def losses_of_students(
+        self, generator: np.random.Generator
+    ) -> Iterator[tuple[tuple[int, ...], np.ndarray, Callable[[np.ndarray], Any]]]:
+        """Yield labels, fields Y of the teacher at random, and there the loss as a function of X, not compiled; fields
+        at which what the loss needs of them overflows are left out."""
+        channel = self.solver.channel
         spread = np.sqrt(np.diagonal(self.law.rho_star, axis1=1, axis2=2))
         gaussian = self.is_gaussian
-        found = []
         for labels, _ in self.label_choices:
             contexts, c = self.context_of(labels), self.constants(labels)
             for values in channel.LABELLED_NOISE or ((),):
@@ -306,14 +315,15 @@ class Problem:
                     u = np.zeros(len(gaussian))
                     u[gaussian] = widths * self.noise_scale * generator.standard_normal(len(self.noise_scale))
                     u[~gaussian] = values
-                    known = channel.features.py_func(*y.ravel().tolist(), *u.tolist(), c)
+                    try:
+                        known = channel.features.py_func(*y.ravel().tolist(), *u.tolist(), c)
+                    except (ArithmeticError, ValueError):
+                        continue
 
                     def loss(x: np.ndarray, known: Any = known, c: np.ndarray = c) -> Any:
                         return channel.loss.py_func(*x.tolist(), *known, c)
 
-                    size = self.tokens * self.student_rank
-                    found += [(labels, fall) for fall in falls_of(loss, size, generator)]
-        return found
+                    yield labels, y.ravel(), loss
 
     def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
         """The constants vector of the generated channel: rho_l, k_l, parameters, and what losses hold of a solution.
@@ -576,6 +586,7 @@ def _build(
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
     _ = built.law
     _check_penalty(built)
+    _check_finite(built)
     _check_bounded(built)
     if np.any(~(built.noise_scale >= 0)):
         raise InputError("a noise variance is negative")
@@ -657,6 +668,28 @@ def _check_penalty(problem: Problem) -> None:
     if not np.isfinite(prior.penalties_at(w, pi, problem.strengths)[0]).all():
         named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
         raise InputError(f"the penalty of {problem.solver.name} is infinite at every w at {named}")
+
+
+def _check_finite(problem: Problem) -> None:
+    """Refuse values of parameters at which the loss is seen to be no finite double anywhere."""
+    defaults = {spec["name"]: spec["default"] for spec in problem.solver.model.PARAMETERS}
+    changed = [n for n, value in problem.parameters.items() if not np.array_equal(value, defaults[n])]
+    if not changed:
+        return
+    generator, size, seen = np.random.default_rng(31), problem.tokens * problem.student_rank, ""
+    for _, y, loss in problem.losses_of_students(generator):
+        tried = [3.0 ** (n % 4 - 2) * generator.standard_normal(size) for n in range(_FIELDS)]
+        values = [value_of(loss, x) for x in tried]
+        if np.isfinite(values).any():
+            return
+        x_and_y = [", ".join(f"{z:.3g}" for z in fields) for fields in (tried[0], y)]
+        seen = seen or "it is {} at X = ({}), Y = ({})".format(values[0], *x_and_y)
+    if seen:
+        named = ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in changed)
+        raise InputError(
+            f"model {problem.solver.name}: at {named} the loss is no finite number in double precision: {seen}, "
+            "and not finite at any other fields that were tried; choose other values"
+        )
 
 
 def _check_bounded(problem: Problem) -> None:

@@ -118,6 +118,10 @@ class Dual:
         value = component_function("exp", self.value)
         return self._chain(value, lambda: value)
 
+    def expm1(self) -> Dual:
+        """e to this less 1, which rays have, too; what cancels near zero widens the ball."""
+        return self.exp() - 1
+
     def log(self) -> Dual:
         """Natural; not finite on a real ball that is not proved positive, and the whole line on such a ray."""
         return self._chain(component_function("log", self.value), lambda: component_inverse(self.value))

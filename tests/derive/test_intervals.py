@@ -56,6 +56,10 @@ def softmax(*logits: Any) -> Any:
     return weights[0] / mp.fsum(weights)
 
 
+def mills(z: Any) -> Any:
+    return mp.sqrt(2 / mp.pi) * mp.exp(-z * z / 2) / mp.erfc(-z / mp.sqrt(2))
+
+
 SCALAR: dict[str, tuple[Callable[..., Any], float, float]] = {
     "exp": (mp.exp, -40, 40),
     "log": (mp.log, 1e-6, 50),
@@ -71,6 +75,15 @@ SCALAR: dict[str, tuple[Callable[..., Any], float, float]] = {
     "magnitude": (abs, -5, 5),
     "sigmoid": (lambda z: 1 / (1 + mp.exp(-z)), -40, 40),
     "softplus": (lambda z: mp.log1p(mp.exp(z)), -30, 30),
+    "asinh": (mp.asinh, -50, 50),
+    "atanh": (mp.atanh, -0.999, 0.999),
+    "tan": (mp.tan, -1.5, 1.5),
+    "log_softplus": (lambda z: mp.log(mp.log1p(mp.exp(z))), -60, 60),
+    "sigmoid_over_softplus": (lambda z: 1 / ((1 + mp.exp(-z)) * mp.log1p(mp.exp(z))), -60, 60),
+    "log_normal_cdf": (lambda z: mp.log(mp.erfc(-z / mp.sqrt(2)) / 2), -60, 8),
+    "inverse_mills_ratio": (mills, -60, 8),
+    "truncated_normal_mean": (lambda z: z + mills(z), -60, 8),
+    "log_gumbel_cdf": (lambda z: mp.log(-mp.expm1(-mp.exp(z))), -60, 4),
     "inverse": (lambda z: 1 / z, 0.01, 30),
     "minus": (lambda z: -z, -5, 5),
     "sign": (lambda z: mp.mpf(1 if z >= 0 else -1), -1, 1),
@@ -141,6 +154,29 @@ def test_rows_of_softmax_enclose_their_values(intervals):
                     logits = [mp.mpf(points[n]) for _, points in drawn]
                     for i, (lower, upper) in enumerate(rows):
                         assert lower <= softmax(logits[i], *logits[:i], *logits[i + 1 :]) <= upper
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_slopes_of_the_complementary_log_log_enclose_their_values(n, intervals):
+    generator = random.Random(n)
+    with mp.workdps(60):
+        for _ in range(60):
+            interval, points = draw(generator, -50, 9)
+            lower, upper = intervals.gumbel_ratio((float(n),) * 2, interval)
+            for point in points:
+                assert lower <= mp.exp(n * mp.mpf(point)) / mp.expm1(mp.exp(mp.mpf(point))) <= upper, (interval, point)
+
+
+def test_logarithms_of_sums_enclose_their_values(intervals):
+    generator = random.Random(2)
+    with mp.workdps(60):
+        for scale in (1, 20, 200):
+            for _ in range(50):
+                drawn = [draw(generator, -scale, scale) for _ in range(3)]
+                lower, upper = intervals.log_sum_exp(*[interval for interval, _ in drawn])
+                for n in range(8):
+                    value = mp.log(mp.fsum(mp.exp(mp.mpf(points[n])) for _, points in drawn))
+                    assert lower <= value <= upper
 
 
 def test_what_is_not_a_number_becomes_the_whole_line(intervals):

@@ -25,6 +25,50 @@ def test_sigmoid_and_softplus_neither_overflow_nor_lose_digits(loops, z):
     assert special.step(z) == 0.5 * (1 + np.sign(z))
 
 
+FAR = [-1e8, -1e4, -746.0, -4.0, -3.9, 0.0, 36.9, 710.0, 1e8]
+
+
+def mills(z):
+    return mp.sqrt(2 / mp.pi) * mp.exp(-z * z / 2) / mp.erfc(-z / mp.sqrt(2))
+
+
+def gumbel(n, z):
+    """exp(n z) / (exp(exp(z)) - 1) by its limits where exp(exp(z)) has too many digits."""
+    return mp.exp((n - 1) * z) if z < -800 else mp.mpf(0) if z > 20 else mp.exp(n * z) / mp.expm1(mp.exp(z))
+
+
+LOGARITHMS = {
+    "log_softplus": lambda z: z if z < -800 else mp.log(mp.log1p(mp.exp(z))),
+    "sigmoid_over_softplus": lambda z: mp.mpf(1) if z < -800 else 1 / ((1 + mp.exp(-z)) * mp.log1p(mp.exp(z))),
+    "log_normal_cdf": lambda z: mp.log(mp.erfc(-z / mp.sqrt(2)) / 2),
+    "inverse_mills_ratio": mills,
+    "truncated_normal_mean": lambda z: z + mills(z),
+    "log_gumbel_cdf": lambda z: z if z < -800 else mp.mpf(0) if z > 20 else mp.log(-mp.expm1(-mp.exp(z))),
+}
+
+
+@pytest.mark.parametrize("name", LOGARITHMS)
+def test_logarithms_of_probabilities_and_their_slopes_hold_in_the_tails(name, loops):
+    function = getattr(loops["special"], name)
+    with mp.workdps(400):
+        for z in [*ARGUMENTS, *FAR]:
+            assert function(z) == pytest.approx(float(LOGARITHMS[name](mp.mpf(z))), rel=1e-13, abs=1e-200), z
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_slopes_of_the_complementary_log_log_hold_in_the_tails(n, loops):
+    with mp.workdps(60):
+        for z in [*ARGUMENTS, *FAR]:
+            assert loops["special"].gumbel_ratio(float(n), z) == pytest.approx(float(gumbel(n, mp.mpf(z))), rel=1e-13)
+
+
+@pytest.mark.parametrize("row", [(0.3,), (1.0, -2.0), (1e8, 1e8 - 1.0, -1e8), (-750.0, -750.0, -751.0)])
+def test_a_logarithm_of_a_sum_of_exponentials(loops, row):
+    with mp.workdps(30):
+        expected = float(mp.log(mp.fsum(mp.exp(mp.mpf(z)) for z in row)))
+    assert loops["special"].log_sum_exp(*row) == pytest.approx(expected, rel=1e-15)
+
+
 @pytest.mark.parametrize("row", [(0.3,), (1.0, -2.0), (800.0, 799.0, -800.0), (0.0, 0.0, 0.0, 0.0)])
 def test_a_row_of_softmax(loops, row):
     with mp.workdps(30):
@@ -40,6 +84,15 @@ def test_rows_of_softmax_are_the_same_compiled(loops, compiled):
     pairs = tuple((z, z + 0.25) for z in row)
     found = np.array(compiled.intervals.softmax(*pairs))
     assert found == pytest.approx(np.array(loops["intervals"].softmax(*pairs)), rel=1e-14)
+
+
+@pytest.mark.parametrize("name", [*LOGARITHMS, "log_sum_exp"])
+def test_logarithms_are_the_same_compiled(name, loops, compiled):
+    for z in (-1e8, -5.0, 0.3, 50.0):
+        expected = getattr(loops["special"], name)(z)
+        assert getattr(compiled.special, name)(z) == pytest.approx(expected, rel=1e-14)
+        low, high = getattr(compiled.intervals, name)((z, z))
+        assert low <= expected <= high
 
 
 def hessian_of(centre, half):

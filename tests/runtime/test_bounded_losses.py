@@ -27,6 +27,7 @@ BOUNDED = {
     "steps": (lambda x: -1e5 * np.tanh(x[0]), 1),
     "a function that is complex far out": (lambda x: complex(x[0]) ** 0.5, 1),
     "a valley of two": (lambda x: (x[0] - x[1]) ** 2 + abs(x[0]) - 50, 2),
+    "a number that overflows everywhere": (lambda x: np.e ** (1000 + float(x[0]) ** 2), 1),
 }
 
 
@@ -64,6 +65,52 @@ def test_values_at_which_a_loss_has_no_lower_bound_are_refused_by_name():
         sf.problem(weighted, alpha=1.0, cube=0.1)
     with pytest.raises(InputError, match=r"no lower bound at w_plus = -1"):
         sf.problem(weighted, alpha=1.0).with_(w_plus=-1)
+
+
+@sf.model()
+def raised(X, Y, *, exponent=1.0):
+    """Beyond the range of doubles where the exponent is large."""
+    return sp.exp(exponent + (X[0] - Y[0]) ** 2)
+
+
+def test_a_loss_that_is_no_double_anywhere_is_refused_with_a_field():
+    """At parameters that are given, and at the defaults before anything is generated."""
+    with pytest.raises(InputError, match=r"at exponent = 2000.0 the loss is no finite number .* inf at X = \(\S+\), Y"):
+        sf.problem(raised, alpha=1.0, exponent=2000)
+    with pytest.raises(InputError, match=r"the loss is no finite number .* e?\S+ at x_0_0 = \S+, y_0_0 = \S+, and not"):
+        sf.problem(sf.model()(lambda X, Y: sp.exp(2000 + (X[0] - Y[0]) ** 2)), alpha=1.0)
+    assert sf.problem(raised, alpha=1.0, exponent=-3).parameters["exponent"] == -3
+
+
+@sf.model()
+def by_hand(X, Y, *, steep=20.0):
+    """The logistic loss as a quotient, under a logarithm."""
+    return -sp.log(1 / (1 + sp.exp(-steep * sp.sign(Y[0]) * X[0])))
+
+
+@sf.model()
+def by_name(X, Y, *, steep=20.0):
+    """The logistic loss."""
+    return sf.softplus(-steep * sp.sign(Y[0]) * X[0])
+
+
+@pytest.mark.slow
+def test_a_loss_by_hand_has_the_solution_of_its_named_form():
+    found = [sf.solve(sf.problem(model, alpha=2.0, steep=150.0)) for model in (by_hand, by_name)]
+    assert all(solution.success for solution in found)
+    assert found[0].overlaps.pack() == pytest.approx(found[1].overlaps.pack(), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_complementary_log_log_is_solved():
+    """Generation ends though exp(exp(x)) has no digits far out; the loss of margins of one sign is log-concave."""
+
+    @sf.model()
+    def complementary(X, Y):
+        return -sp.log(1 - sp.exp(-sp.exp(sp.sign(Y[0]) * X[0])))
+
+    solution = sf.solve(sf.problem(complementary, alpha=2.0))
+    assert solution.success and solution.overlaps.theta.item() > 0
 
 
 @sf.model(regulariser=sf.Ridge(10), unbounded=True, starts={"semantic": sf.Start(teacher=sp.Rational(1, 10))})

@@ -8,6 +8,10 @@ from typing import Any
 
 from ..kernel import Kernel, Node
 
+STABLE = (
+    "log_sum_exp", "log_softplus", "sigmoid_over_softplus", "log_normal_cdf", "inverse_mills_ratio",
+    "truncated_normal_mean", "log_gumbel_cdf", "gumbel_ratio",
+)  # fmt: skip
 _PRECEDENCE = {"add": 1, "mul": 2, "power": 3}
 _INFIX = {
     "eq": "{0} == {1}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .dialect import Dialect
+from .dialect import STABLE, Dialect
 
 
 def _number(numerator: int, denominator: int) -> str:
@@ -17,6 +17,7 @@ _FUNCTIONS = {
     "softplus": "special.softplus({0})",
     "heaviside": "special.step({0})",
     "softmax": "special.softmax({all})",
+    **{name: f"special.{name}({{all}})" for name in STABLE},
 }
 NUMBA = Dialect(_number, _FUNCTIONS, "math")
 expression, body = NUMBA.expression, NUMBA.body

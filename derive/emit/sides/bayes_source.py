@@ -7,7 +7,7 @@ from typing import Any
 
 from ...authoring.model import ModelAt
 from ...authoring.outputs import ANGLE, Coordinate, OutputAt
-from ...calculus.chain import rows_of_two_as_sigmoids
+from ...calculus.stable import stable
 from ...theory.bayes import fields, rows
 from ..kernel import Kernel, entries, freeze, home, upper_entries
 from .channel import constants_of
@@ -25,7 +25,7 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
             {
                 **dict(zip(names, output.fields, strict=True)),
                 "log_jacobian": output.jacobian,
-                "log_likelihood": output.log_likelihood,
+                "log_likelihood": stable(output.log_likelihood),
             },
             equations="docs/theory.md (13.4)",
             formulas=[home(model, function) for function in (own.fields, own.log_likelihood) if function],
@@ -52,7 +52,7 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         )
     if model.metric is not None:
         kernels["metric"] = freeze(
-            {"metric": rows_of_two_as_sigmoids(model.metric)},
+            {"metric": stable(model.metric)},
             equations="docs/theory.md (7.6)",
             formulas=[home(model, model.written["metric"])],
         )

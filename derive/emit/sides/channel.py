@@ -18,8 +18,9 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 from ...authoring.model import ModelAt
 from ...authoring.parameters import DiscreteNoise, GaussianNoise
 from ...calculus.averages import Symbols
-from ...calculus.chain import rows_of_two_as_sigmoids, staged_derivatives
+from ...calculus.chain import staged_derivatives
 from ...calculus.piecewise import almost_everywhere
+from ...calculus.stable import stable
 from ...calculus.subexpressions import extract
 from ...theory.corners import has_sides, sides_of
 from ...theory.free_entropy import free_entropy
@@ -348,7 +349,7 @@ def _extracted(model: ModelAt) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp
     """Features, and in terms of them the loss, then where its slope jumps in several fields that of the piece which
     sides choose, and the switches."""
     inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
-    outer, expressions = {*model.X, *model.own}, [rows_of_two_as_sigmoids(model.loss)]
+    outer, expressions = {*model.X, *model.own}, [stable(model.loss)]
     if has_sides(model):
         sides = sides_of(model)
         outer |= set(sides.sides)
@@ -443,7 +444,9 @@ def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[flo
         return None, ()
     combinations = list(product(*[range(len(law.values)) for law in discrete]))
     probabilities = {
-        Entry("probability", n): sp.Mul(*[law.probabilities[i] for law, i in zip(discrete, choice, strict=True)])
+        Entry("probability", n): sp.Mul(
+            *[stable(sp.sympify(law.probabilities[i])) for law, i in zip(discrete, choice, strict=True)]
+        )
         for n, choice in enumerate(combinations)
     }
     values = tuple(

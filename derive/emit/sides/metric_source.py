@@ -8,7 +8,7 @@ from typing import Any
 import sympy as sp
 
 from ...authoring.model import ModelAt
-from ...calculus.chain import rows_of_two_as_sigmoids
+from ...calculus.stable import stable
 from ..kernel import Kernel, entries, freeze, home, stamped
 from . import nodes
 from .channel import constants_of, gaussian_noise, joint_discrete_noise
@@ -37,7 +37,7 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
     }
     if model.metric is not None:
         kernels["metric"] = freeze(
-            {"metric": rows_of_two_as_sigmoids(model.metric)},
+            {"metric": stable(model.metric)},
             equations="docs/theory.md (7.6)",
             formulas=[home(model, model.written["metric"])],
         )
@@ -45,7 +45,7 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
     size = 0
     if model.baseline is not None:
         expression, B = model.baseline
-        expression = rows_of_two_as_sigmoids(expression)
+        expression = stable(expression)
         unknown = list(B)
         size = len(unknown)
         zero = {b: 0 for b in unknown}

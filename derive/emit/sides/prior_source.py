@@ -20,6 +20,7 @@ from ...authoring.parameters import leaves
 from ...authoring.regulariser import PenaltyAt, Sphere
 from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, explicit
 from ...calculus.piecewise import almost_everywhere
+from ...calculus.stable import stable
 from ...theory.free_entropy import free_entropy, split_average
 from ...theory.norms import norm_condition
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
@@ -259,11 +260,12 @@ def _penalty_context(
     w, own = list(penalty.w), [home(model, penalty.written)]
     upper = [Entry("h", i, j) for i in range(s) for j in range(i, s)]
     # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.
-    gradient = [almost_everywhere(sp.diff(penalty.inside, a)) for a in w]
+    value = stable(penalty.inside)
+    gradient = [almost_everywhere(sp.diff(value, a)) for a in w]
     slopes = {Entry("d", i): e for i, e in enumerate(gradient)}
     slopes |= {h: almost_everywhere(sp.diff(gradient[h.place[0]], w[h.place[1]])) for h in upper}
     kernels = {
-        "value": freeze({"value": penalty.inside}, equations="docs/theory.md (1.3)", formulas=own),
+        "value": freeze({"value": value}, equations="docs/theory.md (1.3)", formulas=own),
         "slopes": freeze(slopes, equations="docs/theory.md (6.1), (6.2)", formulas=own),
         "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}, formulas=own),
     }

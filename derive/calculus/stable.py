@@ -1,0 +1,289 @@
+"""Logarithms of probabilities and quotients of exponentials in functions that neither overflow nor lose their digits.
+
+An author writes log(1 + exp(z)), -log(erfc(-z) / 2), exp(a) / (exp(a) + exp(b)) or log(1 - exp(-exp(z))). In doubles
+these are infinite or not a number long before their values are, and so are their slopes. The functions that they are
+equal to, those of `functions.py`, are finite wherever the values are, derivatives included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sympy as sp
+from sympy.logic.boolalg import Boolean
+
+from .chain import rows_of_two_as_sigmoids
+from .functions import (
+    GumbelTerm,
+    LogGumbelCdf,
+    LogNormalCdf,
+    LogSoftplus,
+    LogSumExp,
+    Sigmoid,
+    SoftmaxEntry,
+    Softplus,
+)
+from .subexpressions import factored
+
+Exponentials = dict[sp.Expr, sp.Expr]  # exponent -> coefficient, of a sum of exponentials
+_MOST_TERMS = 32
+_MOST_POWER = 4  # in which a sum of exponentials is multiplied out
+_ZERO, _ONE = sp.Integer(0), sp.Integer(1)
+_EXPONENTIAL = (sp.exp, sp.cosh, sp.sinh)
+_DISTRIBUTIONS = (sp.erf, sp.erfc, sp.tanh, Sigmoid, SoftmaxEntry)
+
+
+def stable(expression: sp.Expr) -> sp.Expr:
+    """Return an expression, real where its symbols are, with its logarithms and quotients in such functions."""
+    written = expression.has(sp.log) or _holds_exponential(expression)
+    return rows_of_two_as_sigmoids(_walk(expression) if written else expression)
+
+
+def _holds_exponential(e: sp.Expr) -> bool:
+    return e.has(*_EXPONENTIAL) or any(_is_exponential(power) for power in e.atoms(sp.Pow))
+
+
+def _is_exponential(e: sp.Expr) -> bool:
+    """Whether an expression is a power of a positive number, as 2^x."""
+    return bool(e.is_Pow and e.base.is_number and e.base.is_positive and e.exp.free_symbols)
+
+
+def _walk(e: sp.Basic) -> sp.Basic:
+    if not e.args or isinstance(e, Boolean):
+        return e
+    if isinstance(e, sp.log):
+        return _logarithm(e.args[0])
+    if isinstance(e, sp.exp):
+        return _exponential(e.args[0])
+    if (e.is_Mul or e.is_Pow) and (quotient := _quotient(e)) is not None:
+        return quotient
+    inside = [_walk(a) for a in e.args]
+    return e if all(a is b for a, b in zip(inside, e.args, strict=True)) else e.func(*inside)
+
+
+# --- sums of exponentials --------------------------------------------------------------------------------------------
+
+
+def _exponentials(e: sp.Expr) -> Exponentials | None:
+    """Return an expression as a sum of exponentials with coefficients that hold none outside of functions; None where
+    there are too many."""
+    if e.is_Add:
+        parts = [_exponentials(term) for term in e.args]
+        return None if None in parts else _collected(pair for part in parts if part for pair in part.items())
+    if e.is_Mul:
+        total: Exponentials | None = {_ZERO: _ONE}
+        for factor in e.args:
+            part = _exponentials(factor)
+            if total is None or part is None:
+                return None
+            total = _product(total, part)
+        return total
+    if isinstance(e, sp.exp):
+        return {e.args[0]: _ONE}
+    if isinstance(e, sp.cosh | sp.sinh):
+        z, half = e.args[0], sp.Rational(1, 2)
+        return _collected([(z, half), (-z, half if isinstance(e, sp.cosh) else -half)])
+    if _is_exponential(e):
+        return {e.exp * sp.log(e.base): _ONE}
+    if e.is_Pow and e.exp.is_Integer and 0 < e.exp <= _MOST_POWER and _holds_exponential(e):
+        base = _exponentials(e.base)
+        found: Exponentials | None = {_ZERO: _ONE}
+        for _ in range(int(e.exp)):
+            found = None if found is None or base is None else _product(found, base)
+        return found
+    return {_ZERO: e}
+
+
+def _product(one: Exponentials, other: Exponentials) -> Exponentials | None:
+    return _collected((a + b, c * d) for a, c in one.items() for b, d in other.items())
+
+
+def _collected(pairs: Iterable[tuple[sp.Expr, sp.Expr]]) -> Exponentials | None:
+    """Return coefficients by exponent; None where there are too many."""
+    total: Exponentials = {}
+    for exponent, coefficient in pairs:
+        total[exponent] = total.get(exponent, _ZERO) + coefficient
+    found = {exponent: coefficient for exponent, coefficient in total.items() if coefficient != 0}
+    return found if len(found) <= _MOST_TERMS else None
+
+
+def _moving(sums: Exponentials | None) -> bool:
+    """Whether there is an exponent that is not a number."""
+    return sums is not None and any(exponent.free_symbols for exponent in sums)
+
+
+def _logits(sums: Exponentials) -> list[sp.Expr] | None:
+    """Return z_i of a sum of exp(z_i) in a fixed order; None where a coefficient is not known to be positive."""
+    if not all(c.is_positive for c in sums.values()):
+        return None
+    return [_walk(a) + _logarithm(c) for a, c in sorted(sums.items(), key=lambda pair: sp.default_sort_key(pair[0]))]
+
+
+def _log_sum(logits: list[sp.Expr]) -> sp.Expr:
+    """Return log sum exp(z_i); of two by the softplus where one of them is of the size of their difference or less."""
+    if len(logits) == 1:
+        return logits[0]
+    if len(logits) == 2:
+        for a, b in (logits, logits[::-1]):
+            difference = b - a
+            if not a.free_symbols or not (a / difference).free_symbols:
+                return a + Softplus(difference)
+    return LogSumExp(*logits)
+
+
+# --- logarithms ------------------------------------------------------------------------------------------------------
+
+
+def _logarithm(argument: sp.Expr) -> sp.Expr:
+    """Return log of an expression: the sum of those of its factors that are known to be positive, and of the rest."""
+    total, rest = _split(argument)
+    if total is None:
+        return sp.log(_walk(argument))
+    return total if rest == 1 else total + sp.log(rest)
+
+
+def _split(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
+    """Return (sum of logarithms that are known, product of the other factors); (None, e) where none is known."""
+    if not e.is_Mul:
+        known = _log_of(e)
+        if known is not None:
+            return known, _ONE
+        short = factored(e)
+        return _split(short) if short != e and short.func in (sp.Mul, sp.Pow) and not _is_scaled(short) else (None, e)
+    total, rest, found = _ZERO, _ONE, False
+    for factor in e.args:
+        for sign in (1, -1):
+            known = _log_of(sign * factor)
+            if known is not None:
+                total, rest, found = total + known, sign * rest, True
+                break
+        else:
+            rest = rest * _walk(factor)
+    if not found:
+        return None, e
+    if rest.is_positive:
+        return total + sp.log(rest), _ONE
+    number, others = rest.as_coeff_Mul()
+    return (total + sp.log(number), others) if number.is_positive and number != 1 else (total, rest)
+
+
+def _is_scaled(product: sp.Expr) -> bool:
+    """Whether a product is a number times one factor."""
+    return len(product.args) == 2 and product.args[0].is_number
+
+
+def _log_of(e: sp.Expr) -> sp.Expr | None:
+    """Return the logarithm of an expression that is known to be positive; None where it has no such form."""
+    if e.is_number or e.is_Symbol:
+        return None
+    if e.is_Pow and e.exp.is_real and not e.base.is_number:
+        inside = _log_of(e.base)
+        return None if inside is None else e.exp * inside
+    sums = _exponentials(e)
+    if sums is not None and _moving(sums):
+        logits = _logits(sums)
+        return _log_difference(sums) if logits is None else _log_sum(logits)
+    return _log_probability(_walk(e))
+
+
+def _log_difference(sums: Exponentials) -> sp.Expr | None:
+    """Return log(c exp(a) - d exp(b)) where a + log c - b - log d is known to be positive."""
+    if len(sums) != 2 or [bool(c.is_positive) for c in sums.values()].count(True) != 1:
+        return None
+    (a, c), (b, d) = sorted(sums.items(), key=lambda pair: not pair[1].is_positive)
+    if not (-d).is_positive:
+        return None
+    higher = a + _logarithm(c)
+    gap = higher - b - _logarithm(-d)
+    known = _log_of(gap)
+    if known is None and gap.is_positive:
+        known = sp.log(gap)
+    return None if known is None else _walk(higher) + LogGumbelCdf(known)
+
+
+def _log_probability(e: sp.Expr) -> sp.Expr | None:
+    """Return log(c + d f), f a distribution function, where this is a multiple of f or of 1 - f."""
+    if isinstance(e, Softplus):
+        return LogSoftplus(e.args[0])
+    terms = [term for term in sp.Add.make_args(e) if term.has(*_DISTRIBUTIONS)]
+    if len(terms) != 1:
+        return None
+    (term,) = terms
+    functions = [factor for factor in sp.Mul.make_args(term) if isinstance(factor, _DISTRIBUTIONS)]
+    if len(functions) != 1:
+        return None
+    (f,) = functions
+    c, d = e - term, term / f
+    w = f.args[0]
+    for whole, ratio, known in _forms(f, w):
+        if c == 0 and whole is None and d.is_positive:
+            return _logarithm(d) + known
+        if whole is not None and c.is_positive and d / c == ratio:
+            return _logarithm(whole * c) + known
+    return None
+
+
+def _forms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp.Expr]]:
+    """Return (m, r, log p) for every 1 + r f = m p; those of f = m p with m = None."""
+    root, half, two = sp.sqrt(2), sp.Rational(1, 2), sp.Integer(2)
+    if isinstance(f, sp.erf):
+        return [(two, _ONE, LogNormalCdf(root * w)), (two, -_ONE, LogNormalCdf(-root * w))]
+    if isinstance(f, sp.erfc):
+        return [(None, _ONE, sp.log(2) + LogNormalCdf(-root * w)), (_ONE, -half, LogNormalCdf(root * w))]
+    if isinstance(f, sp.tanh):
+        return [(two, _ONE, -Softplus(-2 * w)), (two, -_ONE, -Softplus(2 * w))]
+    if isinstance(f, Sigmoid):
+        return [(None, _ONE, -Softplus(-w)), (_ONE, -_ONE, -Softplus(w))]
+    index, *logits = f.args
+    others = [z for i, z in enumerate(logits) if i != int(index)]
+    whole = LogSumExp(*logits)
+    if len(logits) == 2:
+        difference = others[0] - logits[int(index)]
+        return [(None, _ONE, -Softplus(difference)), (_ONE, -_ONE, -Softplus(-difference))]
+    return [(None, _ONE, logits[int(index)] - whole), (_ONE, -_ONE, LogSumExp(*others) - whole)]
+
+
+# --- exponentials outside of logarithms ------------------------------------------------------------------------------
+
+
+def _exponential(exponent: sp.Expr) -> sp.Expr:
+    """Return exp of an expression; exp(n z - exp(z)) as one function, none of whose slopes is 0 times infinity."""
+    falling = [term for term in sp.Add.make_args(exponent) if _moving(_exponentials(-term))]
+    logits = _logits(_exponentials(-falling[0]) or {}) if len(falling) == 1 else None
+    if logits is not None and len(logits) == 1:
+        rest = exponent - falling[0]
+        for n in range(_MOST_POWER):
+            over = rest - n * logits[0]
+            if not over.free_symbols & logits[0].free_symbols:
+                return sp.exp(over) * GumbelTerm(sp.Integer(n), logits[0])
+    return sp.exp(_walk(exponent))
+
+
+def _quotient(e: sp.Expr) -> sp.Expr | None:
+    """Return exponentials over powers of sums of exponentials, as softmax entries or as one exponential; else None."""
+    below: list[tuple[Exponentials, list[sp.Expr], sp.Expr]] = []
+    above, rest = _ONE, []
+    for factor in sp.Mul.make_args(e):
+        if factor.is_Pow and factor.exp.is_negative and _holds_exponential(factor.base):
+            sums = _exponentials(factor.base)
+            logits = _logits(sums) if sums is not None and _moving(sums) and len(sums) > 1 else None
+            if sums is None or logits is None:
+                return None
+            below.append((sums, logits, -factor.exp))
+        elif _holds_exponential(factor):
+            above *= factor
+        else:
+            rest.append(factor)
+    terms = _exponentials(above) if below else None
+    if terms is None or any(_holds_exponential(c) for c in terms.values()):
+        return None
+    total = _ZERO
+    for exponent, coefficient in terms.items():
+        (sums, logits, power), *others = below
+        if not others and power == 1 and exponent in sums:
+            place = sorted(sums, key=sp.default_sort_key).index(exponent)
+            entry = Sigmoid(logits[place] - logits[1 - place]) if len(logits) == 2 else SoftmaxEntry(place, *logits)
+            total += coefficient / sums[exponent] * entry
+        else:
+            total += coefficient * sp.exp(_walk(exponent) - sp.Add(*[k * _log_sum(z) for _, z, k in below]))
+    return sp.Mul(*map(_walk, rest), total)
