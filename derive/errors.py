@@ -1,5 +1,8 @@
 """The one error a model's author meets: a sentence that names the model, the field at fault and what is allowed."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class ModelError(ValueError):
     """A model is not well posed; the message names the field at fault.
@@ -12,3 +15,16 @@ class ModelError(ValueError):
             ...
         saddleforge.derive.errors.ModelError: tokens = 0: allowed are whole numbers from 1
     """
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean ...?)" of the closest known name, upper and lower case alike; empty where none is close.
+
+    >>> suggestion("Lamda", ["alpha", "lambda"])
+    ' (did you mean lambda?)'
+    """
+    by_lower = {each.lower().rstrip("_"): each.rstrip("_") for each in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, 1, 0.7)
+    inside = [each for each in by_lower if name.lower() in each.split("_")]
+    found = close or (inside if len(inside) == 1 else [])
+    return f" (did you mean {by_lower[found[0]]}?)" if found else ""

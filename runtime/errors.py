@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
 
@@ -92,16 +90,3 @@ def told(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean ...?)" of the closest known name, upper and lower case alike; empty where none is close.
-
-    >>> suggestion("Lamda", ["alpha", "lambda"])
-    ' (did you mean lambda?)'
-    """
-    by_lower = {each.lower().rstrip("_"): each.rstrip("_") for each in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, 1, 0.7)
-    inside = [each for each in by_lower if name.lower() in each.split("_")]
-    found = close or (inside if len(inside) == 1 else [])
-    return f" (did you mean {by_lower[found[0]]}?)" if found else ""

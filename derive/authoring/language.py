@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from keyword import iskeyword
 from typing import Any
 
@@ -26,6 +27,34 @@ class _TokenWeights:
 
 
 rho = _TokenWeights()
+CLUSTERS: ContextVar[Mapping[sp.Basic, int] | None] = ContextVar("CLUSTERS", default=None)
+"""Numbers of clusters by label, while a model's functions are called."""
+
+
+class _NoExponential:
+    """A matrix whose exponential is only that of a single entry."""
+
+    def exp(self) -> sp.Matrix:
+        """Return it.
+
+        Raises:
+            TypeError: there are several entries: the exponential of the matrix is hardly meant.
+        """
+        if self.shape != (1, 1):
+            raise TypeError("exp of a matrix is its matrix exponential")
+        return super().exp()
+
+
+class _ImmutableFieldMatrix(_NoExponential, sp.ImmutableDenseMatrix):
+    """What SymPy's functions make of fields."""
+
+
+class FieldMatrix(_NoExponential, sp.Matrix):
+    """A matrix of fields or parameters that a model's functions get."""
+
+    def as_immutable(self) -> sp.ImmutableDenseMatrix:
+        """Return the same, which cannot be changed."""
+        return _ImmutableFieldMatrix(self)
 
 
 def token_weight(token: int) -> sp.Symbol:
@@ -133,7 +162,10 @@ def box(z: Any, low: Any, high: Any) -> sp.Expr:
 
 
 def by_label(label: Any, *values: Any) -> sp.Expr:
-    """values[k] where a token's label is k: different losses, as of several tasks that share the weights.
+    """Return values[k] where a token's label is k: different losses, as of several tasks that share the weights.
+
+    Raises:
+        ModelError: a model has more clusters than there are values, or less.
 
     Example:
         >>> x, label = sp.symbols("x label")
@@ -141,6 +173,12 @@ def by_label(label: Any, *values: Any) -> sp.Expr:
         >>> loss.subs(label, 1)
         Abs(x)
     """
+    clusters = (CLUSTERS.get() or {}).get(label, len(values))
+    if clusters != len(values):
+        raise ModelError(
+            f"by_label has {len(values)} values, of labels from 0, and the model has {clusters} clusters: give one "
+            f"value for each, or declare @sf.model(clusters={len(values)})"
+        )
     return sp.Add(*[sp.KroneckerDelta(label, k) * exact(value) for k, value in enumerate(values)])
 
 

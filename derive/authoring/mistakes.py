@@ -12,6 +12,8 @@ from typing import Any
 
 import sympy as sp
 
+from ..errors import suggestion
+
 # What an error says and what stands in the line -> what to write instead.
 _REMEDIES = (
     (r"truth value of Relational", r"\bmax\(|maximum\(", "fields are symbols without an order: write sp.Max(a, b)"),
@@ -26,6 +28,8 @@ _REMEDIES = (
     (r"Cannot convert expression to float", "", "math.* takes numbers only: write sp.exp, sp.log, sp.sqrt"),
     (r"unsupported operand type\(s\) for \^", r"\^", "powers are written **"),
     (r"IndexError", "", "{shapes}: sizes are declared, as in @sf.model(tokens=2, student=2, teacher=1)"),
+    (r"matrix exponential", "", "of its entries it is M.applyfunc(sp.exp), over their sum sf.softmax(M)"),
+    (r"not subscriptable", "", "the loss is that of one sample, of which X and Y hold the fields: no sum over samples"),
     (
         r"ShapeError|Matrix|NonSquare|weight has",
         "",
@@ -54,7 +58,8 @@ def explain_error(error: Exception, function: Callable[..., Any], given: Mapping
     text = f"{said} ({line})" if line else said
     if isinstance(error, NameError) and error.name:
         name = error.name if error.name in given else f"{error.name}=0.5"
-        return f"{text}; what a function uses is among its arguments: add {name}"
+        close = suggestion(error.name, given)
+        return text + (close or f"; what a function uses is among its arguments: add {name}")
     shapes = ", ".join(f"{n} is {v.rows} x {v.cols}" for n, v in given.items() if isinstance(v, sp.MatrixBase))
     for what, where, remedy in _REMEDIES:
         if (found := re.search(what, said)) and re.search(where, line):

@@ -18,8 +18,8 @@ import mpmath as mp
 import sympy as sp
 
 from ..calculus.numeric import counterexample
-from ..errors import ModelError
-from .language import exact, token_weight
+from ..errors import ModelError, suggestion
+from .language import CLUSTERS, FieldMatrix, exact, token_weight
 from .mistakes import explain_error
 from .outputs import Output, OutputAt, output_at
 from .parameters import (
@@ -173,6 +173,7 @@ class ModelAt:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
+_NAME, _ALLOWED = r"[^\W\d_][\w +-]*", "a letter, then letters, digits, blanks, _ + -"
 _OUTPUT = 'Output(lambda y: y, observed={"y": "real"})'
 _FIELDS: tuple[tuple[str, Any, str], ...] = (
     (
@@ -243,8 +244,8 @@ class Model:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[^\W\d_][\w +-]*", self.name):
-            raise ModelError(f"model name {self.name!r} is not allowed (a letter, then letters, digits, blanks, _ + -)")
+        if not re.fullmatch(_NAME, self.name):
+            raise ModelError(f"model name {self.name!r} is not allowed ({_ALLOWED})")
         if set(self.sizes) != set(STRUCTURAL):
             raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
         for name, kinds, wanted in _FIELDS:
@@ -255,6 +256,8 @@ class Model:
                 if not callable(function):
                     raise self._is_not(f"{what} {name!r}", function, "a function, as of a single metric")
         for name, value in self.starts.items():
+            if not re.fullmatch(_NAME, name):
+                raise ModelError(f"model {self.name}: the start's name {name!r} is not allowed ({_ALLOWED})")
             if not isinstance(value, Start):
                 raise self._is_not(f"start {name!r}", value, "a Start, as Start(teacher=0.6)")
         for name, law in self.noise.items():
@@ -270,7 +273,12 @@ class Model:
         unknown = set(self._kinks_by_metric) - {"", *self.metrics}
         if unknown:
             raise ModelError(f"model {self.name}: metric_kinks of {unknown.pop()!r}, which is no metric")
-        self.at()
+        structure = self.default_structure()
+        if self.at(structure).digest() != self.at(structure).digest():
+            raise ModelError(
+                f"model {self.name}: its functions return other expressions at each call, as if they drew random "
+                'numbers; noise is declared, as noise={"u": sf.GaussianNoise(0.25)}, and an argument of the loss'
+            )
 
     def _is_not(self, what: str, value: object, wanted: str) -> ModelError:
         given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
@@ -389,6 +397,11 @@ class _Builder:
         loss = self._scalar(self.call("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss")
         if not loss.has(*self.X):
             raise ModelError(f"model {model.name}: the loss does not depend on X, so nothing can be learned")
+        if structure.clusters == 1 and loss.has(*self.k) and not loss.subs(dict.fromkeys(self.k, 0)).has(*self.X):
+            raise ModelError(
+                f"model {model.name}: the loss does not depend on X, because the label k of the only cluster is 0; "
+                "declare more clusters, as @sf.model(clusters=2), or take a label of the teacher, as sp.sign(Y[0])"
+            )
         baseline = None
         metrics = {
             metric: (
@@ -415,12 +428,22 @@ class _Builder:
             if not _quadratic(expression, list(B)):
                 raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
             baseline = (expression, B)
+        used = sp.Tuple(loss, *[sp.Tuple(e, *kinks) for e, kinks, _ in metrics.values()], *(baseline or ())[:1])
+        for name, symbol in self.u.items():
+            if not used.has(symbol):
+                raise ModelError(
+                    f"model {model.name}: nothing depends on the noise {name!r}: let the loss take it as an argument "
+                    f"and use it, as Y[0] + {name}, or remove it from noise"
+                )
         noise = {name: (self.u[name], self._noise(name, law)) for name, law in model.noise.items()}
         output = self._output()
         parameters = {**self.parameters, **model.regulariser.parameters(structure)}
         overlap = {*self.parameters, *self.trained} & set(model.regulariser.parameters(structure))
         if overlap:
-            raise ModelError(f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's")
+            raise ModelError(
+                f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's: remove it from the "
+                "arguments of the loss, or rename it"
+            )
         self._check_symbols(parameters)
         for start, value in model.starts.items():
             try:
@@ -517,17 +540,22 @@ class _Builder:
             elif name in self.parameters:
                 arguments[name] = self.parameters[name].symbols(self.structure)
             else:
+                student = " (the student's fields are h there)" if name == "X" else suggestion(name, fields)
                 raise ModelError(
                     f"model {self.model.name}: {field_name} asks for {name!r}, which is neither one of "
-                    f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default"
+                    f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default, as {name}=0.5{student}"
                 )
+        fields_of = {n: FieldMatrix(v) if isinstance(v, sp.MatrixBase) else v for n, v in arguments.items()}
+        clusters = CLUSTERS.set(dict.fromkeys(self.k, self.structure.clusters))
         try:
-            return function(**arguments)
-        except ModelError:
-            raise
+            return function(**fields_of)
+        except ModelError as error:
+            raise ModelError(f"model {self.model.name}: {field_name}: {error}") from error
         except Exception as error:
             said = explain_error(error, function, {**fields, **arguments})
             raise ModelError(f"model {self.model.name}: {field_name} failed at {self.structure.key}: {said}") from error
+        finally:
+            CLUSTERS.reset(clusters)
 
     def _law(self) -> dict[str, Any]:
         tokens = self.call("law", self.model.law)
@@ -566,16 +594,12 @@ class _Builder:
 
     def _noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
         if isinstance(law, GaussianNoise):
-            variance = self._by_name(exact(law.variance))
-            self._known(variance.free_symbols, f"noise {name}: variance", fields=set())
-            return GaussianNoise(variance)
+            return GaussianNoise(*self._law_numbers(f"noise {name}: variance", [law.variance]))
         probabilities = law.probabilities
         if callable(probabilities):
             probabilities = self.call(f"noise {name}", probabilities, Y=self.Y)
-        probabilities, values = (tuple(map(self._by_name, exact(each))) for each in (probabilities, law.values))
-        for what, each in (("probabilities", probabilities), ("values", values)):
-            free = set().union(*(e.free_symbols for e in each))
-            self._known(free, f"noise {name}: {what}", fields=set(self.Y) if what == "probabilities" else set())
+        probabilities = self._law_numbers(f"noise {name}: probabilities", probabilities, set(self.Y))
+        values = self._law_numbers(f"noise {name}: values", law.values)
         if len(values) != len(probabilities):
             raise ModelError(
                 f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} probabilities"
@@ -588,6 +612,20 @@ class _Builder:
                 "they must add up to 1 at every Y, so that the last one may be written as 1 minus the others"
             )
         return DiscreteNoise(values, probabilities)
+
+    def _law_numbers(self, what: str, given: Any, fields: set[sp.Symbol] = frozenset()) -> tuple[sp.Expr, ...]:  # type: ignore[assignment]
+        """Return numbers and expressions of a noise's law as expressions in the model's symbols."""
+        try:
+            listed = list(exact(given))
+        except TypeError:
+            listed = []
+        if not listed or not all(isinstance(e, sp.Expr) for e in listed):
+            raise ModelError(
+                f"model {self.model.name}: {what}: numbers or expressions in names of parameters are expected, not "
+                f"{given!r}; of several noises each has a name"
+            )
+        self._known(set().union(*(self._by_name(e).free_symbols for e in listed)), what, fields)
+        return tuple(map(self._by_name, listed))
 
     def _by_name(self, expression: sp.Expr) -> sp.Expr:
         """Symbols that are called as parameters are these."""
@@ -642,9 +680,11 @@ class _Builder:
         unknown = used - parameters - weights - fields
         if unknown:
             listed = ", ".join(sorted(str(s) for s in unknown))
+            name = min(map(str, unknown)).rstrip("_")
             raise ModelError(
-                f"model {self.model.name}: {field_name} uses {listed}, which is not a field, a noise or a parameter; "
-                f"parameters come from the signature and are {', '.join(self.parameters) or 'none'}"
+                f"model {self.model.name}: {field_name} uses {listed}, which is not a field, a noise or a parameter"
+                f"{suggestion(name, self.parameters)}; parameters are arguments of the loss, as {name}=0.5, and here "
+                f"{', '.join(self.parameters) or 'none'}"
             )
 
 

@@ -113,9 +113,13 @@ class Parameter:
         return replace(self, name=name)
 
     def value(self, structure: Structure) -> Any:
-        """The default as exact SymPy number or nested tuple."""
+        """Return the default as exact SymPy number or nested tuple.
+
+        Raises:
+            ModelError: it is neither.
+        """
         default = self.default(structure) if callable(self.default) else self.default
-        return exact(default)
+        return exact_numbers(default, f"the default of the parameter {self.name.rstrip('_')!r}")
 
     def shape(self, structure: Structure) -> tuple[int, ...]:
         """Lengths of the axes of its default; () for a number."""
@@ -175,7 +179,7 @@ def trained(start: Any = 1, ridge: Any = 0) -> Trained:
         >>> [round(float(number), 6) for number in found.overlaps.phi]
         [1.0]
     """
-    return Trained(exact(start), exact(ridge))
+    return Trained(*(exact_numbers(n, what) for n, what in ((start, "a trained number's start"), (ridge, "its ridge"))))
 
 
 def leaves(value: Any) -> list[Any]:
@@ -185,6 +189,21 @@ def leaves(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return [leaf for item in value for leaf in leaves(item)]
     return [value]
+
+
+def exact_numbers(value: Any, what: str) -> Any:
+    """Return a number or nested lists of numbers as exact ones.
+
+    Raises:
+        ModelError: something else, or a number that is not finite; `what` says whose it is.
+    """
+    try:
+        found = exact(value)
+        if all(leaf.is_number and leaf.is_extended_real and leaf.is_finite for leaf in leaves(found)):
+            return found
+    except (TypeError, AttributeError):
+        pass
+    raise ModelError(f"{what} is {value!r}: a finite real number or nested lists of them are expected")
 
 
 def as_parameter(name: str, default: Any) -> Parameter:
@@ -267,7 +286,10 @@ class Start:
             ModelError: a matrix does not have the shape of the structure.
         """
         given = {name: getattr(self, name) for name in ("teacher", "encodings", "noise", "susceptibility")}
-        values = {name: exact(value(structure) if callable(value) else value) for name, value in given.items()}
+        values = {
+            name: exact_numbers(value(structure) if callable(value) else value, f"{name} of a start")
+            for name, value in given.items()
+        }
         s, tokens = structure.student_rank, structure.tokens
         allowed: dict[str, list[tuple[int, ...]]] = {
             "teacher": [(s, structure.teacher_rank)],

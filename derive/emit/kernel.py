@@ -460,7 +460,10 @@ def lower(expression: sp.Expr) -> Node:
         if isinstance(expression, function):
             arguments = expression.args[:1] if name == "heaviside" else expression.args
             return ("call", name, *[lower(a) for a in arguments])
-    raise TypeError(f"no printer knows {type(expression).__name__} in {expression}")
+    known = ", ".join(
+        sorted(f"sp.{function.__name__}" for function in _CALLS if function.__module__.startswith("sympy"))
+    )
+    raise TypeError(f"{type(expression).__name__} cannot be generated, in {expression}; functions that can are {known}")
 
 
 def _condition(condition: sp.Basic) -> Node:

@@ -5,7 +5,7 @@ Such a threshold is one number for each value of the parameter, so that a line o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def bayes_line(
     problem: Problem,
     kind: str,
     *,
-    over: tuple[str, float, float, int],
+    over: tuple[str, float, float, int] | tuple[str, Sequence[float] | np.ndarray],
     accuracy: float = 1e-9,
     of: int | None = None,
     given: Mapping[int, float | str] | None = None,
@@ -107,7 +107,7 @@ def bayes_line(
 
     Args:
         kind, accuracy, of, given: as of `bayes_threshold`.
-        over: the parameter, its first and last value, and how many.
+        over: the parameter, its first and last value, and how many; or the parameter and its values.
 
     Raises:
         InputError: as `bayes_threshold`, or a parameter that is none, or alpha.
@@ -117,15 +117,15 @@ def bayes_line(
         >>> line.values.round(6)
         array([0.166667, 0.166667])
     """
-    name, first, last, count = over
+    name, *points = over
     if name == "alpha":
         raise InputError("the threshold is in alpha; follow it in another parameter")
     problem.value_of(name)
-    where = np.linspace(first, last, count)
+    where = np.asarray(points[0], float) if len(points) == 1 else np.linspace(*points)
     problems = [problem.with_(**{name: float(value)}) for value in where]
     rows: list[tuple[float, float, dict[str, Any]]] = []
     ending, interrupted = "", False
-    with bar(f"{kind.replace('_', ' ')} along {name}", count) as task:
+    with bar(f"{kind.replace('_', ' ')} along {name}", len(where)) as task:
         try:
             with recognised():
                 for value, at in zip(where, problems, strict=True):

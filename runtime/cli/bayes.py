@@ -24,6 +24,8 @@ from .options import (
 from .outcome import Exit, Outcome, advice, aside, command, cut_short, kept, saved
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..problems.problem import Problem
 
 
@@ -104,7 +106,7 @@ def bayes(
         raise InputError("--along goes with --threshold")
     if along is None and output is not None:
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
-    way = options.interval(along, counted=True, option="--along") if along is not None else None
+    way = options.grid(along, "--along") if along is not None else None
     target = options.netcdf_file(output, "a critical line", force)
     if d is not None and (kind is not None or held is not None or from_ != STARTS[0] or accuracy is not None):
         raise InputError("--d passes messages; --threshold, --columns, --from and --accuracy are of state evolution")
@@ -113,10 +115,8 @@ def bayes(
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_)
     if kind is not None and way is not None:
-        name, ends, count = way
-        assert ends is not None and count is not None
         how = {"accuracy": 1e-9 if accuracy is None else accuracy, "of": of, "given": known}
-        return _line(problem, kind, (name, *ends, count), how, output, target)
+        return _line(problem, kind, way, how, output, target)
     if kind is not None:
         found = bayes_threshold(problem, kind, accuracy=1e-9 if accuracy is None else accuracy, of=of, given=known)
         return Outcome(found.table(), found.to_json)
@@ -151,7 +151,7 @@ def bayes(
 def _line(
     problem: Problem,
     kind: str,
-    over: tuple[str, float, float, int],
+    over: tuple[str, np.ndarray],
     how: dict[str, Any],
     output: Path | None,
     target: Path | None,
@@ -166,7 +166,7 @@ def _line(
     early = cut_short(line.interrupted, bool(line.ending))
     if early is not None:
         target, output = aside(target, output)
-        status, message = early, kept(early, len(line.values), over[3], output)
+        status, message = early, kept(early, len(line.values), len(over[1]), output)
     elif not line.success:
         status, message = Exit.NOT_CONVERGED, "at some points there is no threshold, or not to the accuracy"
 

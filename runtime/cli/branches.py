@@ -41,7 +41,9 @@ def curve(
     over: Annotated[
         str,
         typer.Option(
-            "--over", metavar="NAME=LO:HI:N", help="The parameter to follow, alpha=0.1:2:40; or alpha=2:0.1:40."
+            "--over",
+            metavar="NAME=LO:HI:N",
+            help="The parameter to follow, alpha=0.1:2:40, alpha=2:0.1:40 or alpha=0.5,1,2.",
         ),
     ],
     set_: SetOption = None,
@@ -61,17 +63,13 @@ def curve(
     quiet: QuietOption = False,
 ) -> Outcome:
     """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
-    import numpy as np
-
-    name, ends, count = options.interval(over, counted=True)
+    name, points = options.grid(over)
     shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error")
-    assert ends is not None and count is not None
     target = options.netcdf_file(output, "a curve", force)
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_, name, inverse_temperature)
     symbols = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
-    grid = np.linspace(*ends, count)
     from ..report.branches import check_columns
     from ..report.tables import BROKEN_COLUMNS
 
@@ -98,7 +96,7 @@ def curve(
     try:
         with interrupts.recognised():
             branch = follow(
-                problem, rsb=rsb, start=begin, over=name, values=grid, accuracy=accuracy, seed=seed, on_point=keep
+                problem, rsb=rsb, start=begin, over=name, values=points, accuracy=accuracy, seed=seed, on_point=keep
             )
             with suppress(TimeLimitError):
                 for solution in branch.solutions:  # those by which an end was narrowed down, too
@@ -116,24 +114,25 @@ def curve(
     early = cut_short(interrupted, branch.out_of_time)
     if early is not None:
         target, output = aside(target, output)
-        status, message = early, kept(early, len(branch.solutions), count, output)
+        status, message = early, kept(early, len(branch.solutions), len(points), output)
     elif not branch.solutions:
         status = Exit.NOT_CONVERGED
         message = (
-            f"the {begin} branch was found neither at the ends nor in the middle of {name} = {ends[0]:g}..{ends[1]:g}; "
-            f"try another interval, or `saddleforge solve {model} --start {begin}` to see where the iteration goes"
+            f"the {begin} branch was found neither at the ends nor in the middle of {name} = {points[0]:g}.."
+            f"{points[-1]:g}; try another interval, or "
+            f"`saddleforge solve {model} --start {begin}` to see where the iteration goes"
         )
     elif weak:
         status = Exit.NOT_CONVERGED
         values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
         reason = weak[0].advice
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {reason}"
-    text = ""
+    text, descending = "", bool(points[0] > points[-1])
     if branch.solutions or not interrupted:
-        told = symbols, shown, ends[0] > ends[1]
+        told = symbols, shown, descending
         text = broken_curve_table(branch, *told) if isinstance(branch, BrokenCurve) else curve_table(branch, *told)
     target = target if branch.solutions else None
-    data = partial(curve_json, problem, branch, descending=ends[0] > ends[1])
+    data = partial(curve_json, problem, branch, descending=descending)
     return saved(branch.save, target, output, text, data, status, message)
 
 

@@ -13,6 +13,8 @@ import typer
 from ..errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..problems.overlaps import Overlaps
     from ..problems.problem import Problem
 
@@ -363,38 +365,60 @@ def names(option: str, text: str | None, what: str) -> list[str] | None:
     return found
 
 
-def interval(text: str, counted: bool, option: str = "--over") -> tuple[str, tuple[float, float] | None, int | None]:
-    """`alpha=LO:HI:N` (or `alpha=LO:HI`, or `alpha`, where not `counted`) as name, ends and count.
+def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
+    """Return name and points, (N,), of `alpha=LO:HI:N`, in either order, or `alpha=0.5,1,2`, all up or all down.
 
-    Where it is counted the ends stand in either order, which is that of the points.
+    Raises:
+        InputError: another form.
+    """
+    import numpy as np
+
+    wrong = InputError(f"{option} {text}: NAME=LO:HI:N or a list is expected, as alpha=0.1:2:40 or alpha=0.5,1,2")
+    name, _, span = (part.strip() for part in text.partition("="))
+    listed = ":" not in span and "," in span
+    parts = span.split("," if listed else ":")
+    if span.startswith("["):
+        raise InputError(
+            f"{wrong}; arrays go along a line by its place, --set '{name}=[..]:[..]' {option} path_{name}=0:1:11"
+        )
+    if not name or not (listed or len(parts) == 3):
+        raise wrong
+    try:
+        numbers = [float(part) for part in (parts if listed else parts[:2])]
+        count = len(parts) if listed else int(parts[2])
+    except ValueError:
+        raise wrong from None
+    if not 1 <= count <= 100_000:
+        raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
+    steps = np.diff(numbers)
+    if not np.isfinite(numbers).all() or not (np.all(steps > 0) or np.all(steps < 0) or (count == 1 and steps == 0)):
+        raise InputError(f"{option} {text}: {'values must go up or down' if listed else 'LO and HI must differ'}")
+    return name, np.array(numbers) if listed else np.linspace(*numbers, count)
+
+
+def interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float] | None]:
+    """Return name and ends of `alpha=LO:HI`; no ends of `alpha`.
 
     Raises:
         InputError: another form, or ends that are not in order.
     """
-    form = "NAME=LO:HI:N, as alpha=0.1:2:40" if counted else "NAME=LO:HI, as alpha=0.5:2"
-    name, equals, span = text.partition("=")
-    name = name.strip()
-    if not counted and not equals and name:
-        return name, None, None
-    parts = span.split(":")
-    if span.strip().startswith("["):
+    name, equals, span = (part.strip() for part in text.partition("="))
+    if not equals and name:
+        return name, None
+    wrong = InputError(f"{option} {text}: NAME=LO:HI is expected, as alpha=0.5:2")
+    if span.startswith("["):
         raise InputError(
-            f"{option} {text}: {form} is expected; arrays go along a line by its place, --set '{name}=[..]:[..]' "
-            f"{option} path_{name}=0:1{':11' if counted else ''}"
+            f"{wrong}; arrays go along a line by its place, --set '{name}=[..]:[..]' {option} path_{name}=0:1"
         )
-    if not name or len(parts) != (3 if counted else 2):
-        raise InputError(f"{option} {text}: {form} is expected")
     try:
-        low, high = float(parts[0]), float(parts[1])
-        count = int(parts[2]) if counted else None
+        low, high = (float(part) for part in span.split(":"))
     except ValueError:
-        raise InputError(f"{option} {text}: {form} is expected") from None
-    ordered = low != high if counted else low < high
-    if not (math.isfinite(low) and math.isfinite(high) and ordered) and not (low == high and count == 1):
-        raise InputError(f"{option} {text}: {'LO and HI must differ' if counted else 'LO must be below HI'}")
-    if count is not None and not 1 <= count <= 100_000:
-        raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
-    return name, (low, high), count
+        raise wrong from None
+    if not name:
+        raise wrong
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(f"{option} {text}: LO must be below HI")
+    return name, (low, high)
 
 
 def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:

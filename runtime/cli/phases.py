@@ -77,7 +77,7 @@ def phases(
     """Find which solution has the lowest training loss where, and locate crossings, ends and instabilities."""
     spans: dict[str, tuple[float, float]] = {}
     for item in over:
-        name, ends, _ = options.interval(item, counted=False)
+        name, ends = options.interval(item)
         if ends is None:
             raise InputError(f"--over {item}: NAME=LO:HI, as alpha=0.3:3 is expected")
         spans[name] = ends

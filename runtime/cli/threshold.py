@@ -102,7 +102,7 @@ def threshold(
     available = ", ".join(_KINDS)
     if kind not in _KINDS:
         raise InputError(f"--kind {kind}: available are {available}")
-    name, bracket, _ = options.interval(over, counted=False)
+    name, bracket = options.interval(over)
     options.check_positive("--accuracy", accuracy)
     names = _threshold_branches(kind, between, on, where)
     second = options.journey(along, "--along") if along is not None else None

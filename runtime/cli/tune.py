@@ -85,9 +85,7 @@ def tune(
 ) -> Outcome:
     """Find where an observable is least on a branch (or most, --minimise=-NAME): the regularisation of least test
     error, or any other parameter."""
-    import numpy as np
-
-    spans = [options.interval(item, counted=False)[:2] for item in over]
+    spans = [options.interval(item) for item in over]
     name, bracket = spans[0]
     several = len(spans) > 1
     if several and along is not None:
@@ -118,15 +116,14 @@ def tune(
         return Outcome(found.table(), found.to_json, status, found.advice)
     from ..report.responses import tuned_json
 
-    second, ends, count = options.interval(along, counted=True, option="--along")
-    assert ends is not None and count is not None
+    second, values = options.grid(along, "--along")
     if second in options.assignments(set_):
         raise InputError(f"{second} is given by --set and varied by --along; leave one out")
     curve = tuned_curve(
         problem,
         name,
         over=second,
-        values=np.linspace(*ends, count),
+        values=values,
         on_point=lambda optimum: optimum.solution.stability,
         **chosen,
     )
@@ -134,7 +131,7 @@ def tune(
     early = cut_short(curve.interrupted, curve.out_of_time)
     if early is not None and not curve.success:
         target, output = aside(target, output)
-    reasons = [kept(early, len(curve.optima), count, output)] if early is not None else []
+    reasons = [kept(early, len(curve.optima), len(values), output)] if early is not None else []
     if early is not Exit.INTERRUPTED:
         reasons += [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
     message = "; ".join(reasons[:1] + ([f"and {len(reasons) - 1} more"] if len(reasons) > 1 else []))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, suggestion
+from ..derive.errors import suggestion
+from ..errors import InputError
 from ..generated import catalogue as shipped
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")

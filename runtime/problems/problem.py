@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..derive.errors import ModelError
+from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
-from ..errors import DomainError, InputError, suggestion
+from ..errors import DomainError, InputError
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
 from .growth import Fall, falls_of, value_of
@@ -252,8 +252,7 @@ class Problem:
     @cached_property
     def noise_scale(self) -> np.ndarray:
         """Standard deviations of the Gaussian coordinates of u."""
-        with np.errstate(invalid="ignore"):  # of negative ones, which are refused
-            return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
+        return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
 
     @cached_property
     def is_gaussian(self) -> np.ndarray:
@@ -585,11 +584,13 @@ def _build(
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
     _ = built.law
+    gaussian = [name for name, is_gaussian in solver.model.NOISE if is_gaussian]
+    for name, variance in zip(gaussian, solver.model.noise_variances(built.flat), strict=True):
+        if not variance >= 0:
+            raise InputError(f"the variance of the noise {name} is {variance:g}: it must be at least 0")
     _check_penalty(built)
     _check_finite(built)
     _check_bounded(built)
-    if np.any(~(built.noise_scale >= 0)):
-        raise InputError("a noise variance is negative")
     return built
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, suggestion
+from ..derive.errors import suggestion
+from ..errors import InputError
 from .columns import entry_columns
 from .overlaps import OVERLAPS
 

@@ -25,6 +25,8 @@ MISTAKES = {
     "a power": (lambda X, Y: (X[0] - Y[0]) ^ 2, {"powers are written **"}),
     "noise": (lambda X, Y: X[0] - Y[0] - u, {"'u' is not defined", "among its arguments: add u"}),  # noqa: F821
     "a name": (lambda X, Y: X[0] * kappa, {"add kappa=0.5"}),  # noqa: F821
+    "another case": (lambda X, Y, *, Delta=0.5: delta * X[0], {"'delta' is not defined", "did you mean Delta?"}),  # noqa: F821
+    "samples": (lambda X, Y: sum((Y[0] - X[0])[i] ** 2 for i in range(9)), {"the loss is that of one sample"}),
     "no return": (lambda X, Y: None, {"is there a return?"}),
     "a score": (lambda X, Y: sf.softmax(X[0])[0], {"a matrix or a list of scores"}),
 }
@@ -39,6 +41,49 @@ def test_the_message_shows_the_line_and_the_remedy(mistake):
     assert all(word in message for word in {"model wrong: loss", *words}), message
     if "failed at" in message:
         assert f"(line {loss.__code__.co_firstlineno}, " in message
+
+
+LEAST_SQUARES = lambda X, Y: sf.half_square(Y[0] - X[0])  # noqa: E731
+BY_LABEL = lambda X, Y, k: sf.by_label(k[0], sf.half_square(Y[0] - X[0]), sp.Abs(X[0]))  # noqa: E731
+REFUSED = {
+    "noise not taken": ({"noise": {"u": sf.GaussianNoise(1)}}, LEAST_SQUARES, "nothing depends on the noise 'u'"),
+    "random loss": ({}, lambda X, Y: LEAST_SQUARES(X, Y - sp.ones(1) * np.random.rand()), "drew random numbers"),
+    "start with a comma": ({"starts": {"a, b": sf.Start()}}, LEAST_SQUARES, "start's name 'a, b' is not allowed"),
+    "label of no cluster": ({}, lambda X, Y, k: sf.softplus(-k[0] * X[0]), "label k of the only cluster is 0"),
+    "too few losses": (
+        {"clusters": 3, "law": sf.clustered_tokens},
+        BY_LABEL,
+        "by_label has 2 values, .* the model has 3 clusters",
+    ),
+    "too many losses": ({}, BY_LABEL, r"the model has 1 clusters: .*clusters=2\)"),
+    "matrix exponential": (
+        {"tokens": 2},
+        lambda X, Y: sf.half_square(sp.exp(X * X.T) - Y * Y.T),
+        r"of its entries it is M\.applyfunc\(sp\.exp\)",
+    ),
+    "student's fields of a metric": ({"metric": lambda X, Y: Y[0] - X[0]}, LEAST_SQUARES, "fields are h there"),
+    "regulariser's parameter": ({}, lambda X, Y, *, lambda_=1: lambda_ * X[0] ** 2, "regulariser's: remove it"),
+    "two variances": ({"noise": {"u": sf.GaussianNoise([1, 2])}}, lambda X, Y, u: (u - X[0]) ** 2, "each has a name"),
+    "one value": ({"noise": {"u": sf.DiscreteNoise(1, -1)}}, lambda X, Y, u: (u - X[0]) ** 2, "not -1; of several"),
+    "strength by name": ({"regulariser": sf.Ridge("a")}, LEAST_SQUARES, r"'lambda' is \('a',\): a finite real number"),
+    "start by name": ({"starts": {"a": sf.Start(teacher="b")}}, LEAST_SQUARES, "start 'a': teacher of a start is 'b'"),
+    "infinite default": ({}, lambda X, Y, *, c=np.inf: c * X[0] ** 2, "default of the parameter 'c' is inf: a finite"),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_a_model_is_refused_in_its_own_words(mistake):
+    fields, loss, words = REFUSED[mistake]
+    with pytest.raises(ModelError, match=words):
+        sf.model(name="wrong", **fields)(loss)
+
+
+def test_a_negative_variance_of_noise_is_named():
+    model = sf.model(name="noisy", noise={"u": sf.GaussianNoise("Delta")})(
+        lambda X, Y, u, *, Delta=1: sf.half_square(Y[0] + u - X[0])
+    )
+    with pytest.raises(sf.InputError, match="the variance of the noise u is -2: it must be at least 0"):
+        sf.problem(model, alpha=2, Delta=-2)
 
 
 def test_a_penalty_is_told_the_same():

@@ -312,7 +312,8 @@ def test_integer_combinations_are_found_back(rows, functions, multiplied):
                  for f, row in zip(functions * 2, rows, strict=False)]  # fmt: skip
         return sp.Add(*terms) + (sp.Mul(*terms) if multiplied else 0)
 
-    found = reading(made(loss, tokens=2, noise={"u": sf.GaussianNoise(1)}))
+    noise = {"u": sf.GaussianNoise(1)}
+    found = reading(made(loss, tokens=2, noise=noise, metric=lambda h, Y, u: u * h[0]))
     written, (case,) = sp.Matrix(rows), found.assignments
     assert case.rows.rank() == case.rows.rows == written.rank() == written.col_join(sp.Matrix(case.rows)).rank()
     assert case.A.rank() == len(case.z) == written[:, :2].rank()

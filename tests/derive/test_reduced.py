@@ -85,7 +85,8 @@ def test_cases_that_read_less_have_single_fields_beside_it():
     def law(structure):
         return sf.Tokens(weights=[1], covariance=[[1, 1]], labels=["1/2", "1/2"], teacher=[[1]])
 
-    at = made(uneven, student=2, clusters=2, law=law, noise={"unread": sf.GaussianNoise(1)})
+    noise = {"unread": sf.GaussianNoise(1)}
+    at = made(uneven, student=2, clusters=2, law=law, noise=noise, metric=lambda h, Y, unread: unread * h[0])
     reduced = reduced_loss(at)
     assert reduced.structure == Structure(1, 2, 0, 2)
     assert [case.A.rank() for case in reduced.cases] == [2, 2]
