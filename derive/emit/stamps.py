@@ -1,26 +1,33 @@
-"""Who wrote which line of a generated file: the comments by which every statement is found again in its source.
+"""Who writes which line of a generated file.
 
-A stamp names a template or a function of derive/emit, and holds for the lines below it that are indented as deep as
-itself or deeper, down to the next stamp that is indented no deeper. `return` is always the template's of the function.
-Templates leave a mark where text of their own goes on; `traced` turns it into a stamp where the reader would take the
-text for another's.
+Texts that files are put together of carry comments. A mark names the template whose text goes on, a stamp the function
+that writes the lines below it, where their formulas are, and their equations. `sourced` takes them off again, but for
+the first stamp of every function; what they say of each line goes into `sources.json` beside the files.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from jinja2.ext import Extension
 
 TEMPLATES = "derive/emit/templates"
-_MARK = "#@ "
+SOURCES_FILE = "sources.json"
+MARK = "#@ "
 _FUNCTION = re.compile(r"^(def .*\):)(?:  # (.*))?$", re.MULTILINE)
 # What may yield lines that another has written: an expression that stands alone, an included file, a macro's begin.
 _ELSEWHERE = re.compile(r"^ *(?:\{\{(?:(?!\}\}).)*\}\}|\{% (?:include|macro) .*%\})$", re.MULTILINE)
-_STAMP = re.compile(r"# (derive/emit/[^,]+)(?:, docs/theory\.md .*)?$")
+_STAMP = re.compile(r"# (derive/emit/[^,]+(?:, docs/theory\.md .*)?)$")
+_TEMPORARIES = re.compile(r"# -> (.+)")
 _NO_EQUATION = re.compile(rf"^    # {TEMPLATES}/\w+\.py\.jinja$", re.MULTILINE)
 _EQUATIONS = re.compile(r"docs/theory\.md \(\d+\.\d+\)(?:, \(\d+\.\d+\))*")
-_NOT_OURS = ("@", "def ", "import ", "from ")
+
+Runs = list[tuple[int, str]]  # (first line, source) wherever the source changes, lines from 1
 
 
 class Origins(Extension):
@@ -32,7 +39,7 @@ class Origins(Extension):
         stamped = _FUNCTION.sub(
             lambda found: f"{found[1]}\n    # {own}{', ' if found[2] else ''}{found[2] or ''}", source
         )
-        return f"{_MARK}{own}\n" + _ELSEWHERE.sub(lambda found: f"{found[0]}\n{_MARK}{own}", stamped)
+        return f"{MARK}{own}\n" + _ELSEWHERE.sub(lambda found: f"{found[0]}\n{MARK}{own}", stamped)
 
 
 def with_equations(text: str) -> str:
@@ -41,38 +48,91 @@ def with_equations(text: str) -> str:
     return _NO_EQUATION.sub(lambda found: f"{found[0]}, {equations[0]}", text) if equations else text
 
 
-def traced(text: str) -> str:
-    """The text with a stamp wherever a line would be taken for that of another source."""
-    lines: list[str] = []
-    source = ""  # what writes the next line
-    told: list[tuple[int, str]] = []  # indentation and source of the stamps that hold
-    quoted = in_function = False
+def sourced(text: str) -> list[tuple[str, str]]:
+    """Return (line, source) of a file without marks and stamps, but for the stamp at the head of each function.
+
+    A source is what a stamp says, followed by ` -> name` on lines that lead to a result of several lines.
+    """
+    found: list[tuple[str, str]] = []
+    file = function = source = result = ""  # the file's, the function's, the line's, and what the line leads to
     for line in text.splitlines():
         bare = line.strip()
-        depth = len(line) - len(line.lstrip())
-        if bare.startswith(_MARK):
-            source = bare.removeprefix(_MARK)
-            told = told or [(0, source)]  # the file's own template, which its first lines name
+        if bare.startswith(MARK):
+            file, result = bare.removeprefix(MARK), ""
+            source = function if function.startswith(file) else file
             continue
-        docstring = bare.startswith('"""') or quoted
-        if bare.count('"""') == 1:
-            quoted = not quoted
-        if not bare or docstring or (not depth and bare.startswith(_NOT_OURS)):
-            in_function = bare.startswith("def ") or (in_function and bool(depth or not bare))
-        elif stamp := _STAMP.match(bare):
-            source = stamp[1]
-            told = _with(told, depth, source)
-        elif lines and (depth == 0 or in_function):
-            in_function = in_function and depth > 0
-            told = [(at, name) for at, name in told if at <= depth]
-            if bare.startswith("return"):
-                told = _with(told, depth, source)
-            elif told[-1][1] != source:
-                lines.append(f"{' ' * depth}# {source}")
-                told = _with(told, depth, source)
-        lines.append(line)
-    return "\n".join(lines) + "\n"
+        if stamp := _STAMP.fullmatch(bare):
+            source, result = stamp[1], ""
+            if not (found and found[-1][0].startswith("def ")):
+                continue
+            function = source
+        elif temporaries := _TEMPORARIES.fullmatch(bare):
+            result = temporaries[1]
+            continue
+        elif bare and not line.startswith(" "):
+            source, function = file, ""
+        elif line.startswith("    return"):
+            source = function
+        found.append((line, f"{source} -> {result}" if result else source))
+        if result and re.match(rf"{re.escape(result)}(, \w+)* \+?= ", bare):
+            result = ""
+    return found
 
 
-def _with(told: list[tuple[int, str]], depth: int, source: str) -> list[tuple[int, str]]:
-    return [(at, name) for at, name in told if at < depth] + [(depth, source)]
+def runs(lines: Sequence[tuple[str, str]]) -> Runs:
+    """Return where the source changes among (line, source)."""
+    return [(n + 1, source) for n, (_, source) in enumerate(lines) if n == 0 or lines[n - 1][1] != source]
+
+
+def sources_json(files: Mapping[str, Runs]) -> str:
+    """Return the text of `sources.json`: names of sources, and by file where which of them begins."""
+    names = sorted({source for changes in files.values() for _, source in changes})
+    place = {name: n for n, name in enumerate(names)}
+    sources = ",\n".join(json.dumps(name) for name in names)
+    lines = ",\n".join(
+        f"{json.dumps(file)}: {json.dumps([[line, place[source]] for line, source in changes], separators=(',', ':'))}"
+        for file, changes in files.items()
+    )
+    return (
+        f'{{"by": "Generated by saddleforge; do not edit.",\n"sources": [\n{sources}\n],\n"lines": {{\n{lines}\n}}}}\n'
+    )
+
+
+class Origin(NamedTuple):
+    """Where a generated line comes from.
+
+    Attributes:
+        writer: a template, or the function of derive/emit that wrote it.
+        formulas: where what it is made of is written, the model last.
+        equations: those it evaluates, as `docs/theory.md (4.3)`; may be empty.
+        result: the name that it is computed for, where that is another line.
+    """
+
+    writer: str
+    formulas: tuple[str, ...]
+    equations: str
+    result: str
+
+    @classmethod
+    def read(cls, source: str) -> Origin:
+        """Read a source as `sourced` writes it."""
+        whole, _, result = source.partition(" -> ")
+        who, _, equations = whole.partition(", docs/")
+        writer, *formulas = who.split(" < ")
+        return cls(writer, tuple(formulas), f"docs/{equations}" if equations else "", result)
+
+
+def origin_of(path: Path, line: int) -> Origin | None:
+    """Return where a line, from 1, of a generated file comes from; None where no `sources.json` above tells.
+
+    Raises:
+        OSError, ValueError: `sources.json` cannot be read.
+    """
+    for folder in path.parents:
+        kept = folder / SOURCES_FILE
+        if kept.is_file():
+            known = json.loads(kept.read_text(encoding="utf-8"))
+            changes = known["lines"].get(path.relative_to(folder).as_posix(), [])
+            at = bisect_right([first for first, _ in changes], line) - 1
+            return Origin.read(known["sources"][changes[at][1]]) if at >= 0 else None
+    return None

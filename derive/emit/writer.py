@@ -35,10 +35,10 @@ from .sides.prior_source import prior_context
 from .sides.reference_source import reference_context
 from .sides.tangent_source import moment_tangent_context, tangent_context
 from .sides.thermal_source import thermal_context
-from .stamps import Origins, traced, with_equations
+from .stamps import SOURCES_FILE, Origins, runs, sourced, sources_json, with_equations
 
 _HERE = Path(__file__).parent
-_IMPORT = re.compile(r"^((?:from saddleforge\.loops )?import )(\w+(?:, \w+)*)\n", re.MULTILINE)
+_IMPORT = re.compile(r"((?:from saddleforge\.loops )?import )(\w+(?:, \w+)*)")
 # What each file is written by, beside this module: the digest in its header follows their imports.
 SOURCES = {
     "model.py": ("emit/sides/metadata_source.py",),
@@ -60,7 +60,10 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated solver: file name -> text, the digest of the model it came from, and every kernel made on the way."""
+    """A generated solver: file name -> text, the digest of the model it came from, and every kernel made on the way.
+
+    Among the files is `sources.json`, which says where the lines of the others come from.
+    """
 
     model: str
     structure: Structure
@@ -90,7 +93,7 @@ def metadata(model: Model, structure: Structure) -> str:
         ModelError: the model is not well posed at the structure.
     """
     at = model.at(structure)
-    return _tidy(metadata_file(model, at, _header(at.digest(), "model.py"), no_proximal_map(at)))
+    return _text(_tidy(metadata_file(model, at, _header(at.digest(), "model.py"), no_proximal_map(at))))
 
 
 def _files(model: Model, at: ModelAt) -> dict[str, str]:
@@ -126,7 +129,9 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
             files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced, digest).items()}
     for name in at.others:
         files |= {f"metric_{name}/{file}": text for file, text in _metric_files(model, at.with_metric(name)).items()}
-    return {name: _tidy(text) for name, text in files.items()}
+    lines = {name: _tidy(text) for name, text in files.items()}
+    sources = sources_json({name: runs(each) for name, each in lines.items()})
+    return {name: _text(each) for name, each in lines.items()} | {SOURCES_FILE: sources}
 
 
 def _metric_files(model: Model, at: ModelAt) -> dict[str, str]:
@@ -161,7 +166,7 @@ def _rendered(contexts: dict[str, dict[str, Any]], at: ModelAt, digest: str, tit
     for name, context in contexts.items():
         template = environment.get_template(f"{name}.jinja")
         text = template.render(model=title, structure=key, header=_header(digest, name), **context)
-        files[name] = traced(with_equations(text))
+        files[name] = with_equations(text)
     return files
 
 
@@ -172,26 +177,32 @@ def _header(model_digest: str, file: str) -> str:
     )
 
 
-def _tidy(text: str) -> str:
-    """At most two blank lines in a row, no trailing blanks, one newline at the end; only imports that are used."""
-    lines: list[str] = []
-    for line in _IMPORT.sub(lambda found: _used(found, text), text).splitlines():
-        line = line.rstrip()
-        if line or not (len(lines) > 1 and lines[-1] == "" and lines[-2] == ""):
-            lines.append(line)
+def _tidy(text: str) -> list[tuple[str, str]]:
+    """Return (line, source): at most two blank lines in a row, no trailing blanks, only imports that are used."""
+    lines: list[tuple[str, str]] = []
+    for line, source in sourced(text):
+        if (imported := _IMPORT.fullmatch(line)) and not (line := _used(imported, text)):
+            continue
+        if (line := line.rstrip()) or not all(not above for above, _ in lines[-2:]):
+            lines.append((line, source))
     # A template's line statements may leave blank lines inside a function: drop them.
-    kept = [
-        line
-        for i, line in enumerate(lines)
-        if line or not (i + 1 < len(lines) and next((n for n in lines[i + 1 :] if n), "").startswith("    "))
-    ]
-    return "\n".join(kept).strip() + "\n"
+    kept: list[tuple[str, str]] = []
+    following = ""
+    for line, source in reversed(lines):
+        if line or (following and not following.startswith("    ")):
+            kept.append((line, source))
+        following = line or following
+    return kept[::-1]
+
+
+def _text(lines: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(line for line, _ in lines) + "\n"
 
 
 def _used(imported: re.Match[str], text: str) -> str:
     """A line that imports modules, without those that the file does not call."""
     names = [name for name in imported[2].split(", ") if re.search(rf"(?<![\w./]){name}\.\w", text)]
-    return f"{imported[1]}{', '.join(names)}\n" if names else ""
+    return f"{imported[1]}{', '.join(names)}" if names else ""
 
 
 @cache

@@ -1,9 +1,10 @@
-"""Every line of a generated solver says where it comes from, and what it names is there."""
+"""Of every line of a generated solver it is known where it comes from, and what is named is there."""
 
 import ast
+import json
 import re
-from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,10 @@ def functions(file: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def missing(source: str) -> list[str]:
-    """What a stamp names and is not there: DERIVE is called `derive` in the repository."""
+def missing(origin: stamps.Origin) -> list[str]:
+    """What a source names and is not there: DERIVE is called `derive` in the repository."""
     found = []
-    for one in source.split(" < "):
+    for one in (origin.writer, *origin.formulas):
         if one.startswith("model "):
             continue
         file, _, function = one.partition(":")
@@ -68,27 +69,35 @@ def origins(text: str) -> list[tuple[str, str]]:
     return [(node.name, lines[node.lineno]) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
 
-def read(text: str) -> Iterator[tuple[int, str, str]]:
-    """Number, line and source of every line of a function but for docstrings, stamps and what follows a return: as one
-    reads who sees the file for the first time."""
-    lines = text.splitlines()
+def heads(text: str) -> set[int]:
+    """Numbers of the lines that a function begins with: its signature, the comment below it and its docstring."""
+    found: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        quoted = node.body[0] if ast.get_docstring(node, clean=False) else None
-        words = range(quoted.lineno, (quoted.end_lineno or 0) + 1) if quoted else ()
-        holding: list[tuple[int, str]] = []
-        for number in range(node.lineno + 1, (node.end_lineno or 0) + 1):
-            line = lines[number - 1]
-            depth = len(line) - len(line.lstrip())
-            if stamp := STAMP.fullmatch(line):
-                holding = [one for one in holding if one[0] < depth] + [(depth, stamp["source"])]
-            elif number not in words:
-                holding = [one for one in holding if one[0] <= depth]
-                if line.startswith(" " * depth + "return"):
-                    holding = [one for one in holding if one[0] < depth] + [(depth, "")]
-                if holding[-1][1]:
-                    yield number, line, holding[-1][1]
+        if isinstance(node, ast.FunctionDef):
+            quoted = node.body[0].end_lineno if ast.get_docstring(node) else node.lineno + 1
+            found |= set(range(node.lineno, (quoted or 0) + 1))
+    return found
+
+
+@cache
+def known_sources(folder: str) -> dict[str, list[str]]:
+    """The source of every line of the files of a solver, as its sources.json tells."""
+    known = json.loads(solver_text(f"{folder}/{stamps.SOURCES_FILE}"))
+    found = {}
+    for file, changes in known["lines"].items():
+        count = len(solver_text(f"{folder}/{file}").splitlines())
+        ends = [first for first, _ in changes[1:]] + [count + 1]
+        found[file] = [
+            known["sources"][n] for (first, n), end in zip(changes, ends, strict=True) for _ in range(first, end)
+        ]
+        assert len(found[file]) == count, file
+    return found
+
+
+def sources_of(path: str) -> list[tuple[str, str]]:
+    """(line, source) of a generated file."""
+    model, structure, file = path.split("/", 2)
+    return list(zip(solver_text(path).splitlines(), known_sources(f"{model}/{structure}")[file], strict=True))
 
 
 @pytest.mark.parametrize("path", SOLVERS)
@@ -104,13 +113,17 @@ def test_every_function_names_what_it_is_written_by_and_equations(path):
 
 
 @pytest.mark.parametrize("path", SOLVERS)
-def test_what_a_comment_names_is_there(path):
-    lines = [line for line in solver_text(path).splitlines() if "derive/emit/" in line and line.lstrip()[0] == "#"]
-    assert lines
-    for line in lines:
-        stamp = STAMP.fullmatch(line)
-        assert stamp, line
-        assert missing(stamp["source"]) == [], line
+def test_what_a_source_names_is_there(path):
+    for source in {source for _, source in sources_of(path)}:
+        assert STAMP.fullmatch(f"# {source.partition(' -> ')[0]}"), source
+        assert missing(stamps.Origin.read(source)) == [], source
+
+
+@pytest.mark.parametrize("path", SOLVERS)
+def test_a_comment_names_a_source_at_the_head_of_a_function_alone(path):
+    lines = solver_text(path).splitlines()
+    for above, line in pairwise(lines):
+        assert above.startswith("def ") or not (STAMP.fullmatch(line) or line.strip().startswith("# -> ")), line
 
 
 FEW = ("linear_attention", "elastic_net_regression")
@@ -125,8 +138,8 @@ def labelled(X, Y, u, *, Q, flip=0.1, shift=sf.trained(0)):
 @pytest.mark.parametrize(
     "models", [FEW, pytest.param(("labelled", *SHIPPED), marks=pytest.mark.slow)], ids=["few", "all"]
 )
-def test_after_the_lines_of_a_builder_comes_a_comment_a_dedent_or_a_return(models, monkeypatch):
-    """All text of templates is tagged in them: no tagged line stands under a builder, every other line does."""
+def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_builders(models, monkeypatch):
+    """All text of templates is tagged in them."""
     preprocess = stamps.Origins.preprocess
 
     def tagging(self, source, name, filename=None):
@@ -147,39 +160,53 @@ def test_after_the_lines_of_a_builder_comes_a_comment_a_dedent_or_a_return(model
         writer._environment.cache_clear()
     seen = set()
     for files in (solver.files for solver in solvers):
+        known = json.loads(files[stamps.SOURCES_FILE])
         for name, text in files.items():
-            if name == "model.py":
+            if name.endswith("model.py") or name == stamps.SOURCES_FILE:
                 continue
-            for number, line, source in read(text):
+            changes, words = dict(known["lines"][name]), heads(text)
+            writer_of, inside = "", False
+            for number, line in enumerate(text.splitlines(), 1):
+                if number in changes:
+                    writer_of = stamps.Origin.read(known["sources"][changes[number]]).writer
+                inside = line.startswith("def ") or (inside and line.startswith("    "))
                 _, tagged, template = line.partition("  # by ")
-                seen.add(source.partition(" < ")[0])
-                expected = f"{stamps.TEMPLATES}/{template}"
-                assert source == expected if tagged else not source.endswith(".jinja"), f"{name}:{number}: {line}"
+                seen.add(writer_of)
+                if tagged:
+                    assert writer_of == f"{stamps.TEMPLATES}/{template}", f"{name}:{number}: {line}"
+                elif inside and line.strip() and number not in words:
+                    assert not writer_of.endswith(".jinja"), f"{name}:{number}: {line}"
     assert {
         f"derive/emit/sides/channel_source.py:{name}" for name in ("_factor_lines", "_solve_lines", "_keep")
     } <= seen
     assert {f"{stamps.TEMPLATES}/{name}.py.jinja" for name in ("nodes", "boltzmann", "penalty", "proximal")} <= seen
 
 
-def test_text_that_goes_on_after_a_block_is_marked_where_it_would_be_taken_for_the_blocks():
-    block = "    # derive/emit/sides/x.py:f < derive/y.py:g, docs/theory.md (1.3)\n    a = 1"
-    mark = "#@ derive/emit/templates/x.py.jinja"
-    head = f"{mark}\n# Generated\n\n\ndef f(c):\n    # derive/emit/templates/x.py.jinja, docs/theory.md (1.3)\n"
-    for rest, inserted in (
-        ("    return a\n", False),
-        ("    b = a\n", True),
-        ("    # derive/emit/sides/x.py:h\n    b = a\n", False),
-        ("    for b in a:\n        pass\n", True),
-        ("    # words\n", True),
-        ("\n\ndef g(c):\n    # derive/emit/templates/x.py.jinja\n    b = 1\n", False),
-    ):
-        found = stamps.traced(f"{head}{block}\n{mark}\n{rest}")
-        assert (f"    a = 1\n    # {stamps.TEMPLATES}/x.py.jinja\n" in found) == inserted, rest
-        assert "#@" not in found
-    nested = stamps.traced(
-        f"{head}    if c:\n{mark}\n        # derive/emit/sides/x.py:f\n        a = 1\n{mark}\n    b = 1\n"
+def test_a_line_is_that_of_the_last_mark_or_stamp_above_and_a_return_that_of_the_function():
+    template, builder = (
+        f"{stamps.TEMPLATES}/x.py.jinja",
+        "derive/emit/sides/x.py:f < derive/y.py:g, docs/theory.md (1.3)",
     )
-    assert nested.endswith("        a = 1\n    b = 1\n")
+    own = f"{template}, docs/theory.md (4.3)"
+    text = [
+        *(f"{stamps.MARK}{template}", "import math", "def f(c):", f"    # {own}"),
+        *(f"    # {builder}", "    # -> a", "    t = 2", "    a = t", "    b = 1"),
+        *(f"{stamps.MARK}{template}", "    a += b", f"    # {builder}", "    c = 2", "    return a", "N = 1"),
+    ]
+    assert stamps.sourced("\n".join(text)) == [
+        *(("import math", template), ("def f(c):", template), (f"    # {own}", own)),
+        *(("    t = 2", f"{builder} -> a"), ("    a = t", f"{builder} -> a"), ("    b = 1", builder)),
+        *(("    a += b", own), ("    c = 2", builder), ("    return a", own), ("N = 1", template)),
+    ]
+
+
+def test_the_origin_of_a_line_is_found_by_file_and_line(tmp_path):
+    lines = stamps.runs([("a", "derive/emit/x.py:f < model m, docs/theory.md (1.3) -> b"), ("b", "derive/emit/x.py:g")])
+    (tmp_path / stamps.SOURCES_FILE).write_text(stamps.sources_json({"reduced/channel.py": lines}))
+    found = [stamps.origin_of(tmp_path / "reduced" / "channel.py", line) for line in (1, 2, 7)]
+    assert found[0] == ("derive/emit/x.py:f", ("model m",), "docs/theory.md (1.3)", "b")
+    assert found[1] == found[2] == ("derive/emit/x.py:g", (), "", "")
+    assert stamps.origin_of(tmp_path / "other.py", 1) is None
 
 
 def test_templates_lay_out_no_line_without_its_comment():
@@ -189,14 +216,11 @@ def test_templates_lay_out_no_line_without_its_comment():
 
 @pytest.mark.parametrize("path", SOLVERS)
 def test_common_subexpressions_stand_before_what_they_build(path):
-    lines = [line.strip() for line in solver_text(path).splitlines()]
-    for n, line in enumerate(lines):
-        if line.startswith("# -> "):
-            name = line.removeprefix("# -> ")
-            built = next(k for k in range(n + 1, len(lines)) if re.match(rf"{re.escape(name)}(, \w+)* \+?= ", lines[k]))
-            assert not [one for one in lines[n + 1 : built] if one.startswith(("#", "def ", "return"))], (
-                f"{path}:{n + 1}"
-            )
+    lines = sources_of(path)
+    for n, (line, source) in enumerate(lines):
+        result = stamps.Origin.read(source).result
+        if result and (n + 1 == len(lines) or lines[n + 1][1] != source):
+            assert re.match(rf" *{re.escape(result)}(, \w+)* \+?= ", line), f"{path}:{n + 1}"
 
 
 @pytest.mark.parametrize("path", SOLVERS)
@@ -207,11 +231,12 @@ def test_no_staged_derivative_is_another_name_of_a_temporary(path):
 @pytest.mark.parametrize("model", SHIPPED)
 def test_what_evaluates_the_loss_names_the_model(model):
     for path in (ROOT / model).glob("*/channel.py"):
-        lines = path.read_text(encoding="utf-8").splitlines()
+        sources = sources_of(path.relative_to(ROOT).as_posix())
+        lines = [line for line, _ in sources]
         for name in ("features", "objective", "loss", "loss_gradient"):
             begin = next(n for n, line in enumerate(lines) if line.startswith(f"def {name}("))
             end = next(n for n in range(begin, len(lines)) if lines[n].startswith("    return"))
-            held = [line for line in lines[begin:end] if f"derive/models/{model}.py:{model}" in line]
+            held = [source for _, source in sources[begin:end] if f"derive/models/{model}.py:{model}" in source]
             assert held or not any(" = " in line for line in lines[begin:end]), name
 
 
@@ -226,8 +251,10 @@ def test_what_evaluates_the_loss_names_the_model(model):
 )
 def test_a_metric_names_the_function_that_it_is_written_by_wherever_that_is(path, origin):
     (file,) = ROOT.glob(path)
-    stamped = [line for line in file.read_text(encoding="utf-8").splitlines() if "docs/theory.md (7.6)" in line]
-    assert any(f"< derive/models/{origin}" in line for line in stamped)
+    sources = {
+        source for _, source in sources_of(file.relative_to(ROOT).as_posix()) if "docs/theory.md (7.6)" in source
+    }
+    assert any(f"< derive/models/{origin}" in source for source in sources)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from ..printers.arrays import ARRAYS
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
 from ..probes import seems_nonnegative
+from ..stamps import MARK
 from .channel import constants_of, gaussian_noise
 
 
@@ -103,6 +104,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
 
     noise = [variance for _, variance in gaussian_noise(at)]
     lines = [
+        f"{MARK}{builder(0)}",
         header,
         f'"""What the solver of {at.name} at {structure.key} needs to know of the model beside its kernels.',
         "",
@@ -184,6 +186,7 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
     kernel = freeze(outputs, formulas=[reading if at.metric is None else metric_reading])
     read = stamped([f"{name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names])
     lines = [
+        f"{MARK}{builder(0)}",
         header,
         f'"""What averages of {at.name} at {full.structure.key} are taken over: combinations of its fields.',
         "",
