@@ -24,7 +24,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     ' (did you mean lambda?)'
     """
     by_lower = {each.lower().rstrip("_"): each.rstrip("_") for each in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, 1, 0.7)
+    close = difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)
     inside = [each for each in by_lower if name.lower() in each.split("_")]
     found = close or (inside if len(inside) == 1 else [])
     return f" (did you mean {by_lower[found[0]]}?)" if found else ""

@@ -11,9 +11,10 @@ Names are imported when first touched, so that neither SymPy nor Numba is loaded
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
-from . import deprecation, report
+from . import deprecation, hints, report
 from ._version import __version__
 
 if TYPE_CHECKING:
@@ -197,6 +198,16 @@ _WHERE = {
     "ModelError": "derive.errors",
 }
 
+# Commands whose functions have other names.
+_COMMANDS = {
+    "bayes": "bayes_optimal, bayes_threshold, bayes_line, bayes_messages",
+    "derive": "derivation",
+    "models": "`saddleforge models`",
+    "plot": "result.plot(path)",
+    "stability": "solve(problem).stability",
+    "threshold": "where, crossing, spinodal, instability, almeida_thouless, critical_line",
+}
+
 __all__ = [
     "BayesLine",
     "BayesMessages",
@@ -315,8 +326,12 @@ def __getattr__(name: str) -> Any:
         deprecation.warn(f"{__name__}.{name}", gone, 1)
         return __getattr__(gone.instead)
     if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        near = _COMMANDS.get(name, "")
+        near = f"; in Python: {near}" if near else hints.suggestion(name, __all__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near}")
     value = getattr(import_module(f".{_WHERE[name]}", __name__), name)
+    if isfunction(value) and not _WHERE[name].startswith("derive."):
+        value = hints.explain_calls(name, value)
     globals()[name] = value
     return value
 

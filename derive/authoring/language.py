@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from keyword import iskeyword
 from typing import Any
@@ -31,26 +31,34 @@ CLUSTERS: ContextVar[Mapping[sp.Basic, int] | None] = ContextVar("CLUSTERS", def
 """Numbers of clusters by label, while a model's functions are called."""
 
 
-class _NoExponential:
-    """A matrix whose exponential is only that of a single entry."""
+def _exponential(matrix: sp.MatrixBase, exponential: Callable[[], sp.Matrix]) -> sp.Matrix:
+    """Return the exponential of a single entry.
+
+    Raises:
+        TypeError: there are several entries: the exponential of the matrix is hardly meant.
+    """
+    if matrix.shape != (1, 1):
+        raise TypeError("exp of a matrix is its matrix exponential")
+    return exponential()
+
+
+class _ImmutableFieldMatrix(sp.ImmutableDenseMatrix):
+    """What SymPy's functions make of a matrix of fields."""
 
     def exp(self) -> sp.Matrix:
-        """Return it.
+        return _exponential(self, super().exp)
+
+
+class FieldMatrix(sp.Matrix):
+    """A matrix of fields or parameters that a model's functions get."""
+
+    def exp(self) -> sp.Matrix:
+        """Return the exponential of a single entry.
 
         Raises:
-            TypeError: there are several entries: the exponential of the matrix is hardly meant.
+            TypeError: there are several entries.
         """
-        if self.shape != (1, 1):
-            raise TypeError("exp of a matrix is its matrix exponential")
-        return super().exp()
-
-
-class _ImmutableFieldMatrix(_NoExponential, sp.ImmutableDenseMatrix):
-    """What SymPy's functions make of fields."""
-
-
-class FieldMatrix(_NoExponential, sp.Matrix):
-    """A matrix of fields or parameters that a model's functions get."""
+        return _exponential(self, super().exp)
 
     def as_immutable(self) -> sp.ImmutableDenseMatrix:
         """Return the same, which cannot be changed."""

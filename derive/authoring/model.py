@@ -535,7 +535,13 @@ class _Builder:
             elif name in fields:
                 arguments[name] = fields[name]
             elif spec.default is not inspect.Parameter.empty:
-                known = self.parameters.setdefault(name, as_parameter(name, spec.default))
+                declared = as_parameter(name, spec.default)
+                known = self.parameters.setdefault(name, declared)
+                if known.value(self.structure) != declared.value(self.structure):
+                    raise ModelError(
+                        f"model {self.model.name}: the parameter {name!r} has two defaults, {declared.default} in "
+                        f"{field_name} and {known.default} elsewhere: rename one, or leave the default out here"
+                    )
                 arguments[name] = known.symbols(self.structure)
             elif name in self.parameters:
                 arguments[name] = self.parameters[name].symbols(self.structure)
@@ -548,7 +554,7 @@ class _Builder:
         fields_of = {n: FieldMatrix(v) if isinstance(v, sp.MatrixBase) else v for n, v in arguments.items()}
         clusters = CLUSTERS.set(dict.fromkeys(self.k, self.structure.clusters))
         try:
-            return function(**fields_of)
+            found = function(**fields_of)
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {field_name}: {error}") from error
         except Exception as error:
@@ -556,6 +562,12 @@ class _Builder:
             raise ModelError(f"model {self.model.name}: {field_name} failed at {self.structure.key}: {said}") from error
         finally:
             CLUSTERS.reset(clusters)
+        if "k" in arguments and self.structure.clusters > 1 and isinstance(found, sp.Expr) and not found.has(*self.k):
+            raise ModelError(
+                f"model {self.model.name}: {field_name} asks for the labels k and does not depend on them: `if k[0] == "
+                "0` is decided before labels have values; write sf.by_label(k[0], one, other)"
+            )
+        return found
 
     def _law(self) -> dict[str, Any]:
         tokens = self.call("law", self.model.law)

@@ -213,7 +213,11 @@ def _one_an_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> A
     if found == shape:
         return (value,) * atoms
     if found != (atoms, *shape):
-        raise ModelError(f"law.{name} has shape {found}; {shape}, or {(atoms, *shape)} with one an atom, is expected")
+        what = {"means": "products of the means of each two contexts (token, cluster)"}.get(name, "products of vectors")
+        raise ModelError(
+            f"law.{name} has shape {found}; it holds {what}, {shape}, or {(atoms, *shape)} with one matrix a spectral "
+            "atom"
+        )
     return value
 
 

@@ -76,8 +76,9 @@ def _narrow(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
     Arguments and bases that are no polynomials of degree two or less are left out.
     """
     found: dict[tuple[sp.Expr, sp.Expr], None] = {}
-    for kind, argument in scales([loss], [x]):
-        if not argument.is_polynomial(x) or sp.degree(argument, x) > 2:
+    written = [(kind, _branches(e) if e.has(REFERENCE) else [e]) for kind, e in scales([loss], [x])]
+    for kind, argument in ((kind, argument) for kind, branches in written for argument in branches):
+        if argument.has(REFERENCE) or not argument.is_polynomial(x) or not 0 < sp.degree(argument, x) <= 2:
             continue
         a, b, c = (sp.expand(argument).coeff(x, power) for power in (2, 1, 0))
         if a == 0:

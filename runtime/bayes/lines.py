@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..hints import AttributeHints
 from ..interrupts import recognised
 from ..numbers import with_error
 from ..problems.problem import Problem
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BayesLine:
+class BayesLine(AttributeHints):
     """A threshold of Bayes-optimal inference along a parameter.
 
     Attributes:

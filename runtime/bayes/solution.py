@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import budget, presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..hints import AttributeHints
 from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem, check_is_problem
 from ..progress import left, step
@@ -34,7 +35,7 @@ _RATE, _DOUBT = 0.7, 0.3  # binary logarithm of the factor that a doubling of dr
 
 
 @dataclass(frozen=True)
-class BayesSolution:
+class BayesSolution(AttributeHints):
     """A solution of state evolution.
 
     Attributes:

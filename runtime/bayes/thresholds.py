@@ -16,6 +16,7 @@ from scipy.signal import find_peaks
 
 from .. import budget, presenting
 from ..errors import InputError, NotConvergedError
+from ..hints import AttributeHints
 from ..problems.problem import Problem
 from ..progress import step
 from .linear import growth, onset
@@ -33,7 +34,7 @@ _MOST_REFINED, _MOST_STEPS = 6, 30
 
 
 @dataclass(frozen=True)
-class BayesThreshold:
+class BayesThreshold(AttributeHints):
     """A sample complexity at which Bayes-optimal inference changes.
 
     Attributes:

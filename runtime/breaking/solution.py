@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .. import presenting
+from ..hints import AttributeHints
 from ..integration import Rule
 from ..integration.tilted_grid import Grids
 from ..integration.tilted_samples import Samples
@@ -91,7 +92,7 @@ def status_of(
 
 
 @dataclass(frozen=True)
-class BrokenSolution:
+class BrokenSolution(AttributeHints):
     """One or two steps of breaking beside the replica symmetric solution that they start from.
 
     Attributes:

@@ -65,7 +65,10 @@ def models(json: JsonOption = False) -> Outcome:
 @command
 def derive(
     model: ModelArgument,
-    format: Annotated[str, typer.Option("--format", metavar="text|latex", help="text, or a LaTeX document.")] = "text",
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="text|latex", help="text, or a LaTeX document; default, by the ending of -o."),
+    ] = None,
     steps: Annotated[
         bool, typer.Option("--steps", help="With the replica calculation, its checks carried out.")
     ] = False,
@@ -91,6 +94,7 @@ def derive(
     from ..progress import set_quiet
 
     set_quiet(quiet)
+    format = format or ("latex" if output is not None and output.suffix == ".tex" else "text")
     if format not in ("text", "latex"):
         raise InputError(f"--format {format}: text or latex is expected")
     if rsb not in (0, 1, 2):

@@ -393,7 +393,7 @@ def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     steps = np.diff(numbers)
     if not np.isfinite(numbers).all() or not (np.all(steps > 0) or np.all(steps < 0) or (count == 1 and steps == 0)):
         raise InputError(f"{option} {text}: {'values must go up or down' if listed else 'LO and HI must differ'}")
-    return name, np.array(numbers) if listed else np.linspace(*numbers, count)
+    return name, np.array(numbers) if listed else np.linspace(numbers[0], numbers[1], count)
 
 
 def interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float] | None]:

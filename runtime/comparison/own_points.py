@@ -12,6 +12,7 @@ import numpy as np
 from .. import presenting
 from ..branches.branch import Curve, curve
 from ..errors import InputError, NotConvergedError
+from ..hints import AttributeHints
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.starts import default_start
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LearningCurve:
+class LearningCurve(AttributeHints):
     """Errors of a learner on samples that it has not seen, at numbers of samples.
 
     Attributes:

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import budget, presenting
 from ..errors import DomainError, InputError, TimeLimitError
+from ..hints import AttributeHints
 from ..integration.estimates import ladder_half_width
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
@@ -66,7 +67,7 @@ class Plateau:
 
 
 @dataclass(frozen=True)
-class Dynamics:
+class Dynamics(AttributeHints):
     """Descent from a start.
 
     Attributes:

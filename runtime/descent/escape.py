@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError, NotConvergedError
+from ..hints import AttributeHints
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -36,7 +37,7 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Escape:
+class Escape(AttributeHints):
     """What happens next to no overlap.
 
     Attributes:

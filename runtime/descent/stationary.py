@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import DomainError, InputError, NotConvergedError
+from ..hints import AttributeHints
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import left, step
@@ -33,7 +34,7 @@ _FIRST, _GROWTH = 0.05, 1.6  # relative steps of the rate
 
 
 @dataclass(frozen=True)
-class StationaryPoint:
+class StationaryPoint(AttributeHints):
     """A fixed point of descent at a constant rate.
 
     Attributes:
@@ -282,7 +283,7 @@ def at(flow: Flow, u: np.ndarray, schedule: Schedule, half_widths: np.ndarray) -
 
 
 @dataclass(frozen=True)
-class RateLimit:
+class RateLimit(AttributeHints):
     """The largest rate up to which a stationary point is there and stable.
 
     Attributes:

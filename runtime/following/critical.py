@@ -20,6 +20,7 @@ from ..branches.branch_map import BranchMap
 from ..branches.continuation import Place, Stride, begin, onward
 from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
+from ..hints import AttributeHints
 from ..integration.rule import Rule
 from ..interrupts import recognised
 from ..numbers import with_error
@@ -47,7 +48,7 @@ _INTERRUPTED, _OUT_OF_TIME = "interrupted", "the time limit ended it"
 
 
 @dataclass(frozen=True)
-class CriticalLine:
+class CriticalLine(AttributeHints):
     """An event along a second parameter.
 
     Attributes:

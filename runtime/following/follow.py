@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import TimeLimitError
+from ..hints import AttributeHints
 from ..interrupts import recognised
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Followed:
+class Followed(AttributeHints):
     """A branch along its arclength.
 
     Attributes:

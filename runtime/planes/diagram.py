@@ -17,6 +17,7 @@ from .. import presenting
 from ..branches.branch import Branch
 from ..errors import InputError, TimeLimitError
 from ..files import write_whole
+from ..hints import AttributeHints
 from ..interrupts import held_back
 from ..problems.problem import Problem, parameter_name
 from ..problems.reduced import integrated
@@ -46,7 +47,7 @@ _EFFORTS = 4, 2  # sizes of a rule, with which a point may miss its accuracy: fa
 
 
 @dataclass(frozen=True, eq=False)
-class PhaseDiagram:
+class PhaseDiagram(AttributeHints):
     """Solutions on a grid whose rows are finest where they differ, and the boundaries between them.
 
     Attributes:

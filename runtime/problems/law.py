@@ -128,8 +128,9 @@ class TokenLaw:
             lowest = np.linalg.eigvalsh(matrix)[0]
             if lowest < -_TOLERANCE:
                 raise InputError(
-                    f"the Gram matrix of encodings and teacher{where} is not positive semidefinite "
-                    f"(lowest eigenvalue {lowest:.6g}): no such vectors exist"
+                    f"the products of means, encodings and teacher's rows{where} are not positive semidefinite "
+                    f"(lowest eigenvalue {lowest:.6g}): no such vectors exist; the product of a vector of length l "
+                    "with itself is l**2, with its opposite -l**2"
                 )
         beyond = self._beyond_means().reshape(*self.encodings_taught.shape[:1], -1, self.teacher_means.shape[1])
         if np.abs(beyond - beyond[:, :1]).max() > _TOLERANCE * (1 + np.abs(self.gram).max()):

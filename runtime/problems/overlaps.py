@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..hints import AttributeHints
 
 Sizes = tuple[int, int, int, int]
 """(C, s, t, P): contexts, student and teacher columns, trained numbers."""
@@ -97,7 +98,7 @@ def column_scales(overlaps: Overlaps) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Overlaps:
+class Overlaps(AttributeHints):
     """q, V (C, s, s) symmetric, m (C, s), theta (C, s, t); C contexts (token, cluster), cluster fastest.
 
     Beside them phi (P,): the O(1) numbers trained with the weights.

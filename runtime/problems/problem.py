@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
+from keyword import iskeyword
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
 from ..errors import DomainError, InputError
+from ..hints import AttributeHints
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
 from .growth import Fall, falls_of, value_of
@@ -28,7 +30,7 @@ PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands 
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(AttributeHints):
     """Everything a solution depends on, checked on construction (use `problem`).
 
     Attributes:
@@ -253,6 +255,11 @@ class Problem:
     def noise_scale(self) -> np.ndarray:
         """Standard deviations of the Gaussian coordinates of u."""
         return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the loss depends on Y, noise or labels."""
+        return self.solver.channel.FEATURES > 0 or self.contexts > self.tokens
 
     @cached_property
     def is_gaussian(self) -> np.ndarray:
@@ -570,7 +577,7 @@ def _build(
                 f"alpha in (0, inf){_ALPHA}",
                 "inverse_temperature in (0, inf)",
                 "spectrum as [[weight, eigenvalue], ...]",
-                *[f"{n.rstrip('_')} in {s['allowed']}{_meaning(n, s['doc'])}" for n, s in specs.items()],
+                *[f"{_shown(n)} in {s['allowed']}{_meaning(n, s['doc'])}" for n, s in specs.items()],
                 *_size_names(solver),
             ]
         )
@@ -728,8 +735,8 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
         raise InputError(f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected") from None
     if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts, 2 + contexts):
         raise InputError(
-            f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue, or {contexts} (one a context), "
-            f"or {contexts} and the teacher's variance there, are expected"
+            f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue are expected, as [[0.5, 1], [0.5, "
+            f"4]], or of a weight and {contexts} (one a context), or these and the teacher's variance there"
         )
     if not np.isfinite(array).all():
         raise InputError("spectrum holds numbers that are not finite")
@@ -799,6 +806,12 @@ def _check_magnitude(name: str, value: Any, numbers: Any, positive: bool) -> Non
         raise InputError(
             f"{name} = {value!r} is beyond double precision; sizes from {_SMALLEST:g} to {1 / _SMALLEST:g} are allowed"
         )
+
+
+def _shown(name: str) -> str:
+    """A parameter's name; where this is a word of Python, also what it is called there."""
+    bare = name.rstrip("_")
+    return f"{bare} (in Python {bare}_=)" if iskeyword(bare) else bare
 
 
 def _checked(spec: Mapping[str, Any], value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import presenting
+from ..hints import AttributeHints
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
@@ -20,7 +21,7 @@ ROUGH = 1e-4  # accuracy of the solution in double precision to start from
 
 
 @dataclass(frozen=True, repr=False)
-class PreciseSolution:
+class PreciseSolution(AttributeHints):
     """Overlaps as arrays of mpf, with half widths that two rules agree within, or that are proved.
 
     Attributes:

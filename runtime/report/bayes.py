@@ -30,6 +30,10 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
         problem_line(problem),
         f"Bayes-optimal, start {solution.start}: {solution.status.replace('_', ' ')}, residual {solution.residual:.1e}",
     ]
+    noise, output = problem.solver.model.NOISE, problem.solver.bayes
+    if noise and not output.HIDDEN and all(kind != "discrete" for _, kind, _ in output.OBSERVED):
+        named = ", ".join(name for name, _ in noise)
+        lines.append(f"  the output shows Y without noise, the loss holds {named}: this learner sees better labels")
     t = problem.teacher_rank
     for context in range(problem.contexts):
         label = problem.context_in_words(context)

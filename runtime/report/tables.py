@@ -442,7 +442,9 @@ def load_dataset(path: str | Path) -> xarray.Dataset:
     path = Path(path)
     dataset, reason = _read(path)
     if dataset is None:
-        raise InputError(f"cannot read {path}: {reason}")
+        raise InputError(
+            f"cannot read {path}: {reason}; curves, lines, simulations and sweeps are written as such by -o FILE.nc"
+        )
     if "model" not in dataset.attrs or "parameter" not in dataset.attrs:
         raise InputError(f"{path} is no table of saddleforge: it does not name its model and parameter")
     check_schema(path, dataset.attrs.pop("schema", None))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import presenting
+from ..hints import AttributeHints
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..problems.quantities import find_quantity, value_in
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(AttributeHints):
     """Derivatives with respect to one number of a problem, each with a half width.
 
     Attributes:
@@ -79,7 +80,7 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
-class Sensitivities:
+class Sensitivities(AttributeHints):
     """Sensitivities of one solution, by name: `found["lambda"].test_error`, `found["A[1,2]"].overlaps.theta`.
 
     Example:

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..hints import AttributeHints
 from ..interrupts import recognised
 from ..numbers import with_error
 from ..problems.overlaps import Overlaps
@@ -55,7 +56,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class JointOptimum:
+class JointOptimum(AttributeHints):
     """Values of several parameters at which an observable is least on a branch.
 
     Attributes:

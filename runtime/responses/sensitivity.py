@@ -36,6 +36,8 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
         >>> moved["alpha"].test_error < 0
         True
     """
+    if not isinstance(solution, Solution):
+        raise InputError(f"a Solution is expected, not {type(solution).__name__}: sf.solve(problem), or one of a list")
     if solution.losses is None:
         raise InputError(f"there is no solution to differentiate: {solution.status.words}")
     wanted = directions(solution.problem, *parameters)

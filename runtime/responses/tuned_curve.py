@@ -12,6 +12,7 @@ import numpy as np
 from .. import presenting
 from ..branches.branch import Curve, grid_of
 from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..hints import AttributeHints
 from ..interrupts import recognised
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TunedCurve:
+class TunedCurve(AttributeHints):
     """Optima along a second parameter, each at its own best value of the first.
 
     Attributes:

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..hints import AttributeHints
 from ..numbers import with_error
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
@@ -27,7 +28,7 @@ from .minimum import Candidate, Point, Search, describe_best, minimised
 
 
 @dataclass(frozen=True)
-class Optimum:
+class Optimum(AttributeHints):
     """The value of a parameter at which an observable is least on a branch.
 
     Attributes:

@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError, TimeLimitError
+from ..hints import AttributeHints
 from ..interrupts import held_back
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
@@ -35,7 +36,7 @@ POLISH = tuple(known.name for known in fields(Polish))
 
 
 @dataclass(frozen=True)
-class Simulation:
+class Simulation(AttributeHints):
     """Runs of one plan.
 
     Attributes:
@@ -246,7 +247,8 @@ def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[st
         return Plan(problem, d, start, method, **options)
     except TypeError:
         allowed = "polish, restarts, project, controls, tolerance, most, rate, batch, inertia, damping, exact, memory"
-        raise InputError(f"unknown option among {', '.join(options)}; known are {allowed}") from None
+        samples = "; samples are alpha d, so that d and the problem's alpha set n" if "n" in options else ""
+        raise InputError(f"unknown option among {', '.join(options)}{samples}; known are {allowed}") from None
 
 
 def _seeds(seeds: int | Iterable[int]) -> list[int]:

@@ -12,6 +12,7 @@ import numpy as np
 from .. import budget, presenting
 from ..channel.landscape import Landscape, landscape
 from ..errors import TimeLimitError
+from ..hints import AttributeHints
 from ..integration import Averages, Rule, slope_rules
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
@@ -83,7 +84,7 @@ def by_name(solution: Measured) -> dict[str, tuple[float, float]]:
 
 
 @dataclass(frozen=True)
-class Solution:
+class Solution(AttributeHints):
     """A solution of the saddle point with error bars; or, where `status` says so, the last iterate.
 
     Attributes:
@@ -161,7 +162,10 @@ class Solution:
     @property
     def advice(self) -> str:
         """What happened and what to try, in a sentence; empty where it converged."""
-        return f"{self.outside}; {self.status.advice}" if self.outside else self.status.advice
+        reasons = [self.outside, self.status.advice]
+        if self.status is Status.ENDED_ELSEWHERE and not self.problem.has_targets:
+            reasons.insert(0, "the loss depends on neither Y nor a label, so that nothing of the teacher is learned")
+        return "; ".join(filter(None, reasons))
 
     @property
     def training_loss(self) -> float:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import presenting
 from ..errors import InputError, TimeLimitError
+from ..hints import AttributeHints
 from ..interrupts import held_back
 from ..progress import Task, bar
 from .engine import Engine
@@ -33,7 +34,7 @@ _SHARE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(AttributeHints):
     """What is known of a plan.
 
     Attributes:

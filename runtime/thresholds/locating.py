@@ -362,6 +362,13 @@ def _no_sign_change(kind: str, parameter: str, low: float, high: float, seen: li
             f"{parameter} from {first.value:.4g} to {last.value:.4g} (at {last.value:.4g} they differ by "
             f"{last.difference:.2g}, give or take {last.error:.2g}): nothing passes there"
         )
+    if kind.startswith("where"):
+        sides = "above" if first.difference > 0 else "below"
+        return (
+            f"{kind}: no sign change for {parameter} in [{low:g}, {high:g}]; the left side is {sides} the right side, "
+            f"by {abs(first.difference):.3g} at {first.value:.4g} and {abs(last.difference):.3g} at {last.value:.4g}; "
+            "try another interval, or a value that is reached"
+        )
     return (
         f"{kind}: no sign change for {parameter} in [{low:g}, {high:g}]; the branches exist from {first.value:.4g} "
         f"(difference {first.difference:.3g}) to {last.value:.4g} (difference {last.difference:.3g}); "

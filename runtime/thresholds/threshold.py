@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import presenting
 from ..breaking.solution import BrokenSolution, Splitting
+from ..hints import AttributeHints
 from ..numbers import with_error
 from ..problems.problem import Problem
 from ..solving.solution import Solution
@@ -16,7 +17,7 @@ from ..stability.assess import Stability
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(AttributeHints):
     """A threshold with its half width.
 
     Attributes:

@@ -14,7 +14,7 @@ def test_derive_prints_the_equations_or_writes_them_whole(call, tmp_path):
     for title in ("Free entropy", "Saddle point", "Stability"):
         assert title.lower() in text.stdout.lower()
     file = tmp_path / "appendix.tex"
-    assert call("derive", "ridge_regression", "--format", "latex", "-o", file).status == 0
+    assert call("derive", "ridge_regression", "-o", file).status == 0  # LaTeX, as its name says
     assert file.read_text().rstrip().endswith(r"\end{document}")
     assert list(tmp_path.iterdir()) == [file]
 

@@ -56,6 +56,21 @@ REFUSED = {
         "by_label has 2 values, .* the model has 3 clusters",
     ),
     "too many losses": ({}, BY_LABEL, r"the model has 1 clusters: .*clusters=2\)"),
+    "labels in an if": (
+        {"clusters": 3, "law": sf.clustered_tokens},
+        lambda X, Y, k: sp.Abs(X[0]) if k[0] == 0 else X[0] ** 2,
+        r"loss asks for the labels k and does not depend on them: .*sf\.by_label",
+    ),
+    "two defaults": (
+        {"tokens": 2, "law": sf.isotropic_tokens},
+        lambda X, Y, *, sigma=1.0: sigma * X[0] ** 2,
+        "'sigma' has two defaults, 1.0 in loss and 0.5 elsewhere",
+    ),
+    "means of a row": (
+        {"law": lambda structure: sf.Tokens(weights=[1], covariance=[[1]], means=[1, 2], teacher=[[1]])},
+        LEAST_SQUARES,
+        r"law\.means has shape \(2,\); it holds products of the means of each two contexts",
+    ),
     "matrix exponential": (
         {"tokens": 2},
         lambda X, Y: sf.half_square(sp.exp(X * X.T) - Y * Y.T),

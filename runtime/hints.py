@@ -1,0 +1,69 @@
+"""What results and public functions say where they are asked for what they have not, or called in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from .derive.errors import suggestion
+
+
+class AttributeHints:
+    """A result that names what it has where it is asked for an attribute that it has not.
+
+    Example:
+        >>> sf.solve(sf.problem("ridge_regression", alpha=2)).theta
+        Traceback (most recent call last):
+            ...
+        AttributeError: Solution has no 'theta': it is overlaps.theta
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self)
+        if name.startswith("_") or hasattr(kind, name):
+            return object.__getattribute__(self, name)  # raises what the attribute's own code raised
+        inside = [field for field, value in vars(self).items() if _is_ours(value) and name in dir(value)]
+        if inside:
+            raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(f'{f}.{name}' for f in inside)}")
+        known = [each for each in dir(self) if not each.startswith("_")]
+        raise AttributeError(f"{kind.__name__} has no {name!r}{suggestion(name, known)}; it has {', '.join(known)}")
+
+
+def _is_ours(value: object) -> bool:
+    return type(value).__module__.startswith(f"{__package__}.")
+
+
+def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a public function that says how it is called where its arguments do not fit."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from inside the function
+            said = str(error)
+        from inspect import Parameter, signature
+
+        parameters = signature(function).parameters
+        shown: list[str] = []
+        starred = False
+        for each in parameters.values():
+            starred |= each.kind is Parameter.VAR_POSITIONAL
+            if each.kind is Parameter.KEYWORD_ONLY and not starred:
+                shown, starred = [*shown, "*"], True
+            default = "" if each.default is Parameter.empty else f"={each.default!r}"
+            shown.append(f"{str(each).partition(':')[0].partition('=')[0]}{default}")
+        hint = ""
+        if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()) and "problem" in parameters:
+            hint = "; a parameter is a keyword, as alpha=(0.5, 3, 26)"
+        elif unknown := set(options) - set(parameters):
+            hint = suggestion(min(unknown), parameters)
+            if not hint and "problem" in parameters:
+                hint = "; numbers of a model belong to its problem, sf.problem(model, alpha=2)"
+        raise TypeError(f"{said}; it is called as sf.{name}({', '.join(shown)}){hint}")
+
+    call.__module__ = __package__  # where it is found again, by pickle for one
+    return call

@@ -1,0 +1,60 @@
+"""What is said of attributes that a result has not, and of calls that do not fit."""
+
+import pickle
+
+import pytest
+import sympy as sp
+
+import saddleforge as sf
+from saddleforge.hints import AttributeHints
+
+
+def test_a_missing_attribute_is_answered_by_where_it_is_or_what_there_is():
+    solution = sf.solve(sf.problem("ridge_regression", alpha=2))
+    with pytest.raises(AttributeError, match=r"Solution has no 'theta': it is overlaps\.theta"):
+        _ = solution.theta
+    with pytest.raises(AttributeError, match=r"no 'testerror' \(did you mean test_error\?\); it has .*training_loss"):
+        _ = solution.testerror
+    assert not hasattr(solution, "_repr_html_")
+    assert pickle.loads(pickle.dumps(solution.overlaps)).q == solution.overlaps.q
+
+
+def test_an_attribute_that_fails_says_why():
+    class Failing(AttributeHints):
+        @property
+        def value(self):
+            return self.missing_inside.real
+
+    with pytest.raises(AttributeError, match="no 'missing_inside'"):
+        _ = Failing().value
+
+
+def test_a_call_that_does_not_fit_is_answered_by_the_signature():
+    problem = sf.problem("ridge_regression", alpha=2)
+    with pytest.raises(
+        TypeError, match=r"called as sf\.solve\(problem, start=None, \*, .*sf\.problem\(model, alpha=2\)"
+    ):
+        sf.solve(problem, alpha=3)
+    with pytest.raises(TypeError, match=r"did you mean start\?"):
+        sf.solve(problem, starts=["semantic"])
+    with pytest.raises(TypeError, match=r"a parameter is a keyword, as alpha=\(0\.5, 3, 26\)"):
+        sf.curve(problem, "alpha", 0.5, 3)
+    with pytest.raises(AttributeError, match="in Python: bayes_optimal"):
+        sf.__getattr__("bayes")  # a package of that name may be loaded
+    assert pickle.loads(pickle.dumps(sf.solve)) is sf.solve
+
+
+def test_a_type_error_from_inside_is_left_as_it_is():
+    with pytest.raises(TypeError) as caught:
+        sf.solve(sf.problem("ridge_regression", alpha=2), time_limit=object())
+    assert "called as" not in str(caught.value)
+
+
+def test_a_loss_without_targets_says_that_nothing_is_learned():
+    """Labels that an author took from the student: the scale of what may be narrow held the place of a piece."""
+    model = sf.model(name="blind", starts={"informed": sf.Start(teacher=0.6)}, regulariser=sf.Ridge(0.1))(
+        lambda X, Y: sf.softplus(-sp.sign(X[0]) * X[0])
+    )
+    found = sf.solve(sf.problem(model, alpha=2))
+    assert not found.success and found.advice.startswith("the loss depends on neither Y nor a label")
+    assert abs(found.overlaps.theta[0, 0, 0]) < 1e-9
