@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import budget, presenting
-from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..errors import NotConvergedError, TimeLimitError, require_in, require_known
 from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem, check_is_problem
 from ..progress import left, step
@@ -159,10 +159,8 @@ def bayes_optimal(
         True
     """
     check_is_problem(problem)
-    if start not in STARTS:
-        raise InputError(f"no start {start!r}; known are {', '.join(STARTS)}")
-    if not 1e-12 <= accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
+    require_known("start", start, STARTS)
+    require_in("accuracy", accuracy, "[1e-12, 1)")
     alpha = problem.alpha
     state = State(problem, None if columns is None else [column - 1 for column in columns])
     whole = state.everything

@@ -15,7 +15,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.signal import find_peaks
 
 from .. import budget, presenting
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, require_in, require_known
 from ..problems.problem import Problem
 from ..progress import step
 from .linear import growth, onset
@@ -86,10 +86,8 @@ def bayes_threshold(
         >>> round(found.value, 9)
         0.5
     """
-    if kind not in KINDS:
-        raise InputError(f"no threshold {kind!r}; known are {', '.join(KINDS)}")
-    if not 1e-12 <= accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
+    require_known("threshold", kind, KINDS)
+    require_in("accuracy", accuracy, "[1e-12, 1)")
     if of is not None or given:
         if kind != "weak_recovery" or of is None:
             raise InputError("of and given say which column's weak recovery is asked for")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import interrupts
-from ..errors import InputError
+from ..errors import InputError, require_known
 from . import options
 from .options import (
     ForceOption,
@@ -89,11 +89,9 @@ def bayes(
     from ..saddle_point.iteration import Status
 
     kind = None if threshold is None else threshold.replace("-", "_")
-    if kind is not None and kind not in KINDS:
-        allowed = ", ".join(k.replace("_", "-") for k in KINDS)
-        raise InputError(f"--threshold {threshold}: {allowed} are known")
-    if from_ not in STARTS:
-        raise InputError(f"--from {from_}: {' or '.join(STARTS)} is expected")
+    if threshold is not None:
+        require_known("value", threshold, [kind.replace("_", "-") for kind in KINDS], "--threshold")
+    require_known("value", from_, STARTS, "--from")
     if kind is not None and "alpha" in options.assignments(set_):
         raise InputError("--threshold looks for alpha; leave --set alpha out")
     if (of is not None or given) and kind != "weak_recovery":

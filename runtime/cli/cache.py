@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, require_known
 from .options import JsonOption
 from .outcome import Outcome, command
 
@@ -24,8 +24,8 @@ def cache(
     json: JsonOption = False,
 ) -> Outcome:
     """What is kept between runs (solvers, machine code, nodes): its folder, its size, and what of it is old."""
-    if clear not in (None, "old", "all"):
-        raise InputError(f"--clear {clear}: old or all is expected")
+    if clear is not None:
+        require_known("value", clear, ("old", "all"), "--clear")
     from ..cache import cache_folder, numba_folder
     from ..problems.kept import clear as cleared
     from ..problems.kept import parts

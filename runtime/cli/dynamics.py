@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, require_known
 from . import options
 from .options import (
     ForceOption,
@@ -99,8 +99,7 @@ def dynamics(
     begin, end, count = _times(time)
     if accuracy is not None:
         options.check_positive("--accuracy", accuracy)
-    if ask not in _ASKED:
-        raise InputError(f"--ask {ask}: allowed are {', '.join(_ASKED)}")
+    require_known("value", ask, _ASKED, "--ask")
     asked = ESCAPE if d is not None and ask == TRAJECTORY else ask
     if asked != TRAJECTORY:
         if target is not None or watch:

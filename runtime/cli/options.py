@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, require_in, require_known, require_whole
 
 if TYPE_CHECKING:
     from ..problems.overlaps import Overlaps
@@ -157,12 +157,9 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
     from ..threads import available, limit
 
     set_quiet(quiet)
-    if seed < 0:
-        raise InputError(f"--seed {seed} is out of range; allowed are whole numbers from 0")
+    require_whole("--seed", seed, 0)
     if threads is not None:
-        most = available()
-        if not 1 <= threads <= most:
-            raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {most}")
+        require_whole("--threads", threads, 1, available())
         limit(threads)
     cache_folder()
 
@@ -257,8 +254,7 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
     for name, value in values.items():
         if name not in STRUCTURAL:
             raise InputError(f"--set {name}: a derivation depends only on the sizes {', '.join(STRUCTURAL)}")
-        if isinstance(value, list) or not float(value).is_integer() or value < 1:
-            raise InputError(f"--set {name}={value}: a whole number from 1 is expected")
+        require_whole(name, value, 1)
     return {name: int(value) for name, value in values.items()}
 
 
@@ -300,8 +296,7 @@ def start_of(problem: Problem, start: str | None) -> str:
     known = list(problem.solver.model.STARTS)
     if start is None:
         return default_start(problem)
-    if start not in known:
-        raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(known)}")
+    require_known("start", start, known, problem.solver.name)
     return start
 
 
@@ -324,8 +319,7 @@ def check_positive(option: str, value: float) -> None:
     Raises:
         InputError: the value is not above 0.
     """
-    if not value > 0:
-        raise InputError(f"{option} {value:g} is out of range; allowed is (0, inf)")
+    require_in(option, value, "(0, inf)")
 
 
 def checked_points(integrator: str, points: int | None) -> int | None:
@@ -342,7 +336,7 @@ def checked_points(integrator: str, points: int | None) -> int | None:
         *others, last = FAMILIES
         raise InputError(f"--points goes with --integrator {', '.join(others)} or {last}; auto picks its own")
     if integrator in FAMILIES:
-        check_points(integrator, points, f"--points {points}")
+        check_points(integrator, points, "--points")
     return points
 
 

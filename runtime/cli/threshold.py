@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import interrupts
-from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..errors import InputError, NotConvergedError, TimeLimitError, require_known
 from . import options
 from .options import (
     ForceOption,
@@ -99,9 +99,7 @@ def threshold(
 ) -> Outcome:
     """Locate a phase transition: the value of a parameter, with a half width that includes the integration error."""
     kind = kind or ("where" if where is not None else "crossing")
-    available = ", ".join(_KINDS)
-    if kind not in _KINDS:
-        raise InputError(f"--kind {kind}: available are {available}")
+    require_known("value", kind, _KINDS, "--kind")
     name, bracket, _ = options.interval(over, counted=False)
     options.check_positive("--accuracy", accuracy)
     names = _threshold_branches(kind, between, on, where)

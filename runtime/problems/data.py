@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, require_in, require_whole
 from ..progress import say
 from .law import TokenLaw
 
@@ -166,8 +166,8 @@ def law_of_data(
             f"labels from 0 to {clusters - 1} on {tokens} tokens have {clusters}^{tokens} assignments, more than 1e6; "
             "join labels, or give fewer tokens"
         )
-    if atoms is not None and not 1 <= atoms <= d:
-        raise InputError(f"atoms = {atoms}: allowed are 1 to d = {d}")
+    if atoms is not None:
+        require_whole("atoms", atoms, 1, d)
     p = np.zeros((tokens, d)) if encodings is None else np.asarray(encodings, float)
     uncertain = np.zeros((d, d)) if teacher is None else getattr(teacher, "covariance", None)
     teacher = getattr(teacher, "rows", teacher)
@@ -495,8 +495,8 @@ def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeach
     x, y = np.asarray(x, float), np.asarray(y, float).reshape(-1)
     if x.ndim != 2 or len(y) != len(x) or not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InputError(f"x (n, d) and y (n,) of finite numbers are expected, not {x.shape} and {y.shape}")
-    if ridge is not None and not ridge > 0:
-        raise InputError(f"ridge = {ridge!r}: a positive number is expected")
+    if ridge is not None:
+        require_in("ridge", ridge, "(0, inf)")
     n, d = x.shape
     left, values, right = np.linalg.svd(x / np.sqrt(d), full_matrices=False)
     turned, squares, weights = left.T @ y, values**2, left**2

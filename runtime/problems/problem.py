@@ -13,7 +13,7 @@ import numpy as np
 
 from ..derive.errors import ModelError
 from ..derive.report.names import GREEK
-from ..errors import DomainError, InputError, suggestion
+from ..errors import DomainError, InputError, describe_unknown, require_in, suggestion
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
 from .growth import Fall, falls_of
@@ -151,8 +151,7 @@ class Problem:
         if name in self.metric_names[:1]:
             return self if self.solver.base is None else replace(self, solver=self.solver.base)
         if name not in self.solver.metrics:
-            known = ", ".join(self.metric_names) or "none by name"
-            raise InputError(f"{self.solver.name} has no metric {name!r}; it has {known}")
+            raise InputError(describe_unknown("metric", name, self.metric_names, self.solver.name))
         return replace(self, solver=self.solver.metrics[name])
 
     @property
@@ -467,7 +466,7 @@ def _entry(name: str, values: Any, index: tuple[int, ...]) -> Any:
     shape = np.shape(values)
     if values is None or len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
         known = f"its shape is {shape}" if values is not None else "there is no such parameter"
-        raise InputError(f"no entry {name}: {known}")
+        raise InputError(f"unknown entry {name!r}: {known}")
     return np.asarray(values)[index]
 
 
@@ -569,8 +568,8 @@ def _build(
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
     number = None if alpha is None else _number("alpha", alpha)
-    if number is not None and not 0 < number < np.inf:
-        raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf){_ALPHA}")
+    if number is not None:
+        require_in("alpha", number, f"(0, inf){_ALPHA}")
     _check_magnitude("alpha", alpha, number, positive=True)
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
@@ -627,8 +626,7 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
             raise InputError(solver.no_proximal_map)
         return None
     number = _number("inverse_temperature", value)
-    if not 0 < number < np.inf:
-        raise InputError(f"inverse_temperature = {value!r} is out of range; allowed is (0, inf)")
+    require_in("inverse_temperature", number, "(0, inf)")
     _check_magnitude("inverse_temperature", value, number, positive=True)
     thermal = solver.reduced.get("loss", solver).thermal
     if not thermal.HAS_AVERAGES:

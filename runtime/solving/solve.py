@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import budget
 from ..channel.search import searched
-from ..errors import DomainError, InputError, TimeLimitError
+from ..errors import DomainError, InputError, TimeLimitError, require_in
 from ..integration import Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
 from ..integration.pieces import PANELS
 from ..integration.sampled import WARM_PRODUCTS
@@ -124,8 +124,7 @@ def reach(
         afar: whether a solution from which Newton's method leads nowhere is approached with damping.
         extrapolate: whether the approach mixes earlier iterates: faster, but it leads to saddles, too.
     """
-    if not 0 < accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
+    require_in("accuracy", accuracy, "(0, 1)")
     _ = problem.alpha  # is there before anything is compiled
     if not isinstance(start, str | Overlaps | Solution):
         known = ", ".join(problem.solver.model.STARTS)

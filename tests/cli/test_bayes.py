@@ -49,8 +49,8 @@ def test_a_threshold_is_printed_with_its_error(call):
     ("arguments", "sentence"),
     [
         (["hard_attention", "--set", "alpha=1"], "has no output channel"),
-        (["phase_retrieval", "--threshold", "spinodal"], "weak-recovery, algorithmic, information-theoretic are known"),
-        (["phase_retrieval", "--from", "teacher"], "uninformed or informed is expected"),
+        (["phase_retrieval", "--threshold", "spinodal"], "known are weak-recovery, algorithmic, information-theoretic"),
+        (["phase_retrieval", "--from", "teacher"], "known are uninformed, informed"),
         (["phase_retrieval", "--threshold", "weak-recovery", "--set", "alpha=1"], "leave --set alpha out"),
         (["ridge_regression", "--set", "alpha=1", "--set", "Delta=0", "--alone"], "Delta must be positive"),
         (["phase_retrieval", "--accuracy", "0"], "accuracy = 0.0 is out of range"),

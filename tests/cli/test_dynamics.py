@@ -67,7 +67,7 @@ def test_descent_that_diverges_is_not_converged(call):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["ridge_regression", "--rate", "-1"], "rate = -1 is out of range; allowed is (0, inf)"),
+        (["ridge_regression", "--rate", "-1"], "rate = -1.0 is out of range; allowed is (0, inf)"),
         (["ridge_regression", "--rate", "1", "--time", "5:2"], "time runs forward from 0"),
         (["ridge_regression", "--rate", "1", "--time", "0:x"], "BEGIN:END or BEGIN:END:N is expected"),
         (["ridge_regression", "--rate", "1", "--start", "q=0.1,theta=5"], "no such weights exist"),
@@ -77,7 +77,7 @@ def test_descent_that_diverges_is_not_converged(call):
             ["ridge_regression", "--rate", "1", "--d", "100", "--start", "semantic"],
             "growth from no overlap has no start",
         ),
-        (["ridge_regression", "--rate", "1", "--ask", "all"], "allowed are trajectory, stationary, rate-limit, escape"),
+        (["ridge_regression", "--rate", "1", "--ask", "all"], "known are trajectory, stationary, rate-limit, escape"),
         (["ridge_regression", "--rate", "1", "--ask", "stationary", "--d", "9"], "--d draws random starts"),
         (["ridge_regression", "--rate", "1", "--ask", "escape", "--watch", "q_1=1"], "follows no trajectory"),
         (["ridge_regression", "--rate", "flow", "--ask", "rate-limit"], "gradient flow has no rate"),

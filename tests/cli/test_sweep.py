@@ -60,7 +60,7 @@ BAD = {
     "a share without a file": (["--over", "alpha=1:2:3", "--shard", "1/2"], "name a file"),
     "another suffix": (["--over", "alpha=1:2:3", "-o", "s.csv"], "ends in .nc"),
     "no table": (["--points", "nowhere.csv"], "cannot read nowhere.csv"),
-    "a start that is none": (["--over", "alpha=1:2:3", "--start", "up,down"], "no start 'up'"),
+    "a start that is none": (["--over", "alpha=1:2:3", "--start", "up,down"], "unknown start 'up'"),
 }
 
 

@@ -275,7 +275,7 @@ def test_data_tell_the_overlap_of_the_encodings_from_that_of_the_means():
         ({"x": np.ones((9, 4)), "labels": np.zeros(8, int)}, r"labels must be whole numbers from 0 in shape \(9, 1\)"),
         ({"x": np.ones((9, 4)), "labels": np.zeros(9)}, r"labels must be whole numbers"),
         ({"x": np.ones((3, 4)), "labels": np.array([0, 0, 1])}, r"label 1 of token 0 was seen 1 times"),
-        ({"x": np.ones((9, 4)), "atoms": 5}, r"atoms = 5: allowed are 1 to d = 4"),
+        ({"x": np.ones((9, 4)), "atoms": 5}, r"atoms = 5 is out of range; allowed are whole numbers from 1 to 4"),
         ({"x": np.ones((9, 4)), "encodings": np.ones(3)}, r"encodings have shape \(3,\); \(1, 4\) is expected"),
     ],
 )

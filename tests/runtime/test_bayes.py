@@ -363,7 +363,7 @@ def test_messages_that_become_sure_on_too_coarse_a_sum_say_so():
 def test_messages_want_a_linear_channel_and_numbers_in_range():
     with pytest.raises(sf.InputError, match="linear equations"):
         sf.bayes_messages(sf.problem("perceptron", alpha=1.0), 100)
-    with pytest.raises(sf.InputError, match="at least one of each"):
+    with pytest.raises(sf.InputError, match="whole numbers from 1"):
         sf.bayes_messages(sf.problem("phase_retrieval", alpha=1.0), 100, seeds=0)
     with pytest.raises(sf.InputError, match=r"allowed is \[0, 1\)"):
         sf.bayes_messages(sf.problem("phase_retrieval", alpha=1.0), 100, damping=1.0)

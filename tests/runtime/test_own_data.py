@@ -163,7 +163,7 @@ def test_an_entry_of_an_array_is_a_parameter():
     problem = sf.problem("committee_machine", alpha=2.0).with_(**{"lambda[2]": 0.3})
     assert problem.parameters["lambda_"].tolist() == [0.01, 0.3] and problem.value_of("lambda[2]") == 0.3
     for name in ("lambda[3]", "lambda[1,1]", "nothing[1]"):
-        with pytest.raises(InputError, match="no entry"):
+        with pytest.raises(InputError, match="unknown entry"):
             problem.value_of(name)
     attention = sf.problem("dot_product_attention", alpha=2.0)
     assert attention.value_of("A[1,2]") == 0.4

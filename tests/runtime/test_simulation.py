@@ -464,15 +464,15 @@ def test_methods_that_know_nothing_of_trained_numbers_and_q_are_refused_before_a
 def test_a_plan_says_what_is_wrong_with_it():
     at = problem("ridge_regression")
     for changes, sentence in (
-        ({"start": "sideways"}, "no start 'sideways'.*random"),
-        ({"method": "prayer"}, "no method 'prayer'; known are auto, lbfgs"),
-        ({"d": 1}, "whole number from 2"),
+        ({"start": "sideways"}, "unknown start 'sideways'.*random"),
+        ({"method": "prayer"}, "unknown method 'prayer'; known are auto, lbfgs"),
+        ({"d": 1}, "whole numbers from 2"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"memory": -1.0}, "memory"),
     ):
         with pytest.raises(InputError, match=sentence):
             checked(replace(Plan(at, 100, "semantic", "auto"), **changes))
-    with pytest.raises(InputError, match="unknown option among speed; known are polish"):
+    with pytest.raises(InputError, match="unknown option 'speed' of simulate; known are polish"):
         simulate(at, speed=3)
 
 
@@ -506,7 +506,7 @@ def test_overlaps_to_hold_are_called_as_in_tables_and_by_methods_that_do_it():
     at = problem("value_attention", alpha=2.0)
     assert len(entries(at, "theta")) == 8 and len(entries(at, "theta_2")) == 4
     assert entries(at, "theta_1_12") == [("theta", (0, 0, 1))] and entries(at, "m_1_2") == [("m", (0, 1))]
-    with pytest.raises(InputError, match="no overlap 'q' that can be held at zero; known are m, theta, m_1_1"):
+    with pytest.raises(InputError, match="unknown overlap 'q' of project; known are m, theta, m_1_1"):
         entries(at, "q")
     with pytest.raises(InputError, match="gamp does not hold theta at zero"):
         checked(Plan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta"))

@@ -254,7 +254,7 @@ def test_without_a_start_a_model_without_attention_begins_at_its_first(monkeypat
 
 
 def test_an_unknown_start_lists_the_known_ones():
-    with pytest.raises(InputError, match="no start 'lazy' for ridge_regression; known are semantic, uninformed"):
+    with pytest.raises(InputError, match="unknown start 'lazy' of ridge_regression; known are semantic, uninformed"):
         sf.solve(sf.problem("ridge_regression", alpha=1), "lazy")
 
 
