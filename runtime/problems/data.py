@@ -106,7 +106,7 @@ class DataLaw:
             f"excess kurtosis of fields {self.kurtosis[0]:.2g} +- {self.kurtosis[1]:.1g} along random directions",
             f"excess kurtosis along the teacher {along}" if along else "",
             f"squared norms spread {self.norms:.3g} times as much as of a Gaussian",
-            f"within a sentence {self.dependence.in_words()}" if self.dependence else "",
+            f"within a sample {self.dependence.in_words()}" if self.dependence else "",
         ]
         return "\n".join(line for line in lines if line)
 

@@ -631,8 +631,8 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
     thermal = solver.reduced.get("loss", solver).thermal
     if not thermal.HAS_AVERAGES:
         raise InputError(
-            f"a finite temperature asks for an integral over {thermal.FIELDS} fields X at every node; "
-            f"{solver.name} allows it where the loss reads up to 4 of them"
+            f"a finite temperature needs an integral over {thermal.FIELDS} fields X of {solver.name} at every node; "
+            "at most 4 are possible, so leave inverse_temperature out"
         )
     return number
 
@@ -649,12 +649,12 @@ def _check_penalty(problem: Problem) -> None:
         ends = [prior.regulariser.py_func(*w, *pi, problem.strengths) for w in (one, other, (one + other) / 2)]
         if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
             named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
-            raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}")
+            raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}: choose other values")
     one, pi = np.ones((1, 1, 1)) * np.eye(problem.student_rank), np.zeros((1, prior.KNOWN))
     w, _ = prior.minimisers_at(np.zeros((1, problem.student_rank)), one, pi, problem.strengths)
     if not np.isfinite(prior.penalties_at(w, pi, problem.strengths)[0]).all():
         named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
-        raise InputError(f"the penalty of {problem.solver.name} is infinite at every w at {named}")
+        raise InputError(f"the penalty of {problem.solver.name} is infinite at every w at {named}: choose other values")
 
 
 def _check_bounded(problem: Problem) -> None:
@@ -673,7 +673,7 @@ def _check_bounded(problem: Problem) -> None:
     if problem.clusters > 1:
         where += f", k = ({', '.join(map(str, labels))})"
     if worst.beyond_quadratic:
-        advice = "faster than |X|^2, which no penalty and no given norm of the weights holds: choose other values"
+        advice = "faster than |X|^2, so that no penalty and no given norm bounds the risk: choose other values"
     else:
         held = "or declare @model(unbounded=True) if the regulariser holds it"
         advice = f"as |X|^{worst.power:.2g}: choose other values, {held}"
@@ -696,7 +696,7 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
             f"or {contexts} and the teacher's variance there, are expected"
         )
     if not np.isfinite(array).all():
-        raise InputError("spectrum holds numbers that are not finite")
+        raise InputError("spectrum contains numbers that are not finite")
     _check_magnitude("spectrum", value, array, positive=False)
     array.setflags(write=False)
     return array

@@ -461,7 +461,8 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise InputError(
-            f"cannot write the generated solver to {folder}: {error.strerror or error}; SADDLEFORGE_CACHE names another"
+            f"cannot write the generated solver to {folder}: {error.strerror or error}; "
+            "set SADDLEFORGE_CACHE to another folder"
         ) from error
 
 

@@ -162,12 +162,12 @@ def _checked(problem: Problem, overlaps: Overlaps) -> Overlaps:
     """
     if overlaps.sizes != problem.sizes:
         raise InputError(
-            f"overlaps to start from have (contexts, s, t, trained numbers) = {overlaps.sizes}; this structure needs "
-            f"{problem.sizes}"
+            f"overlaps to start from have (contexts, s, t, trained numbers) = {overlaps.sizes}; {problem.sizes} is "
+            "expected"
         )
     for name in ("q", "m", "theta", "phi"):
         if not np.isfinite(getattr(overlaps, name)).all():
-            raise InputError(f"overlaps to start from: {name} holds numbers that are not finite")
+            raise InputError(f"overlaps to start from: {name} contains numbers that are not finite")
     return (
         overlaps if np.isfinite(overlaps.V).all() else with_response(problem, overlaps, _approach_rules(problem, 0)[0])
     )
@@ -205,7 +205,10 @@ def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bo
     problem = task.problem
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
-            raise InputError("the solution to start from belongs to another structure")
+            raise InputError(
+                f"the solution to start from has (contexts, s, t, trained numbers) = {start.overlaps.sizes}; "
+                f"{problem.sizes} is expected"
+            )
         if start.symmetry is not None:
             problem = searched(problem, start.overlaps)
             task = replace(task, problem=problem)

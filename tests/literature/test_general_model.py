@@ -189,7 +189,7 @@ def test_ridge_on_two_atoms_solves_the_equations_of_a_general_covariance():
         ([[0.5, 0.2, 0.2, 0.2, 1]], r"spectrum has shape \(1, 5\)"),
         ([[0.5, 0.25], [0.4, 0.25]], r"spectral weights must be non-negative and add up to 1; they add up to 0.9"),
         ([[1.0, -0.25]], r"eigenvalues gamma of the token covariances must be positive"),
-        ([[1.0, float("nan")]], r"spectrum holds numbers that are not finite"),
+        ([[1.0, float("nan")]], r"spectrum contains numbers that are not finite"),
         ("flat", r"spectrum = 'flat': rows of numbers \[weight, eigenvalue\] are expected"),
     ],
 )

@@ -266,7 +266,7 @@ def test_what_is_no_start_is_refused_in_words(rsb):
 
 
 def test_a_start_of_another_structure_is_refused(ranked):
-    with pytest.raises(InputError, match="another structure"):
+    with pytest.raises(InputError, match="the solution to start from has"):
         sf.solve(sf.problem("ridge_regression", alpha=1), ranked[0])
 
 

@@ -70,7 +70,7 @@ def test_measured_overlaps_take_numbers_matrices_and_contexts():
     for q, theta in ((np.eye(2), 0.5), (np.ones((1, 2, 3)), np.ones((1, 2, 1))), ("one", 0.5)):
         with pytest.raises(InputError, match="do not fit together"):
             sf.Overlaps.measured(q, theta)
-    with pytest.raises(InputError, match=r"this structure needs \(2, 1, 1, 0\)"):
+    with pytest.raises(InputError, match=r"\(2, 1, 1, 0\) is expected"):
         sf.solve(sf.problem("dot_product_attention", alpha=1.0), one)
     with pytest.raises(InputError, match="theta holds numbers that are not finite"):
         sf.solve(regression(), sf.Overlaps.measured(q=1.0, theta=np.nan))
@@ -126,7 +126,7 @@ def test_weights_that_nothing_holds_are_named():
 
     problem = sf.problem("logistic_regression", alpha=1, lambda_=0)  # of fewer samples than weights
     far, near = (sf.Overlaps.measured(q=size, theta=0.1, V=1.0) for size in (5e16, 5e3))
-    assert "the weights run off (q 5e+16)" in run_off(problem, far) and run_off(problem, near) == ""
+    assert "the weights diverge (q 5e+16)" in run_off(problem, far) and run_off(problem, near) == ""
     kept = sf.problem("perceptron", alpha=1)  # of given norm
     assert run_off(kept, far) == ""
 
@@ -144,7 +144,7 @@ def test_a_trained_number_that_nothing_holds_is_named():
 
     problem = sf.problem(unheld, alpha=0.5)
     far, near = (sf.Overlaps.measured(q=0.1, theta=0.1, V=1.0, phi=[value]) for value in (70.0, 2.0))
-    assert "beta runs off (70)" in run_off(problem, far) and "it has no ridge" in run_off(problem, far)
+    assert "beta diverges (70)" in run_off(problem, far) and "it has no ridge" in run_off(problem, far)
     assert run_off(problem, near) == ""
     shown = sf.solve(problem, "semantic", accuracy=1e-2, time_limit=1e-3)
     assert "(trained, no ridge)" in shown.table()
