@@ -365,7 +365,7 @@ def _finished(
         if (worst := float(widths.max()) / scale) <= asked or refined == _MOST_REFINED - 1:
             break
         tolerance *= 0.3 * asked / worst
-        left(f"half width {worst:.1g}, asked {asked:.1g}")
+        left(f"error bar {worst:.1g}, asked {asked:.1g}")
         try:
             state.settle(q, alpha, max(tolerance * share, _ROUNDING), averages)
             finer = _newton(state, q, alpha, scale, accuracy, averages)
@@ -422,7 +422,7 @@ def _sampled(state: State, q: np.ndarray, averages: Averages, start: str, steps:
                 f"q of {state.problem.solver.name} is known to {worst:.1g} of the teacher from 2^{planted.log2} draws "
                 f"a replicate; {accuracy:g} needs more than 2^{most}: ask for a larger --accuracy"
             )
-        left(f"half width {worst:.1g} from 2^{planted.log2} draws a replicate, asked {accuracy:g}")
+        left(f"error bar {worst:.1g} from 2^{planted.log2} draws a replicate, asked {accuracy:g}")
         planted.log2 += min(further, 3, most - planted.log2)
         finer = _newton(state, q, alpha, scale, accuracy)
         if finer is None:

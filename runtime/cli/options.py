@@ -73,7 +73,7 @@ FromOption = Annotated[
     ),
 ]
 AccuracyOption = Annotated[
-    float, typer.Option("--accuracy", help="Half width asked of every overlap, relative to the size of its block.")
+    float, typer.Option("--accuracy", help="Largest error bar of an overlap, relative to the size of its block.")
 ]
 IntegratorOption = Annotated[
     str,
@@ -124,15 +124,15 @@ ThreadsOption = Annotated[
     int | None, typer.Option("--threads", help="Number of threads (default: all cores); results do not depend on it.")
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rules.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress and no warnings.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Write over a file that is there already.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no progress and no warnings.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 TimeLimitOption = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
         metavar="SECONDS",
-        help="End within so many seconds with the best so far (exit status 3); a step begun has a tenth more, or 5 s.",
+        help="End after so many seconds with the best so far (exit status 3); a step begun has a tenth more, or 5 s.",
     ),
 ]
 
@@ -141,7 +141,7 @@ MemoryOption = Annotated[
     typer.Option(
         "--memory",
         metavar="GB",
-        help="Gigabytes that a process of this command may use for its data; without enough, a sentence.",
+        help="Gigabytes a process may use for its data; a computation that needs more ends with a message.",
     ),
 ]
 

@@ -68,8 +68,8 @@ class Outcome:
 
 
 # Reasons, as messages say them.
-NO_VERDICT = "the time limit came before the verdict on stability"
-WHY = {Exit.INTERRUPTED: "interrupted", Exit.TIME_LIMIT: "the time limit came"}
+NO_VERDICT = "the time limit ended the verdict on stability"
+WHY = {Exit.INTERRUPTED: "interrupted", Exit.TIME_LIMIT: "the time limit ended the computation"}
 
 
 def cut_short(interrupted: bool, out_of_time: bool) -> Exit | None:

@@ -30,7 +30,7 @@ def plot(
     ] = None,
     beside: Annotated[
         list[Path] | None,
-        typer.Option("--beside", metavar="OTHER.nc", help="Another critical line, into the same picture."),
+        typer.Option("--beside", metavar="OTHER.nc", help="Another critical line, for the same picture."),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,

@@ -111,9 +111,10 @@ class Dynamics:
         """What to try where they are not."""
         return {
             "converged": "",
-            "accuracy_not_reached": "the half widths are larger than asked for; try a larger --accuracy or less time",
+            "accuracy_not_reached": "the error bars are larger than the accuracy asked; ask for a larger --accuracy or "
+            "less time",
             "left_domain": f"descent diverges after t = {self.times[-1]:.6g}; try a smaller --rate",
-            "time_limit": "the time limit was reached; what there is has the half widths shown",
+            "time_limit": "the time limit ended the computation; what is shown has the error bars given",
         }[self.status]
 
     def moments(self, number: int) -> Moments:
@@ -320,7 +321,7 @@ def _refined(
     drift: _Solved | None = None
     moved: list[np.ndarray] = []
     for number, rule in enumerate(rules):
-        known = f", half width {widths.max():.1e}" if widths is not None else ""
+        known = f", error bar {widths.max():.1e}" if widths is not None else ""
         left(f"rule {number + 1} of at most {len(rules)}{known}")
         try:
             if not own and batch.share is None:

@@ -122,8 +122,8 @@ def batch_of(batch: Batch | float | str) -> Batch:
         number = math.nan
     if is_share:
         if not 0 < number < math.inf:
-            raise InputError(f"batch {batch!r}: the share of d must be in (0, inf), as 0.5d")
+            raise InputError(f"batch {batch!r} is out of range; allowed is (0, inf) times d, as 0.5d")
         return Batch(share=number)
     if not (number >= 1 and number.is_integer()):
-        raise InputError(f"batch {batch!r}: a whole number of sentences from 1, or a share of d as 0.5d, is expected")
+        raise InputError(f"batch {batch!r}: a whole number of samples from 1, or a fraction of d as 0.5d, is expected")
     return Batch(number)

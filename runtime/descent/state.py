@@ -217,7 +217,7 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
     if np.abs(q - of_mixture(problem, mix, noise).overlaps(problem).q).max() > _SAME * (1 + np.abs(q).max()):
         raise InputError("start: no weights with one law of their noise have these q in every context")
     if np.linalg.eigvalsh(noise)[0] < -_SAME:
-        raise InputError("start: q is smaller than m and theta ask for: no such weights exist")
+        raise InputError("start: q is smaller than m and theta require: no such weights exist")
     return of_mixture(problem, mix, noise)
 
 
@@ -237,7 +237,7 @@ def _numbers(name: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError):
         raise InputError(f"start: {name} = {value!r}: numbers are expected") from None
     if not np.isfinite(numbers).all():
-        raise InputError(f"start: {name} holds numbers that are not finite")
+        raise InputError(f"start: {name} contains numbers that are not finite")
     return numbers
 
 

@@ -399,7 +399,7 @@ def overlaps_of_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Over
         expected = block_shape(problem, name)
         found = dataset[name].values[row] if name in dataset else np.zeros(0)
         if found.shape != expected:
-            raise InputError(f"{name} has shape {found.shape} in the table; this structure needs {expected}")
+            raise InputError(f"{name} has shape {found.shape} in the table; {expected} is expected")
         blocks[name] = found.reshape(problem.contexts, *expected[2:])
     names = [f"trained_{number['name']}" for number in problem.trained]
     missing = [name for name in names if name not in dataset]

@@ -102,10 +102,10 @@ class JointOptimum:
         )
         return {
             "converged": "",
-            "accuracy_not_reached": "a half width is larger than asked; ask for less",
+            "accuracy_not_reached": "an error bar is larger than the accuracy asked; ask for a larger --accuracy",
             "edge": f"{describe_best(self.problem, self.minimise)} at an end of the intervals searched, {at}; "
             "try wider ones",
-            "time_limit": f"the time limit came first: {at} is the best of {len(self.tried)} places tried",
+            "time_limit": f"the time limit ended the search: {at} is the best of {len(self.tried)} places tried",
             "interrupted": f"interrupted: {at} is the best of {len(self.tried)} places tried",
         }[self.status]
 

@@ -272,7 +272,7 @@ def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
         raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are {', '.join(_KEEPING)}")
     if in_loss and method not in ("auto", NEWTON):
         raise InputError(
-            f"the loss of {name} has corners, which {method} does not see; newton does, and keeps the given norms"
+            f"the loss of {name} has corners, which {method} does not handle; use newton, which keeps the given norms"
         )
 
 
@@ -287,10 +287,10 @@ def _checked_pass(plan: Plan) -> Plan:
     if problem.solver.model.LOSS_JUMPS:
         raise InputError(f"the loss of {name} jumps, and has no slope that sgd could go down")
     if plan.rate is None:
-        raise InputError("sgd needs a learning rate: give rate, as 0.5")
+        raise InputError("sgd needs a learning rate; give a number, as rate=0.5")
     rate, batch = schedule_of(plan.rate), batch_of(plan.batch)
     if rate.flow:
-        raise InputError("rate flow: gradient flow is no pass through data; give a number")
+        raise InputError("rate flow: gradient flow is no pass through data; give a number, as rate=0.5")
     start_of(problem, plan.start)
     given = {
         "polish": plan.polish,
@@ -354,14 +354,12 @@ def checked(plan: Plan) -> Plan:
     if plan.project is not None:
         entries(problem, plan.project)
         if method not in _HOLDING:
-            raise InputError(
-                f"{method} does not hold {plan.project} at zero; allowed methods are {', '.join(_HOLDING)}"
-            )
+            raise InputError(f"{method} cannot fix {plan.project} at zero; allowed methods are {', '.join(_HOLDING)}")
     if plan.polish is not None:
         _refuse_polish(plan, method)
     require_whole("restarts", plan.restarts, 0)
     if plan.restarts and plan.polish is None:
-        raise InputError(f"restarts = {plan.restarts} are of polishing: give polish = {WELLS!r}, too")
+        raise InputError(f"restarts = {plan.restarts} goes with polish = {WELLS!r}")
     require_whole("d", plan.d, 2)
     require_in("tolerance", plan.tolerance, "(0, inf)")
     require_in("memory", plan.memory, "[0, inf] bytes")

@@ -79,7 +79,7 @@ class Engine:
         if "" in (self.scheduler, self.cluster):
             raise InputError("the address of a scheduler, or the file of a cluster, is empty")
         if self.scheduler and self.cluster:
-            raise InputError("a scheduler that runs, or a cluster to start: give one of them")
+            raise InputError("the address of a scheduler, or the file of a cluster: give one of them")
         if (self.scheduler or self.cluster or (self.processes or 1) > 1) and not has_dask():
             raise InputError("several processes need Dask: pip install 'saddleforge[sweep]', or run with 1 process")
 

@@ -280,11 +280,11 @@ def planned(
         InputError: something unknown, empty, out of range or too large.
     """
     if bool(grid) == bool(rows):
-        raise InputError("give what is swept: either a grid, as {'alpha': (3, 0.5, 40)}, or rows of parameters")
+        raise InputError("a grid, as {'alpha': (3, 0.5, 40)}, or rows of parameters: give one of them")
     require_known("value", ask, ASKED, "ask")
     require_in("accuracy", accuracy, "(0, 1)")
     if both_ways and (rows or ask == "simulate"):
-        raise InputError("both ways go along a branch: they need a grid, and solve or stability")
+        raise InputError("both_ways goes with a grid and ask = solve or stability, as it follows a branch")
     require_whole("d", simulated.d, 1)
     require_whole("seeds", simulated.seeds, 1)
     counts = [_count(name, span) for name, span in (grid or {}).items()] or [len(rows or ())]

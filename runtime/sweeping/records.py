@@ -50,7 +50,7 @@ class Records:
         if not self._begun:
             refuse_other(folder, plan)
         elif folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} is there and holds no sweep; give another name")
+            raise InputError(f"{folder} exists and contains no sweep; give another name")
         else:
             self._say()
 
@@ -129,7 +129,7 @@ def refuse_other(folder: Path, plan: Plan) -> None:
             one, other = _differing(there.get(name), wanted[name])
             raise InputError(
                 f"{folder} holds another sweep, with {name} {_short(one)} in place of {_short(other)}; give another "
-                "name, or --force to begin anew"
+                "name, or --force to begin again"
             )
 
 

@@ -322,7 +322,7 @@ WRONG = {
     "simulated as text": (["simulate", "ridge_regression", "-o", "runs.csv"], ["runs.csv", ".nc"]),
     "theory of a random start": (
         ["simulate", "ridge_regression", "--start", "random", "--theory"],
-        ["--theory needs a named start"],
+        ["--theory goes with a named start"],
     ),
     "no curve": (["plot", "nowhere.nc"], ["nowhere.nc", "No such file"]),
     "derive a value": (["derive", "ridge_regression", "--set", "alpha=1"], ["alpha", "tokens"]),

@@ -57,7 +57,7 @@ BAD = {
     "a name twice": (["--over", "alpha=1:2:3", "--over", "alpha=1:2:3"], "alpha is swept twice"),
     "too many": (["--over", "alpha=1:2:100000", "--over", "lambda=1:2:10000"], "1e+09 points in all, is too large"),
     "a share that is none": (["--over", "alpha=1:2:3", "--shard", "two", "-o", "s.nc"], "I/N is expected"),
-    "a share without a file": (["--over", "alpha=1:2:3", "--shard", "1/2"], "name a file"),
+    "a share without a file": (["--over", "alpha=1:2:3", "--shard", "1/2"], "--shard goes with -o"),
     "another suffix": (["--over", "alpha=1:2:3", "-o", "s.csv"], "ends in .nc"),
     "no table": (["--points", "nowhere.csv"], "cannot read nowhere.csv"),
     "a start that is none": (["--over", "alpha=1:2:3", "--start", "up,down"], "unknown start 'up'"),

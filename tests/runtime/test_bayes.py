@@ -460,10 +460,10 @@ def test_nothing_of_the_second_layer_is_learned_below_one_sixth(deep):
     ("of", "given", "sentence"),
     [
         (3, {}, "columns of the teacher are 1 to 2"),
-        (1, {1: 0.5}, "the one that is asked for is not given"),
-        (1, {2: 1.5}, "a share in"),
-        (1, {2: "known"}, "a share in"),
-        (1, {2: -0.5}, "a share in"),
+        (1, {1: 0.5}, "is not among the given"),
+        (1, {2: 1.5}, r"allowed is \[0, 1\] or"),
+        (1, {2: "known"}, r"allowed is \[0, 1\] or"),
+        (1, {2: -0.5}, r"allowed is \[0, 1\] or"),
     ],
 )
 def test_columns_and_shares_that_are_not_there_are_named(deep, of, given, sentence):

@@ -535,7 +535,7 @@ def test_descent_goes_on_from_where_it_ended():
         ((0.1, [3, 2]), "does not increase"),
         ((0.1, -2), "time = -2.0 is out of range"),
         ((0.1, 5, "nowhere"), "unknown start 'nowhere'"),
-        ((0.1, 5, {"q": 0.1, "theta": 0.9}), "q is smaller than m and theta ask for"),
+        ((0.1, 5, {"q": 0.1, "theta": 0.9}), "q is smaller than m and theta require"),
         ((0.1, 5, {"m_1": 0.9}), "no weights have these m and theta"),
         ((0.1, 5, {"Q": 0.9}), "unknown overlap 'Q' of the start.*known are q, m, theta"),
     ],
@@ -548,8 +548,8 @@ def test_bad_input_is_one_sentence(arguments, sentence):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"batch": 0}, "a whole number of sentences from 1"),
-        ({"batch": "0d"}, "the share of d"),
+        ({"batch": 0}, "a whole number of samples from 1"),
+        ({"batch": "0d"}, "times d, as 0.5d"),
         ({"method": "Euler"}, "unknown method 'Euler'"),
         ({"events": {"theta_9": 0.1}}, "unknown overlap 'theta_9' of events"),
         ({"accuracy": 0}, "accuracy = 0 is out of range"),

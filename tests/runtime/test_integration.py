@@ -367,7 +367,7 @@ def test_rules_too_large_to_run_say_what_to_use_instead(rule, sizes):
     state = Overlaps(
         np.tile(0.1 * np.eye(s), (L, 1, 1)), np.tile(np.eye(s), (L, 1, 1)), np.zeros((L, s)), np.zeros((L, s, 1))
     )
-    with pytest.raises(InputError, match="use Sobol"):
+    with pytest.raises(InputError, match="use sobol"):
         rule.averages(problem, state)
 
 

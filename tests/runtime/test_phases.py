@@ -301,7 +301,7 @@ def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_ha
         ({"over": {"alpha": (1, 1), "lambda": (0.1, 1)}}, "the interval is empty"),
         ({"over": {"alpha": 3, "lambda": (0.1, 1)}}, "an interval \\(low, high\\) is expected"),
         ({"over": {"alpha": (1, 2), "width": (0.1, 1)}}, "'width'"),
-        ({"points": (1, 3)}, "points are at least 2"),
+        ({"points": (1, 3)}, "whole numbers from 2"),
         ({"starts": ["nowhere"]}, "unknown start 'nowhere'"),
     ],
 )

@@ -72,7 +72,7 @@ def test_measured_overlaps_take_numbers_matrices_and_contexts():
             sf.Overlaps.measured(q, theta)
     with pytest.raises(InputError, match=r"\(2, 1, 1, 0\) is expected"):
         sf.solve(sf.problem("dot_product_attention", alpha=1.0), one)
-    with pytest.raises(InputError, match="theta holds numbers that are not finite"):
+    with pytest.raises(InputError, match="theta contains numbers that are not finite"):
         sf.solve(regression(), sf.Overlaps.measured(q=1.0, theta=np.nan))
 
 
@@ -108,7 +108,7 @@ def test_files_that_hold_no_start_say_so(tmp_path: Path):
         ("{", "not a JSON file"),
         ("[" * 100_000, "not a JSON file"),
         ('{"schema": 1e400}', "has schema inf"),
-        (json.dumps({"overlaps": 3}), "holds no `overlaps`"),
+        (json.dumps({"overlaps": 3}), "contains no `overlaps`"),
     ):
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(InputError, match=words):

@@ -163,7 +163,7 @@ def test_nothing_is_wrong_where_a_line_has_not_met_its_branch_yet_if_it_meets_it
     monkeypatch.setattr(Branch, "at", ends_below(1.3))
     met = logistic(grid={"alpha": [0.3, 0.5, 2, 3]})
     assert met.statuses == {"converged": 2, "max_iterations": 2} and not met.weak
-    assert "the semantic branch is not met yet on this line; " in str(met.to_xarray()["reason"].values[0, 0])
+    assert "the semantic branch has not been found yet on this line; " in str(met.to_xarray()["reason"].values[0, 0])
     lost = logistic(grid={"alpha": [3, 2, 0.5, 0.3]})
     assert lost.statuses["max_iterations"] == 1 and not lost.weak
     assert logistic(grid={"alpha": [0.3, 0.5]}).weak == {"max_iterations": 2}

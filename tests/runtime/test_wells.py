@@ -158,7 +158,7 @@ def test_what_polishing_did_is_saved_with_the_runs(tmp_path):
     [
         ("dot_product_attention", {"polish": "sand"}, "unknown value 'sand' of polish; known are wells"),
         ("dot_product_attention", {"polish": "wells", "method": "gamp"}, "gamp ends at no minimum"),
-        ("dot_product_attention", {"restarts": 2}, "are of polishing"),
+        ("dot_product_attention", {"restarts": 2}, "goes with polish"),
         ("dot_product_attention", {"polish": "wells", "restarts": -1}, "whole numbers from 0"),
     ],
 )
