@@ -238,7 +238,9 @@ class State:
                 break
             x = x - np.linalg.solve(self._gap_slope(x, averages), value)
         else:
-            raise NotConvergedError(f"no solution of state evolution was found at a share {share:.6g} of the overlap")
+            raise NotConvergedError(
+                f"no solution of state evolution was found at a fraction {share:.6g} of the overlap"
+            )
         q = self.unpack(x[:-1])
         return Point(share, float(np.exp(x[-1])), q, averages)
 

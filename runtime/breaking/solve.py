@@ -145,7 +145,7 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False
         # Samples do not tell at which Parisi parameter the energy is greatest.
         what = "branches with a step of breaking are followed" if along else "two steps of breaking are solved"
         raise InputError(
-            f"{what} where the loss reads one student field, or two; that of {problem.solver.name} reads "
+            f"{what} for losses of one or two student fields; that of {problem.solver.name} depends on "
             f"{integrated(problem).solver.channel.FIELDS}"
         )
 

@@ -437,7 +437,7 @@ def check_goes_on(target: Path | None, output: Path | None, what: str, force: bo
 
     folder = folder_of(target)
     if not folder.is_dir():
-        raise occupied(output or target, f"the file exists, and there are no records beside it in {folder.name}")
+        raise occupied(output or target, f"the file exists, and there are no records next to it in {folder.name}")
     try:
         own = what in load_dataset(target).attrs
     except InputError:

@@ -112,7 +112,7 @@ def phases(
     statuses = [*(b.status for b in diagram.boundaries if b.kind != "jumps"), *(m.status for m in diagram.meetings)]
     rough = [word for word in statuses if word != "converged"]
     if early is not None:
-        kept = "; what is finished is kept, and the same command goes on" if output is not None else ""
+        kept = "; what is finished is kept, and the same command continues" if output is not None else ""
         status, message = early, f"{WHY[early]}{kept}"
     elif rough:
         status = Exit.NOT_CONVERGED

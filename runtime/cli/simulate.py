@@ -96,7 +96,7 @@ def simulate(
             "--memory",
             min=0,
             metavar="GB",
-            help="Gigabytes of data a seed may hold (default 1.5); data beyond it are generated again at each step.",
+            help="Gigabytes of data a seed may keep (default 1.5); data beyond it are generated again at each step.",
         ),
     ] = None,
     output: Annotated[
@@ -214,7 +214,7 @@ def simulate(
         if target is None or not kept:
             message = message if simulation.runs else f"{WHY[early]} before the first of {seeds} seeds was finished"
         else:
-            more = f", which holds {len(kept)}" if len(kept) != len(simulation.runs) else ""
+            more = f", which contains {len(kept)}" if len(kept) != len(simulation.runs) else ""
             message += f" in {output}{more}"
         return Outcome(text, data, early, message)
     missing = seeds - len(simulation.converged)

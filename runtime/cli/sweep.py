@@ -26,8 +26,8 @@ def sweep(
         typer.Option(
             "--over",
             metavar="NAME=FROM:TO:N",
-            help="A parameter and its values in order, alpha=3:0.5:40 or alpha=3,2,1. Repeats; the first one is gone "
-            "along, each point from its neighbour.",
+            help="A parameter and its values in order, alpha=3:0.5:40 or alpha=3,2,1. Repeats; solutions are "
+            "continued along the first one.",
         ),
     ] = None,
     points: Annotated[
@@ -154,7 +154,7 @@ def _told(result: Sweep, target: Path | None, output: Path | None) -> Outcome:
     where = "" if output is None else " beside " + str(output)
     if early is not None:
         status, message = early, f"{WHY[early]}; the {finished} finished points of {result.plan.size} are kept{where}"
-        message += "; the same command goes on" if where else ""
+        message += "; the same command continues" if where else ""
     elif result.shard is not None:
         weak = {name: n for name, n in result.weak.items() if name != "unfinished"}
         if weak:
@@ -244,13 +244,15 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     names = [name.strip() for name in head]
     if not lines:
-        raise InputError(f"{path} holds no points: a head with names of parameters and a row a point are expected")
+        raise InputError(
+            f"{path} contains no points: a header with names of parameters and one row per point are expected"
+        )
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: a name stands twice in its head")
+        raise InputError(f"{path}: a name stands twice in its header")
     rows = []
     for number, line in enumerate(lines, 2):
         if len(line) != len(names):
-            raise InputError(f"{path}, row {number}: {len(line)} cells; the head has {len(names)}")
+            raise InputError(f"{path}, row {number}: {len(line)} cells; {len(names)}")
         rows.append(dict(zip(names, map(partial(_cell, path, number), names, line), strict=True)))
     return rows
 

@@ -168,7 +168,7 @@ class ProxSpace(Rule):
         problem.only_at_zero_temperature("the prox-space rule integrates")
         channel = problem.solver.proximal
         if channel.CORNERS:
-            other = "pieces" if channel.FIELDS == 1 else "Sobol"
+            other = "pieces" if channel.FIELDS == 1 else "sobol"
             raise InputError(f"the prox-space rule is for losses whose slope does not jump; use {other}")
         if not channel.HAS_PROX_SPACE:
             raise InputError(

@@ -101,7 +101,7 @@ class DataLaw:
         along = "" if self.taught_kurtosis is None else ", ".join(f"{k:.2g}" for k in self.taught_kurtosis)
         lines = [
             f"{len(self.law.weights)} atoms; bins move averages over the spectrum by {self.binning:.1e}",
-            f"equal eigenvalues are seen to differ by up to {self.spread:.1%}, 2 sqrt(d / n)",
+            f"sampling separates equal eigenvalues by up to {self.spread:.1%}, 2 sqrt(d / n)",
             f"covariances off the diagonal in shared eigenvectors: {shared}" if shared else "",
             f"excess kurtosis of fields {self.kurtosis[0]:.2g} +- {self.kurtosis[1]:.1g} along random directions",
             f"excess kurtosis along the teacher {along}" if along else "",
@@ -149,7 +149,7 @@ def law_of_data(
         raise InputError("x must be an array of numbers in shape (n, L, d) or (n, d)") from None
     x = x[:, None, :] if x.ndim == 2 else x
     if x.ndim != 3 or not x.size or not np.isfinite(x).all():
-        raise InputError(f"x must hold finite numbers in shape (n, L, d) or (n, d), not {x.shape}")
+        raise InputError(f"x must be finite numbers in shape (n, L, d) or (n, d), not {x.shape}")
     n, tokens, d = x.shape
     if tokens > d:
         raise InputError(
@@ -286,9 +286,9 @@ def _warnings(found: DataLaw) -> list[str]:
     words = []
     if found.dependence and any(size > chance + _DEPENDENT for size, chance in found.dependence.measures):
         words.append(
-            f"tokens of a sentence depend on each other: {found.dependence.in_words()}; the theory takes them for "
-            "independent given their labels, and what it says of a loss that reads several tokens may be off by more "
-            "than these numbers: compare it with a learner on the data themselves (`learning_curve`) before you use it"
+            f"tokens of a sample depend on each other: {found.dependence.in_words()}; the theory takes them for "
+            "independent given their labels, and for a loss of several tokens it may be off by more than this: "
+            "compare it with a learner on the data themselves (`learning_curve`)"
         )
     if found.binning > _COARSE:
         words.append(

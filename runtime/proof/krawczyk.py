@@ -146,7 +146,7 @@ class Proof:
         """What is claimed, by which method, and the numbers that it rests on, for JSON."""
         return {
             "method": "Krawczyk test in Arb balls",
-            "claim": "the printed equations have exactly one solution in the box, within the half widths of the value",
+            "claim": "the printed equations have exactly one solution in the box, within the error bars of the value",
             "box": self.box,
             "contraction": self.contraction,
             "bits": self.bits,

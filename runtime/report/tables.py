@@ -67,7 +67,7 @@ LONG_NAMES = {
     "verdict": "stability of the replica-symmetric solution, in words",
     "replica_symmetry": "stable, marginal (the replicon is 1 within its error), unstable or undecided",
     "longitudinal": "stable, marginal (the largest real part is 1 within its error) or unstable",
-    "accuracy": "half width asked of every overlap, relative to its block",
+    "accuracy": "largest error bar asked of every overlap, relative to its block",
     "reason": "why there is no solution, in words",
     "lost_from": "last value of the first axis at which a line had its branch",
     "lost_to": "first value at which it had not",

@@ -268,7 +268,7 @@ def tune_jointly(
     """
     names = [parameter_name(name) for name in parameters]
     if len(set(names)) < len(names):
-        raise InputError(f"parameters to tune: {', '.join(parameters)} holds one twice")
+        raise InputError(f"parameters to tune: {', '.join(parameters)}: one is given twice")
     problem.only_at_zero_temperature("parameters are tuned")
     intervals = {parameter_name(name): ends for name, ends in (bracket or {}).items()}
     if set(intervals) - set(names):

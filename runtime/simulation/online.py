@@ -84,7 +84,7 @@ def one_pass(instance: Instance, begin: Weights, rate: Schedule, batch: Batch, t
     steps = np.round((times - times[0]) * per_time).astype(int)
     if steps[-1] * size > instance.n:
         raise InputError(
-            f"{steps[-1] * size} samples are used up to time {times[-1]:g}, and the data hold {instance.n}"
+            f"{steps[-1] * size} samples are used up to time {times[-1]:g}, of {instance.n}; give a shorter time"
         )
     W, phi = begin.W.copy(), begin.phi.copy()
     path, status, wanted = [], "converged", 0

@@ -265,8 +265,7 @@ def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
     name = problem.solver.name
     if problem.solver.model.LOSS_JUMPS:
         raise InputError(
-            "simulations keep given norms on the way down a gradient; "
-            f"the loss of {name} jumps, and has none that leads down"
+            f"simulations keep given norms by gradient descent; the loss of {name} jumps, and has no slope to descend"
         )
     if method in (GAMP, "fista"):
         raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are {', '.join(_KEEPING)}")
@@ -285,7 +284,7 @@ def _checked_pass(plan: Plan) -> Plan:
     if not problem.has_ridge:
         raise InputError(f"sgd steps down the slope of a ridge; the penalty of {name} is another")
     if problem.solver.model.LOSS_JUMPS:
-        raise InputError(f"the loss of {name} jumps, and has no slope that sgd could go down")
+        raise InputError(f"the loss of {name} jumps, and has no slope to descend")
     if plan.rate is None:
         raise InputError("sgd needs a learning rate; give a number, as rate=0.5")
     rate, batch = schedule_of(plan.rate), batch_of(plan.batch)

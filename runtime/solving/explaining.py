@@ -50,7 +50,7 @@ def _kinks(problem: Problem, overlaps: Overlaps) -> list[str]:
     if curved:
         words.append(f"it is not smooth on {curved} curved surface{'s' * (curved > 1)}, at which no rule is split")
     if getattr(channel, "CORNERS", False):
-        words.append("its slope jumps: proximal points are sought piece by piece, on corners, too")
+        words.append("its slope jumps: proximal points are searched piece by piece, and on corners")
     if problem.solver.model.LOSS_JUMPS:
         words.append("the loss itself jumps")
     return words or ["the loss is smooth"]

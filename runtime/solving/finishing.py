@@ -377,10 +377,11 @@ def run_off(problem: Problem, overlaps: Overlaps) -> str:
     """Which trained number runs off without anything that holds it, or that the weights do, in words; else empty."""
     for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
         if not abs(value) < _RUN_OFF * (1 + abs(float(number["start"]))):
-            held = f"its ridge {float(number['ridge']):g} does not bound it" if number["ridge"] else "it has no ridge"
+            ridge = f"its ridge {float(number['ridge']):g} does not bound it; give it a larger one"
+            remedy = ridge if number["ridge"] else "it has no ridge; give it one"
             return (
                 f"the trained number {number['name']} diverges ({value:.3g}): the risk falls without end along it "
-                f"and {held}; give it one, sf.trained({float(number['start']):g}, ridge)"
+                f"and {remedy}, sf.trained({float(number['start']):g}, ridge)"
             )
     longest = float(np.max(np.trace(overlaps.q, axis1=1, axis2=2)))
     if not longest < _FAR * float(np.max(problem.law.rho)) and not problem.has_sphere:

@@ -82,7 +82,7 @@ def test_descent_that_diverges_is_not_converged(call):
         (["ridge_regression", "--rate", "1", "--ask", "escape", "--watch", "q_1=1"], "follows no trajectory"),
         (["ridge_regression", "--rate", "flow", "--ask", "rate-limit"], "gradient flow has no rate"),
         (["ridge_regression", "--rate", "4,warmup=5", "--ask", "rate-limit"], "fixed points are those of a constant"),
-        (["lasso_regression", "--rate", "1"], "the dynamics close for a ridge"),
+        (["lasso_regression", "--rate", "1"], "the equations of motion close for a ridge"),
     ],
 )
 def test_wrong_input_is_named(call, arguments, sentence):

@@ -245,7 +245,7 @@ WRONG = {
     ),
     "a crossing with a step of breaking of four fields": (
         ["threshold", "value_attention", "--between", "semantic,positional", "--rsb", "1"],
-        ["reads one student field, or two", "reads 4"],
+        ["losses of one or two student fields", "depends on 4"],
     ),
     "unknown branch": (
         ["threshold", "dot_product_attention", "--between", "semantic,frozen"],

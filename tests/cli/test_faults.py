@@ -221,7 +221,10 @@ def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, r
 
     done = run(*SOLVE, "--integrator", "sobol", "--points", "22", "--memory", "0.6", "--json")
     assert done.status == 2 and json.loads(done.stdout)["status"] == "wrong_input"
-    assert done.sentence == "saddleforge: there is not enough memory; ask for less accuracy, or fewer points at a time"
+    assert (
+        done.sentence
+        == "saddleforge: there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
+    )
     # What a model file itself asks for is said with its place, and the limit ends with the command.
     before = resource.getrlimit(resource.RLIMIT_DATA)
     (tmp_path / "greedy.py").write_text(

@@ -270,8 +270,8 @@ def test_data_tell_the_overlap_of_the_encodings_from_that_of_the_means():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"x": np.zeros((3, 2, 4, 5))}, r"x must hold finite numbers in shape \(n, L, d\)"),
-        ({"x": np.full((9, 4), np.inf)}, r"x must hold finite numbers"),
+        ({"x": np.zeros((3, 2, 4, 5))}, r"x must be finite numbers in shape \(n, L, d\)"),
+        ({"x": np.full((9, 4), np.inf)}, r"x must be finite numbers"),
         ({"x": np.ones((9, 4)), "labels": np.zeros(8, int)}, r"labels must be whole numbers from 0 in shape \(9, 1\)"),
         ({"x": np.ones((9, 4)), "labels": np.zeros(9)}, r"labels must be whole numbers"),
         ({"x": np.ones((3, 4)), "labels": np.array([0, 0, 1])}, r"label 1 of token 0 was seen 1 times"),

@@ -828,7 +828,7 @@ def test_options_that_mean_nothing_are_refused(options, words):
 
 
 def test_two_steps_of_four_fields_are_refused():
-    with pytest.raises(sf.InputError, match="one student field, or two; that of value_attention reads 4"):
+    with pytest.raises(sf.InputError, match="one or two student fields; that of value_attention depends on 4"):
         sf.solve(sf.problem("value_attention", alpha=2.0), rsb=2)
 
 

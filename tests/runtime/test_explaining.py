@@ -21,7 +21,7 @@ def test_dimensions_and_what_the_loss_reads_of_them_are_told():
 
 def test_kinks_and_corners_are_told():
     _, text = told("hinge", alpha=2)
-    assert "not smooth on 3 planes" in text and "on corners, too" in text
+    assert "not smooth on 3 planes" in text and "and on corners" in text
 
 
 def test_rules_that_were_given_up_are_told_with_the_reason():

@@ -317,7 +317,7 @@ def test_one_branch_everywhere_is_one_phase_without_boundaries(tmp_path):
     assert diagram.phases == {("semantic", ()): 6} and not diagram.boundaries
     again = sf.phases("logistic_regression", output=tmp_path / "phases.nc", **chosen)
     assert again.to_xarray().identical(diagram.to_xarray())
-    with pytest.raises(InputError, match="holds another sweep"):
+    with pytest.raises(InputError, match="contains another sweep"):
         sf.phases("logistic_regression", output=tmp_path / "phases.nc", sigma=2.0, **chosen)
 
 

@@ -457,7 +457,7 @@ def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
 def test_methods_that_know_nothing_of_trained_numbers_and_q_are_refused_before_any_seed(name):
     at = problem(str(EXAMPLES / f"{name}.py"), alpha=1.5)
     for method in ("gamp", "newton"):
-        with pytest.raises(InputError, match=rf"{method}: .* holds q or trained numbers; allowed methods are lbfgs"):
+        with pytest.raises(InputError, match=rf"{method}: .* contains q or trained numbers; allowed methods are lbfgs"):
             checked(Plan(at, 100, "random", method))
 
 
@@ -743,7 +743,7 @@ def test_multipliers_are_saved_with_their_runs(tmp_path):
 def test_what_does_not_go_down_along_given_norms_is_refused():
     """Errors that are counted, before anything is drawn; corners, by a gradient."""
     at = problem("perceptron", alpha=2.0)
-    with pytest.raises(InputError, match="the loss of perceptron jumps, and has none that leads down"):
+    with pytest.raises(InputError, match="the loss of perceptron jumps, and has no slope"):
         checked(Plan(at, 100, "semantic", "auto"))
     with pytest.raises(
         InputError, match="the loss of hinge_on_a_sphere has corners, which lbfgs does not see; newton does"

@@ -275,7 +275,7 @@ def test_records_of_another_sweep_are_refused_and_kept(tmp_path, swept):
     before = {path: path.read_bytes() for path in tmp_path.glob("sweep.records/*")}
     with pytest.raises(InputError, match=r'parameters \{"sigma": 1.0\} in place of \{"sigma": 2.0\}; give another'):
         logistic(output=tmp_path / "sweep.nc", sigma=2.0)
-    with pytest.raises(InputError, match=r'holds another sweep, with varied \{"alpha": .*--force'):
+    with pytest.raises(InputError, match=r'contains another sweep, with varied \{"alpha": .*--force'):
         logistic(output=tmp_path / "sweep.nc", grid={"alpha": (3, 1, 5)})
     assert {path: path.read_bytes() for path in tmp_path.glob("sweep.records/*")} == before
     other = logistic(output=tmp_path / "sweep.nc", grid={"alpha": (3, 1, 2)}, force=True)
