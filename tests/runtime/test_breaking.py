@@ -335,7 +335,7 @@ def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(
     monkeypatch.setattr("saddleforge.breaking.vanishing.ladder", lambda problem: [Samples(1)])
     found = vanishing.lowest_by_samples(rs, begun, 1e-1)
     assert found.status is Status.ACCURACY_NOT_REACHED and found.given
-    assert found.found.startswith("where the complexity vanishes is not resolved (from y = ")
+    assert found.found.startswith("where the complexity vanishes is not resolved (for y in ")
     assert abs(found.complexity) < found.complexity_error and found.found in repr(found)
     assert len(asked) == 2
 

@@ -562,7 +562,7 @@ def test_a_bad_option_is_one_sentence(options, sentence):
 
 @pytest.mark.parametrize("name", ["lasso_regression", "perceptron"])
 def test_what_does_not_close_is_refused(name):
-    with pytest.raises(sf.InputError, match=r"the dynamics close for a ridge|jumps"):
+    with pytest.raises(sf.InputError, match=r"the equations of motion close for a ridge|jumps"):
         sf.dynamics(sf.problem(name), 0.1, 5)
 
 

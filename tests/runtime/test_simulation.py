@@ -508,7 +508,7 @@ def test_overlaps_to_hold_are_called_as_in_tables_and_by_methods_that_do_it():
     assert entries(at, "theta_1_12") == [("theta", (0, 0, 1))] and entries(at, "m_1_2") == [("m", (0, 1))]
     with pytest.raises(InputError, match="unknown overlap 'q' of project; known are m, theta, m_1_1"):
         entries(at, "q")
-    with pytest.raises(InputError, match="gamp does not hold theta at zero"):
+    with pytest.raises(InputError, match="gamp cannot fix theta at zero"):
         checked(Plan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta"))
 
 
@@ -746,7 +746,7 @@ def test_what_does_not_go_down_along_given_norms_is_refused():
     with pytest.raises(InputError, match="the loss of perceptron jumps, and has no slope"):
         checked(Plan(at, 100, "semantic", "auto"))
     with pytest.raises(
-        InputError, match="the loss of hinge_on_a_sphere has corners, which lbfgs does not see; newton does"
+        InputError, match="the loss of hinge_on_a_sphere has corners, which lbfgs does not handle; use newton"
     ):
         checked(Plan(problem(hinge_on_a_sphere, alpha=2.0), 100, "semantic", "lbfgs"))
 
