@@ -69,14 +69,14 @@ def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
         if not np.isfinite(getattr(overlaps, name)).all():
             return f"{name} is not finite"
     overlaps = apart(problem, overlaps)
-    known = "q - theta rho*^(-1) theta^T", "the weights are shorter than their part along the teacher"
-    own = known if problem.teacher_rank else ("q", "the weights vanish in a direction")
+    norm = "q - theta rho*^(-1) theta^T", "the weights are shorter than their part along the teacher"
+    if not overlaps.theta.any():  # a model without a teacher is not told about it
+        norm = "q", "there are no weights of this length"
     without_teacher = overlaps.q - project_on_teacher(problem, overlaps.theta)
     for context in range(problem.contexts):
-        left = without_teacher[context]
-        for name, matrix, meaning in (
-            ("V", overlaps.V[context], "the fields have no response"),
-            (own[0], left, own[1]),
+        for (name, meaning), matrix in (
+            (("V", "the fields have no response"), overlaps.V[context]),
+            (norm, without_teacher[context]),
         ):
             words = _not_positive(name, matrix)
             if words:
