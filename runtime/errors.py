@@ -121,7 +121,8 @@ def require_whole(name: str, value: Any, lowest: int, highest: int | None = None
         allowed = False
     if not allowed:
         to = "" if highest is None else f" to {highest}"
-        raise InputError(f"{_assigned(name, value)} is out of range; allowed are whole numbers from {lowest}{to}")
+        words = f"allowed is {lowest}" if lowest == highest else f"allowed are whole numbers from {lowest}{to}"
+        raise InputError(f"{_assigned(name, value)} is out of range; {words}")
 
 
 def require_in(name: str, value: Any, interval: str) -> None:

@@ -22,6 +22,8 @@ def test_what_is_no_whole_number_in_range_is_refused_with_the_range(value):
         require_whole("d", value, 1, 4)
     with pytest.raises(InputError, match=r"^--seed -1 is out of range; allowed are whole numbers from 0$"):
         require_whole("--seed", -1, 0)
+    with pytest.raises(InputError, match=r"^tokens of ridge_regression = 7 is out of range; allowed is 1$"):
+        sf.problem("ridge_regression", tokens=7)
 
 
 def test_an_unknown_name_lists_the_known_ones_and_the_closest():
