@@ -44,7 +44,7 @@ def test_the_direction_in_which_a_matrix_is_not_positive_is_named():
     """Columns with overlap 1.01 and squares 1 have q = -0.01 along their difference."""
     state = sf.Overlaps.measured(q=[[1, 1.01], [1.01, 1]], theta=np.zeros((2, 2)), V=np.eye(2))
     words = StateMap(two_units(), Sobol(6, 1)).why_outside(state.pack(), state.sizes)
-    assert "q - theta rho*^(-1) theta^T has the eigenvalue -0.01 along (0.71, -0.71)" in words and "token 1" in words
+    assert "q has the eigenvalue -0.01 along (0.71, -0.71)" in words and "token 1" in words
     state = sf.Overlaps.measured(q=np.eye(2), theta=np.zeros((2, 2)), V=np.diag([1.0, -0.5]))
     words = StateMap(two_units(), Sobol(6, 1)).why_outside(state.pack(), state.sizes)
     assert "V has the eigenvalue -0.5 along (0.00, 1.00)" in words
