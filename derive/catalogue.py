@@ -41,7 +41,7 @@ def catalogue_model(name: str) -> Model:
         KeyError: no model has this name.
     """
     if name not in SHIPPED:
-        raise KeyError(f"no model {name!r} in the catalogue; it has {', '.join(sorted(SHIPPED))}")
+        raise KeyError(f"unknown model {name!r} of the catalogue; known are {', '.join(sorted(SHIPPED))}")
     return getattr(import_module(f".models.{name}", __package__), name)
 
 

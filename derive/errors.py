@@ -13,7 +13,7 @@ class ModelError(ValueError):
         ...     return sf.half_square(Y - X)
         Traceback (most recent call last):
             ...
-        saddleforge.derive.errors.ModelError: tokens = 0: allowed are whole numbers from 1
+        saddleforge.derive.errors.ModelError: tokens = 0 is out of range; allowed are whole numbers from 1
     """
 
 

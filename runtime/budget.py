@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from .errors import InputError, TimeLimitError
+from .errors import TimeLimitError, require_in
 from .interrupts import alarm
 
 
@@ -48,8 +48,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    if not seconds > 0:
-        raise InputError(f"time limit = {seconds!r} is out of range; allowed are seconds in (0, inf)")
+    require_in("time limit", seconds, "(0, inf] seconds")
     end, outer = time.monotonic() + seconds, _deadline.get()
     last = end + max(_LEAST_OVERTIME, _OVERTIME * seconds)
     token = _deadline.set(_Limit(end, seconds, last) if outer is None or end < outer.end else outer)

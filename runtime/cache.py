@@ -64,7 +64,7 @@ def _private(folder: str) -> Path:
         )
     if found.st_mode & _OTHERS and not _made_private(path):
         raise InputError(
-            f"others may write in the cache folder {path}, whose code is executed; `chmod go-w` it if what it holds is "
+            f"others may write in the cache folder {path}, whose code is executed; `chmod go-w` it if its content is "
             f"yours, or {set_another}"
         )
     return path

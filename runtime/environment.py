@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError
+from .errors import InputError, require_in
 from .interrupts import end_with_parent
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
     if gigabytes is None:
         yield
         return
-    if not _LEAST_DATA <= gigabytes < math.inf:
-        raise InputError(f"memory = {gigabytes!r} is out of range; allowed are gigabytes in [{_LEAST_DATA}, inf)")
+    require_in("memory", gigabytes, f"[{_LEAST_DATA}, inf) gigabytes")
     try:
         import resource
 

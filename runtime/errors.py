@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable
 from typing import Any
+
+from .derive.errors import suggestion
 
 
 class SaddleforgeError(Exception):
@@ -90,3 +94,55 @@ def told(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def describe_unknown(what: str, name: object, known: Iterable[str], of: str = "") -> str:
+    """Return the sentence about a name that is not one of the known ones, with the closest of them.
+
+    Args:
+        what: the kind of name, as "start".
+        of: the model, function or option that it belongs to.
+    """
+    known = [each.rstrip("_") for each in known]
+    owner = f" of {of}" if of else ""
+    return f"unknown {what} {name!r}{owner}{suggestion(str(name), known)}; known are {', '.join(known) or 'none'}"
+
+
+def require_known(what: str, name: object, known: Collection[str], of: str = "") -> None:
+    """Raise InputError unless a name is one of the known ones; arguments as of `describe_unknown`."""
+    if name not in list(known):
+        raise InputError(describe_unknown(what, name, known, of))
+
+
+def require_whole(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
+    """Raise InputError unless a value is a whole number in this range."""
+    try:
+        allowed = value == int(value) and lowest <= value <= (value if highest is None else highest)
+    except (TypeError, ValueError, OverflowError):
+        allowed = False
+    if not allowed:
+        to = "" if highest is None else f" to {highest}"
+        words = f"allowed is {lowest}" if lowest == highest else f"allowed are whole numbers from {lowest}{to}"
+        raise InputError(f"{_assigned(name, value)} is out of range; {words}")
+
+
+def require_in(name: str, value: Any, interval: str) -> None:
+    """Raise InputError unless a value is a number in an interval.
+
+    Args:
+        interval: as the message writes it, "[0, 1)" or "(0, inf) seconds".
+    """
+    opening, *ends, closing = re.match(r"([\[(])(\S+), (\S+?)([\])])", interval).groups()  # type: ignore[union-attr]
+    low, high = map(float, ends)
+    try:
+        allowed = low <= value <= high
+        allowed &= not (opening == "(" and value == low) and not (closing == ")" and value == high)
+    except (TypeError, ValueError):
+        allowed = False
+    if not allowed:
+        raise InputError(f"{_assigned(name, value)} is out of range; allowed is {interval}")
+
+
+def _assigned(name: str, value: object) -> str:
+    """Return an argument with its value, an option as it was typed."""
+    return f"{name} {value}" if name.startswith("--") else f"{name} = {value!r}"

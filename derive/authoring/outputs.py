@@ -282,7 +282,7 @@ def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinat
         if len(inside) != len(fields):
             where = ", ".join(f"{c.name} = {case[c.symbol]}" for c in discrete)
             raise ModelError(
-                f"model {model}: output: the fields hold {len(inside)} continuous coordinates "
+                f"model {model}: output: the fields contain {len(inside)} continuous coordinates "
                 f"({', '.join(symbol.name.removeprefix('c_') for symbol in inside) or 'none'})"
                 f"{f' at {where}' if where else ''}, a change of coordinates needs {len(fields)}. Where something is "
                 "observed in one case and hidden in the other, as of a rectifier, write a coordinate for each: see "
@@ -290,7 +290,10 @@ def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinat
             )
         square = _squared_determinant(psi, inside)
         if square == 0:
-            raise ModelError(f"model {model}: output: the Jacobian of the fields vanishes")
+            raise ModelError(
+                f"model {model}: output: the Jacobian of the fields vanishes: two coordinates change the fields in the "
+                "same way; leave one out"
+            )
         found.append((inside, square))
     deciding = [
         c.symbol
@@ -343,7 +346,7 @@ def _check_read(model: str, read: tuple[sp.Expr, ...], Y: sp.Matrix, psi: sp.Mat
             expected = sp.sympify(at.get(coordinate.symbol, coordinate.symbol))
             if not abs(sp.N(expression.subs(at).subs(made) - expected)) < 1e-9:
                 raise ModelError(
-                    f"model {model}: output: read gives another value of {coordinate.name!r} than fields are made of"
+                    f"model {model}: output: read returns another {coordinate.name!r} than the one given to fields"
                 )
 
 
@@ -363,21 +366,23 @@ def output_at(
     hidden = coordinates(model, "hidden", output.hidden)
     every = (*observed, *hidden)
     if len({c.name for c in every}) != len(every) or not observed:
-        raise ModelError(f"model {model}: output: at least one coordinate is observed, each is named once")
+        raise ModelError(f"model {model}: output: one observed coordinate or more is expected, each named once")
     names = {c.name: c.symbol for c in every}
     value = call("output", output.fields, **names)
     tokens, teachers = structure.tokens, structure.teacher_rank
     fields = sp.Matrix(value) if isinstance(value, sp.MatrixBase | list | tuple) else sp.Matrix([[value]])
     fields = exact(fields)
     if fields.shape != (tokens, teachers):
-        raise ModelError(f"model {model}: output: fields are {fields.shape}, expected {(tokens, teachers)}")
+        raise ModelError(f"model {model}: output: fields has shape {fields.shape}; {(tokens, teachers)} is expected")
     fields, jacobian = _change_of_coordinates(model, fields, every)
     likelihood = sp.Integer(0)
     if output.log_likelihood is not None:
         likelihood = exact(call("output", output.log_likelihood, **names))
     lonely = [c for c in observed if c.continuous and not fields.has(c.symbol) and not likelihood.has(c.symbol)]
     if lonely:
-        raise ModelError(f"model {model}: output: nothing depends on the observed coordinate {lonely[0].name!r}")
+        raise ModelError(
+            f"model {model}: output: nothing depends on the observed coordinate {lonely[0].name!r}; leave it out"
+        )
     for expression in (*fields, likelihood):
         known(expression.free_symbols, "output", fields=set(names.values()))
     read: tuple[sp.Expr, ...] = ()
@@ -385,7 +390,7 @@ def output_at(
         Y = fields_read(structure)
         read = tuple(exact(sp.Matrix(list(call("output", output.read, Y=Y)))))
         if len(read) != len(observed):
-            raise ModelError(f"model {model}: output: read gives {len(read)} values, {len(observed)} are observed")
+            raise ModelError(f"model {model}: output: read returns {len(read)} values; {len(observed)} are expected")
         for expression in read:
             known(expression.free_symbols, "output", fields=set(Y))
         _check_read(model, read, Y, fields, list(every))

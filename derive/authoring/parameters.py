@@ -34,7 +34,7 @@ class Structure:
             value = getattr(self, name)
             lowest = 0 if name == "teacher_rank" else 1  # what is left of a loss may read nothing of Y alone
             if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-                raise ModelError(f"{name} = {value!r}: allowed are whole numbers from {lowest}")
+                raise ModelError(f"{name} = {value!r} is out of range; allowed are whole numbers from {lowest}")
 
     @property
     def key(self) -> str:

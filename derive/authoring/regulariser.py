@@ -194,7 +194,9 @@ class Penalty(Regulariser):
                 parameters[key] = as_parameter(key, spec.default)
                 arguments[key] = parameters[key].symbols(structure)
             else:
-                raise ModelError(f"penalty {name} asks for {key!r}; known are w, pi and parameters with a default")
+                raise ModelError(
+                    f"unknown argument {key!r} of penalty {name}; known are w, pi and parameters with a default"
+                )
         try:
             expression = exact(self.function(**arguments))
         except ModelError:
@@ -203,11 +205,14 @@ class Penalty(Regulariser):
             said = explain_error(error, self.function, arguments)
             raise ModelError(f"penalty {name} failed at {structure.key}: {said}") from error
         if isinstance(expression, sp.MatrixBase | tuple):
-            raise ModelError(f"penalty {name} returned {expression}, expected a number")
+            raise ModelError(f"penalty {name} returned {expression}; a number is expected")
         known = {*w, *pi, *[s for p in parameters.values() for s in leaves(p.symbols(structure))]}
         unknown = expression.free_symbols - known
         if unknown:
-            raise ModelError(f"penalty {name} uses {', '.join(sorted(map(str, unknown)))}, which it does not declare")
+            first = min(map(str, unknown))
+            raise ModelError(
+                f"penalty {name} uses {first}, which it does not declare: add {first}=0.5 to its arguments"
+            )
         bounds = _bounds(name, expression, w)
         kinks = tuple(dict.fromkeys(_kinks(name, expression, w) + bounds))
         return PenaltyAt(w, pi, parameters, expression, kinks, bounds, self.function)
@@ -257,7 +262,7 @@ def penalty(function: Callable[..., Any]) -> Penalty:
 def _bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
     """Return the ends of the interval of w outside of which a penalty is infinite, none where there is no such."""
     if expression.has(sp.oo, sp.zoo, sp.nan):
-        raise ModelError(f"penalty {name} holds infinity; write sf.box(w[0], low, high) for an interval of w")
+        raise ModelError(f"penalty {name} contains infinity; write sf.box(w[0], low, high) for an interval of w")
     boxes = [term for term in sp.Add.make_args(expression) if isinstance(term, Box)]
     if len(boxes) > 1 or (expression - sp.Add(*boxes)).has(Box):
         raise ModelError(f"penalty {name}: one sf.box(w[0], low, high) is expected, added to the rest")

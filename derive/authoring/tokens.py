@@ -121,11 +121,11 @@ class Tokens:
                     )
 
     def _given_gram(self) -> Any:
-        beside = [
+        given = [
             name for name in ("means", "encodings", "along", "teacher", "taught") if getattr(self, name) is not None
         ]
-        if beside:
-            raise ModelError(f"law.gram and law.{beside[0]} say the same twice; give gram, or the products of vectors")
+        if given:
+            raise ModelError(f"law.gram contains law.{given[0]} already; give gram, or the products of vectors")
         return _tuples(self.gram)
 
     @property
@@ -146,7 +146,9 @@ class Tokens:
         teachers = shape_of(_tuples(teacher))[-1]
         tokens = self._tokens
         if contexts % tokens:
-            raise ModelError(f"law: {tokens} encodings do not go with {contexts} contexts, which are tokens x clusters")
+            raise ModelError(
+                f"law: {contexts} contexts are no multiple of {tokens} encodings; tokens x clusters are expected"
+            )
 
         def each(name: str, value: Any, *shape: int) -> Any:
             return _one_an_atom(name, value, atoms, shape)

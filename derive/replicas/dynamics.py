@@ -27,11 +27,11 @@ def refuse(at: ModelAt) -> None:
     """
     if at.regulariser.kind != "ridge":
         raise ModelError(
-            f"{at.name}: the dynamics close for a ridge, whose pull on a row is linear in it; a row under "
-            f"a {at.regulariser.kind} feels the whole law of the rows, or a constraint"
+            f"{at.name}: the equations of motion close for a ridge, which is linear in a row; under a "
+            f"{at.regulariser.kind} a row depends on the law of all rows, or on a constraint"
         )
     if slope_jump(at).startswith(LOSS_JUMPS):
-        raise ModelError(f"{at.name}: {LOSS_JUMPS}, and has no slope that a step could go down")
+        raise ModelError(f"{at.name}: {LOSS_JUMPS}, and has no slope to descend")
 
 
 @cache

@@ -307,7 +307,7 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
         key = name.removeprefix("theory.") if name.startswith("theory.") else of_model.get(name.rstrip("_"), name)
         if key not in RENAMED and key not in of_model.values():
             known = f"known are {', '.join(RENAMED)}" + (f" and of the model {', '.join(of_model)}" if of_model else "")
-            raise ModelError(f"no symbol {name!r} to rename; {known}")
+            raise ModelError(f"unknown symbol {name!r}; {known}")
         if not symbol.strip():
             raise ModelError(f"the new symbol for {name} is empty")
         if key in changed:

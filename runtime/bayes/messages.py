@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import budget, presenting
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, require_in, require_whole
 from ..problems.problem import Problem
 from ..progress import bar
 from ..simulation.instance import DEFAULT_MEMORY, STARTS, Instance, stream
@@ -115,12 +115,9 @@ def bayes_messages(
         >>> runs.success, [run.status for run in runs.runs]
         (True, ['converged', 'converged'])
     """
-    if d < 2 or seeds < 1 or most < 1:
-        raise InputError(
-            f"d = {d}, {seeds} seeds and {most} iterations: d from 2 on and at least one of each is expected"
-        )
-    if not 0 <= damping < 1:
-        raise InputError(f"damping = {damping!r} is out of range; allowed is [0, 1)")
+    for name, value, lowest in (("d", d, 2), ("seeds", seeds, 1), ("most", most, 1)):
+        require_whole(name, value, lowest)
+    require_in("damping", damping, "[0, 1)")
     module = problem.solver.bayes
     if not suits(module):
         raise InputError(

@@ -104,7 +104,9 @@ class Preimages:
     def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
         size = self.problem.tokens * self.problem.teacher_rank
         if self.points**size > 4 * _MOST:
-            raise NotConvergedError(f"{self.points} points of each of {size} fields are too many sentences")
+            raise NotConvergedError(
+                f"{self.points} points of each of {size} fields are too many; ask for a larger --accuracy"
+            )
         nodes, shares = tensor([gauss_hermite(self.points)] * size)
         if self.even:
             nodes, shares = half(nodes, shares)
@@ -112,7 +114,9 @@ class Preimages:
         nodes = nodes @ np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0]
         kept = shares > 1e-14
         if kept.sum() > _MOST:
-            raise NotConvergedError(f"{self.points} points of each of {size} fields are too many sentences")
+            raise NotConvergedError(
+                f"{self.points} points of each of {size} fields are too many; ask for a larger --accuracy"
+            )
         return nodes[kept], shares[kept]
 
     def left(self, fields: np.ndarray, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

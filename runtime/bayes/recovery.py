@@ -59,21 +59,23 @@ def recovery(problem: Problem, of: int, given: Mapping[int, float | str], accura
     t = problem.teacher_rank
     named = {of, *given}
     if not named <= set(range(1, t + 1)) or of in given:
-        raise InputError(f"columns of the teacher are 1 to {t}, and the one that is asked for is not given")
+        raise InputError(
+            f"of = {of}, given = {sorted(given)}: columns of the teacher are 1 to {t}, and `of` is not among the given"
+        )
     known = sorted(column - 1 for column, value in given.items() if value == BRANCH or value != 0)
     shares = {column - 1: value for column, value in given.items() if value != BRANCH}
     for column, share in shares.items():
         if isinstance(share, str) or not 0 <= share <= 1:
-            raise InputError(f"column {column + 1} is given as {share!r}; a share in [0, 1] or {BRANCH!r} is allowed")
+            raise InputError(f"column {column + 1} = {share!r} is out of range; allowed is [0, 1] or {BRANCH!r}")
     if shares and len(shares) != len(given) and any(shares.values()):
-        raise InputError("columns are given as shares or on their branch, not in both ways at once")
+        raise InputError(f"columns are given as shares or as {BRANCH!r}; do not mix both")
     rho = problem.law.rho_star
     others = [column for column in range(t) if column != of - 1]
     if np.abs(rho[:, of - 1][:, others]).max(initial=0.0) > 0:
         raise InputError("columns of the teacher that are correlated are not learned one by one")
     if 1 in shares.values():
         if [shares.get(column) for column in others] != [1] * len(others):
-            raise InputError("where a column is known exactly all but the one that is asked for must be given so")
+            raise InputError("a column is given as known exactly (share 1): give all others but `of` in this way, too")
         return _refined(_Exact(problem, of - 1), accuracy)
     if not known:
         return _refined(_Fixed(problem, of - 1, np.zeros_like(rho)), accuracy)
@@ -102,7 +104,10 @@ def _check_untold(state: State, of: int, averages: Averages) -> None:
     """
     told = np.abs(averages.outer[:, of, of]).max()
     if told > 1e-8 * np.abs(np.linalg.inv(state.rho)).max():
-        raise InputError(f"column {of + 1} of {state.problem.solver.name} is told at any sample complexity")
+        raise InputError(
+            f"column {of + 1} of {state.problem.solver.name} has no weak-recovery threshold: samples carry information "
+            "on it at any alpha"
+        )
 
 
 def _inverse(factor: float, of: int) -> float:
@@ -123,7 +128,7 @@ class _Fixed:
         others = [column for column in range(problem.teacher_rank) if column != of]
         self.state, self.of, self.near = State(problem, others or None), of, q
         if not others:
-            raise InputError("weak recovery of the only column asks for no other")
+            raise InputError("the teacher has a single column; leave of and given out")
         _check_untold(self.state, of, self.state.channel.averages(np.zeros_like(q)))
 
     def find(self) -> tuple[float, float, np.ndarray]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import budget, presenting
-from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..errors import NotConvergedError, TimeLimitError, require_in, require_known
 from ..hints import AttributeHints
 from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem, check_is_problem
@@ -160,10 +160,8 @@ def bayes_optimal(
         True
     """
     check_is_problem(problem)
-    if start not in STARTS:
-        raise InputError(f"no start {start!r}; known are {', '.join(STARTS)}")
-    if not 1e-12 <= accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
+    require_known("start", start, STARTS)
+    require_in("accuracy", accuracy, "[1e-12, 1)")
     alpha = problem.alpha
     state = State(problem, None if columns is None else [column - 1 for column in columns])
     whole = state.everything
@@ -368,7 +366,7 @@ def _finished(
         if (worst := float(widths.max()) / scale) <= asked or refined == _MOST_REFINED - 1:
             break
         tolerance *= 0.3 * asked / worst
-        left(f"half width {worst:.1g}, asked {asked:.1g}")
+        left(f"error bar {worst:.1g}, asked {asked:.1g}")
         try:
             state.settle(q, alpha, max(tolerance * share, _ROUNDING), averages)
             finer = _newton(state, q, alpha, scale, accuracy, averages)
@@ -425,7 +423,7 @@ def _sampled(state: State, q: np.ndarray, averages: Averages, start: str, steps:
                 f"q of {state.problem.solver.name} is known to {worst:.1g} of the teacher from 2^{planted.log2} draws "
                 f"a replicate; {accuracy:g} needs more than 2^{most}: ask for a larger --accuracy"
             )
-        left(f"half width {worst:.1g} from 2^{planted.log2} draws a replicate, asked {accuracy:g}")
+        left(f"error bar {worst:.1g} from 2^{planted.log2} draws a replicate, asked {accuracy:g}")
         planted.log2 += min(further, 3, most - planted.log2)
         finer = _newton(state, q, alpha, scale, accuracy)
         if finer is None:

@@ -109,8 +109,8 @@ class State:
         told = np.abs(self._entries(image, self.outside)).max(initial=0.0)
         if told > 1e-8 * np.abs(self.rho).max():
             raise InputError(
-                f"{self.problem.solver.name} tells of all columns at once: columns "
-                f"{', '.join(str(c + 1) for c in self.columns)} are not learned alone"
+                f"samples of {self.problem.solver.name} carry information on all columns of the teacher: columns "
+                f"{', '.join(str(c + 1) for c in self.columns)} cannot be learned alone"
             )
 
     def jacobian(self, averages: Averages, alpha: float, outside: bool = False) -> np.ndarray:
@@ -238,7 +238,9 @@ class State:
                 break
             x = x - np.linalg.solve(self._gap_slope(x, averages), value)
         else:
-            raise NotConvergedError(f"no solution of state evolution was found at a share {share:.6g} of the overlap")
+            raise NotConvergedError(
+                f"no solution of state evolution was found at a fraction {share:.6g} of the overlap"
+            )
         q = self.unpack(x[:-1])
         return Point(share, float(np.exp(x[-1])), q, averages)
 

@@ -15,7 +15,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.signal import find_peaks
 
 from .. import budget, presenting
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, require_in, require_known
 from ..hints import AttributeHints
 from ..problems.problem import Problem
 from ..progress import step
@@ -87,13 +87,11 @@ def bayes_threshold(
         >>> round(found.value, 9)
         0.5
     """
-    if kind not in KINDS:
-        raise InputError(f"no threshold {kind!r}; known are {', '.join(KINDS)}")
-    if not 1e-12 <= accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-12, 1)")
+    require_known("threshold", kind, KINDS)
+    require_in("accuracy", accuracy, "[1e-12, 1)")
     if of is not None or given:
         if kind != "weak_recovery" or of is None:
-            raise InputError("of and given say which column's weak recovery is asked for")
+            raise InputError("of and given go with kind = 'weak_recovery', and given with of")
         return column_recovery(problem, of, given or {}, accuracy)
     functions = {
         "weak_recovery": weak_recovery,
@@ -113,8 +111,8 @@ def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     state = State(problem)
     if not state.uninformative:
         raise InputError(
-            f"{problem.solver.name} has no weak-recovery threshold: its outputs, or the means, tell of the teacher at "
-            "any sample complexity"
+            f"{problem.solver.name} has no weak-recovery threshold: its outputs, or the means, carry information "
+            "on the teacher at any alpha"
         )
     if state.channel.is_sampled(np.zeros_like(state.rho)):
         drawn = drawn_from_nothing(state, accuracy)
@@ -233,7 +231,7 @@ def _fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, fl
         raise NotConvergedError(
             f"state evolution of {problem.solver.name} has no fold in alpha: from zero information the overlap grows "
             f"continuously with the sample complexity, up to {points[-1].share:.3g} of the teacher's at alpha = "
-            f"{points[-1].alpha:.4g}, as far as was looked"
+            f"{points[-1].alpha:.4g}, the last that was tried"
         )
     place = max(inner, key=lambda i: alphas[i])
     tolerance = accuracy / 8
@@ -458,8 +456,8 @@ def _crossing(less: _Solutions, more: _Solutions, alpha: float) -> float:
 def _without_transition(state: State, unknown: float) -> str:
     """Return why there is no information-theoretic threshold."""
     message = (
-        f"state evolution of {state.problem.solver.name} has no fold in alpha at which solutions begin to coexist, as "
-        "far as was looked: the solution of largest free entropy never jumps"
+        f"state evolution of {state.problem.solver.name} has no fold in alpha at which solutions begin to coexist, in "
+        "the range searched: the solution of largest free entropy never jumps"
     )
     if unknown > 0:
         message += (

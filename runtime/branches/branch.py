@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from .. import presenting
-from ..errors import InputError, TimeLimitError
+from ..errors import InputError, TimeLimitError, require_known
 from ..problems.between import Between
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -232,10 +232,7 @@ def curve(
     """
     problem, over, grid = checked_grid(problem, over, values, ranges)
     start = default_start(problem) if start is None else start
-    if start not in problem.solver.model.STARTS:
-        raise InputError(
-            f"no start {start!r} for {problem.solver.name}; known are {', '.join(problem.solver.model.STARTS)}"
-        )
+    require_known("start", start, problem.solver.model.STARTS, problem.solver.name)
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     ends: list[tuple[float, float] | None] = [None, None]
     with bar(f"{start} branch", len(grid)) as task, until_time_ends() as ended:

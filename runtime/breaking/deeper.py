@@ -40,7 +40,7 @@ def deepened(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolution:
             return replace(once, status=Status.MAX_ITERATIONS, found=found)
         twice = polished(once.symmetric, found, False, accuracy, once=once)
     except TimeLimitError:
-        return replace(once, status=Status.TIME_LIMIT, found="the time limit came before the second step")
+        return replace(once, status=Status.TIME_LIMIT, found="the time limit ended the search for a second step")
     if twice is None:
         return replace(once, status=Status.LEFT_DOMAIN, found="the second step left its domain")
     return twice

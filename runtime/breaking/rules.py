@@ -44,7 +44,7 @@ def ladder(problem: Problem) -> Sequence[TiltedRule]:
     if Samples.suits(problem):
         return SAMPLES
     raise InputError(
-        "one-step breaking of losses that read more than one student field is solved where they have no corners; that "
+        "one-step breaking of losses of more than one student field is solved where they have no corners; that "
         f"of {problem.solver.name} does"
     )
 

@@ -21,7 +21,7 @@ from .state import Broken
 from .state_map import Answer, BreakingMap
 
 
-@progress.step("half widths of broken replica symmetry")
+@progress.step("error bars of broken replica symmetry")
 def finished(
     symmetric: Solution, breaking_map: BreakingMap, found: Reached, given: bool, accuracy: float
 ) -> BrokenSolution:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 
 from .. import budget
-from ..errors import DomainError, InputError, TimeLimitError
+from ..errors import DomainError, InputError, TimeLimitError, require_in, require_whole
 from ..integration.tilted_samples import Samples
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
@@ -122,8 +122,8 @@ def solve(
     if rsb == 0:
         return solve_symmetric(problem, start, time_limit=time_limit, **options)
     checked_steps(rsb, problem)
-    if parisi is not None and not 0 < parisi < np.inf:
-        raise InputError(f"parisi = {parisi!r} is out of range; allowed is (0, inf)")
+    if parisi is not None:
+        require_in("parisi", parisi, "(0, inf)")
     with budget.time_limit(time_limit):
         return broken(solve_symmetric(problem, start, **options), parisi, accuracy, rsb)
 
@@ -134,9 +134,7 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False
     Raises:
         InputError: they cannot, in words.
     """
-    if rsb not in range(1, most + 1):
-        more = "and 1 (one step of breaking)" if most == 1 else "1 and 2 (steps of breaking)"
-        raise InputError(f"rsb = {rsb!r} is out of range; allowed are 0 (replica symmetry) {more}")
+    require_whole("rsb", rsb, 0, most)
     refuse(problem)
     if rsb > 1 and not problem.has_ridge and problem.student_rank > 1:
         raise InputError(
@@ -147,7 +145,7 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False
         # Samples do not tell at which Parisi parameter the energy is greatest.
         what = "branches with a step of breaking are followed" if along else "two steps of breaking are solved"
         raise InputError(
-            f"{what} where the loss reads one student field, or two; that of {problem.solver.name} reads "
+            f"{what} for losses of one or two student fields; that of {problem.solver.name} depends on "
             f"{integrated(problem).solver.channel.FIELDS}"
         )
 

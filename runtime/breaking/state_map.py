@@ -138,6 +138,6 @@ def refuse(problem: Problem) -> None:
         )
     if problem.solver.model.HOLDS_Q or problem.trained:
         raise InputError(
-            f"one-step breaking is solved for losses of the fields alone; that of {name} holds overlaps or trained "
+            f"one-step breaking is solved for losses of the fields alone; that of {name} contains overlaps or trained "
             "numbers"
         )

@@ -154,9 +154,7 @@ def _untold(known: list[BrokenSolution]) -> BrokenSolution:
     nearest = min(known, key=lambda one: one.relative_error)
     low, high = (end(one.parisi for one in known) for end in (min, max))
     slope = with_error(*_slope(nearest))
-    told = (
-        f"from y = {low:.4g} to {high:.4g} samples do not tell how y dPhi/dy grows, {slope} at y = {nearest.parisi:.4g}"
-    )
+    told = f"for y in [{low:.4g}, {high:.4g}] samples do not resolve y dPhi/dy, {slope} at y = {nearest.parisi:.4g}"
     status = Status.ACCURACY_NOT_REACHED if nearest.success else nearest.status
     words = f"where the complexity vanishes is not resolved ({told}): these are states at a given y"
     return replace(nearest, status=status, found=words)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import interrupts
-from ..errors import InputError
+from ..errors import InputError, require_known
 from . import options
 from .options import (
     ForceOption,
@@ -46,7 +46,7 @@ def bayes(
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="N,N", help="Hold all other columns of the teacher at nothing, as 2."),
+        typer.Option("--columns", metavar="N,N", help="Fix the overlaps of all other columns at 0, as 2."),
     ] = None,
     of: Annotated[
         int | None, typer.Option("--of", metavar="N", help="With weak-recovery: of this column of the teacher.")
@@ -56,28 +56,30 @@ def bayes(
         typer.Option(
             "--given",
             metavar="N=SHARE",
-            help="With --of: what is known of another column, as 2=0.5, or 2=branch for what the same samples tell.",
+            help="With --of: the known share of another column, as 2=0.5, or 2=branch, what is learned of it.",
         ),
     ] = None,
     along: Annotated[
         str | None,
-        typer.Option("--along", metavar="NAME=FROM:TO:N", help="With --threshold: at so many values of a parameter."),
+        typer.Option(
+            "--along", metavar="NAME=FROM:TO:N", help="With --threshold: a line of N thresholds in a parameter."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the line of --along, for `plot`.")
     ] = None,
     force: ForceOption = False,
     d: Annotated[
-        int | None, typer.Option("--d", metavar="D", help="Pass messages on draws of this size, in place of theory.")
+        int | None, typer.Option("--d", metavar="D", help="Run message passing on data of this dimension instead.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", help="With --d: how many draws (4).")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", help="With --d: number of draws (4).")] = None,
     alone: Annotated[
-        bool, typer.Option("--alone", help="Without the solution of empirical risk minimisation beside it.")
+        bool, typer.Option("--alone", help="Leave out the comparison with empirical risk minimisation.")
     ] = False,
     start: StartOption = None,
     accuracy: Annotated[
         float | None,
-        typer.Option("--accuracy", help="Half width asked of q, relative to rho* (1e-6), or of a threshold (1e-9)."),
+        typer.Option("--accuracy", help="Largest error bar of q, relative to rho* (1e-6), or of a threshold (1e-9)."),
     ] = None,
     time_limit: TimeLimitOption = None,
     memory_limit: MemoryOption = None,
@@ -85,21 +87,19 @@ def bayes(
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """What the best possible learner knows of the teacher, beside what risk minimisation reaches."""
+    """Compare the best possible learner of the teacher with risk minimisation, or locate a threshold of it."""
     from ..bayes.solution import STARTS, bayes_optimal
     from ..bayes.thresholds import KINDS, bayes_threshold
     from ..saddle_point.iteration import Status
 
     kind = None if threshold is None else threshold.replace("-", "_")
-    if kind is not None and kind not in KINDS:
-        allowed = ", ".join(k.replace("_", "-") for k in KINDS)
-        raise InputError(f"--threshold {threshold}: {allowed} are known")
-    if from_ not in STARTS:
-        raise InputError(f"--from {from_}: {' or '.join(STARTS)} is expected")
+    if threshold is not None:
+        require_known("value", threshold, [kind.replace("_", "-") for kind in KINDS], "--threshold")
+    require_known("value", from_, STARTS, "--from")
     if kind is not None and "alpha" in options.assignments(set_):
-        raise InputError("--threshold looks for alpha; leave --set alpha out")
+        raise InputError("alpha is given by --set and varied by --threshold; leave one out")
     if (of is not None or given) and kind != "weak_recovery":
-        raise InputError("--of and --given belong to --threshold weak-recovery")
+        raise InputError("--of and --given go with --threshold weak-recovery")
     held = None if columns is None else [_column(part) for part in columns.split(",")]
     known = dict(_given(text) for text in given or [])
     if along is not None and kind is None:
@@ -109,7 +109,7 @@ def bayes(
     way = options.grid(along, "--along") if along is not None else None
     target = options.netcdf_file(output, "a critical line", force)
     if d is not None and (kind is not None or held is not None or from_ != STARTS[0] or accuracy is not None):
-        raise InputError("--d passes messages; --threshold, --columns, --from and --accuracy are of state evolution")
+        raise InputError("--d goes without --threshold, --columns, --from and --accuracy, which are of state evolution")
     if d is None and seeds is not None:
         raise InputError("--seeds goes with --d")
     options.prepare(threads, quiet)

@@ -152,14 +152,14 @@ def follow(
     over: Annotated[
         str,
         typer.Option(
-            "--over", metavar="NAME=FROM:TO", help="The parameter, where to begin and where to head, alpha=2:0.2."
+            "--over", metavar="NAME=FROM:TO", help="The parameter, its first and its last value, alpha=2:0.2."
         ),
     ],
     set_: SetOption = None,
     start: StartOption = None,
     accuracy: AccuracyOption = 1e-3,
     event_accuracy: Annotated[
-        float, typer.Option("--event-accuracy", help="Half width asked of every event, in the parameter.")
+        float, typer.Option("--event-accuracy", help="Largest error bar of every event, in the parameter.")
     ] = 1e-3,
     output: NetcdfOption = None,
     force: ForceOption = False,
@@ -208,11 +208,11 @@ def follow(
         values = sorted(s.problem.value_of(name) for s in weak)
         message = (
             f"the accuracy {accuracy:g} was not reached at {len(weak)} of {len(branch.solutions)} points, {name} = "
-            f"{values[0]:.4g} to {values[-1]:.4g}: a branch is soft near its end; their half widths say how soft"
+            f"{values[0]:.4g} to {values[-1]:.4g}: near its end a branch determines overlaps poorly"
         )
     elif not all(event.success for event in branch.events):
         status = Exit.NOT_CONVERGED
-        message = f"an event was not located to {event_accuracy:g}; ask for less with --event-accuracy"
+        message = f"an event was not located to {event_accuracy:g}; ask for a larger --event-accuracy"
     text = followed_table(branch, symbols, shown) if branch.solutions else ""
     target = target if branch.solutions else None
     data = partial(followed_json, problem, branch)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, require_known
 from .options import JsonOption
 from .outcome import Outcome, command
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def cache(
     clear: Annotated[
         str | None,
-        typer.Option("--clear", metavar="old|all", help="Remove what no source asks for any more, or everything."),
+        typer.Option("--clear", metavar="old|all", help="Remove what is out of date, or everything."),
     ] = None,
-    every: Annotated[bool, typer.Option("--list", help="Name every part, not only how much there is.")] = False,
+    every: Annotated[bool, typer.Option("--list", help="List every part, not only the total size.")] = False,
     json: JsonOption = False,
 ) -> Outcome:
-    """What is kept between runs (solvers, machine code, nodes): its folder, its size, and what of it is old."""
-    if clear not in (None, "old", "all"):
-        raise InputError(f"--clear {clear}: old or all is expected")
+    """Show what is kept between runs (solvers, machine code, nodes): folder, size, and what of it is out of date."""
+    if clear is not None:
+        require_known("value", clear, ("old", "all"), "--clear")
     from ..cache import cache_folder, numba_folder
     from ..problems.kept import clear as cleared
     from ..problems.kept import parts
@@ -48,7 +48,7 @@ def cache(
     if clear is not None:
         lines.append(f"removed {_size(sum(part.bytes for part in gone))} in {len(gone)} parts")
     elif any(part.old for part in there):
-        lines.append("`saddleforge cache --clear old` removes what no source asks for any more")
+        lines.append("`saddleforge cache --clear old` removes what is out of date")
     data = {
         "folder": str(cache_folder()),
         "machine_code": str(numba_folder()),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, require_known
 from . import options
 from .options import (
     ForceOption,
@@ -55,34 +55,34 @@ def dynamics(
         typer.Option(
             "--ask",
             metavar="|".join(_ASKED),
-            help="What is computed: the way in time; the fixed point next to the start, with its stability; the largest"
+            help="What is computed: the trajectory; the fixed point next to the start, with stability; the largest"
             " rate at which that one is there and stable, from --rate on; growth from no overlap.",
         ),
     ] = "trajectory",
     batch: Annotated[
-        str, typer.Option("--batch", metavar="B", help="Sentences of a step, or a share of d as 0.5d (a map).")
+        str, typer.Option("--batch", metavar="B", help="Samples of a step, or a fraction of d as 0.5d (a map).")
     ] = "1",
     watch: Annotated[
         list[str] | None,
-        typer.Option("--watch", metavar="OVERLAP=VALUE", help="Time when an overlap passes a value, as theta_1=0.1."),
+        typer.Option("--watch", metavar="OVERLAP=VALUE", help="Report when an overlap passes a value, as theta_1=0.1."),
     ] = None,
     d: Annotated[
         int | None,
-        typer.Option("--d", min=2, help="Growth from no overlap, and draws of a random start at this dimension."),
+        typer.Option("--d", min=2, help="Growth from zero overlap, and random starts at this dimension."),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="--d: how many draws.")] = 16,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="--d: number of draws.")] = 16,
     first: Annotated[int, typer.Option("--first", min=0, help="--d: the first draw.")] = 0,
     cosine: Annotated[float, typer.Option("--cosine", help="--d: largest cosine at which a draw has escaped.")] = 0.1,
     accuracy: Annotated[
         float | None,
         typer.Option(
             "--accuracy",
-            help="Half width asked of the moments, relative to their size: at all times (1e-4), or of a stationary "
+            help="Largest error bar of the moments, relative to their size: at all times (1e-4), or of a stationary "
             "point (1e-6); of --ask rate-limit the last step in the rate (1e-9).",
         ),
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", metavar="auto|DOP853|RK45|Radau|BDF|LSODA", help="SciPy's time steps.")
+        str, typer.Option("--method", metavar="auto|DOP853|RK45|Radau|BDF|LSODA", help="SciPy's integrator.")
     ] = "auto",
     output: NetcdfOption = None,
     force: ForceOption = False,
@@ -92,15 +92,14 @@ def dynamics(
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Follow one-pass stochastic gradient descent of infinite d: overlaps and errors in time, and what is reached."""
+    """Follow one-pass stochastic gradient descent of infinite d: overlaps and errors in time, and where it ends."""
     target = options.netcdf_file(output, "a trajectory", force)
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_)
     begin, end, count = _times(time)
     if accuracy is not None:
         options.check_positive("--accuracy", accuracy)
-    if ask not in _ASKED:
-        raise InputError(f"--ask {ask}: allowed are {', '.join(_ASKED)}")
+    require_known("value", ask, _ASKED, "--ask")
     asked = ESCAPE if d is not None and ask == TRAJECTORY else ask
     if asked != TRAJECTORY:
         if target is not None or watch:
@@ -183,7 +182,7 @@ def _times(text: str) -> tuple[float, float, int | None]:
         raise InputError(f"--time {text}: BEGIN:END or BEGIN:END:N is expected, as 0:40 or 0:40:81")
     begin, end = numbers if len(numbers) == 2 else (0.0, numbers[0])
     if not 0 <= begin < end < float("inf"):
-        raise InputError(f"--time {text}: time runs forward from 0; an END above BEGIN is expected")
+        raise InputError(f"--time {text}: 0 <= BEGIN < END is expected")
     if count is not None and not 2 <= count <= 100_000:
         raise InputError(f"--time {text}: the number of times must be 2 to 100000")
     return begin, end, count

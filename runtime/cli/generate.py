@@ -127,7 +127,7 @@ def _check_tree(root: Path) -> None:
         raise InputError(f"{root} is an installed copy, which is never written; give --out DIR")
     if root.is_dir() and any(root.iterdir()) and not _is_generated(root / "catalogue.py"):
         raise InputError(
-            f"{root} holds other files, and what no model generates is deleted; give an empty or new folder"
+            f"{root} contains other files, and files that no model generates are deleted; give an empty or new folder"
         )
     check_folder(root)
 

@@ -12,7 +12,7 @@ import typer
 from .. import interrupts
 from .._version import __version__
 from ..budget import sharp
-from ..errors import InputError
+from ..errors import InputError, require_known, require_whole
 from . import options
 from .options import (
     ForceOption,
@@ -95,10 +95,8 @@ def derive(
 
     set_quiet(quiet)
     format = format or ("latex" if output is not None and output.suffix == ".tex" else "text")
-    if format not in ("text", "latex"):
-        raise InputError(f"--format {format}: text or latex is expected")
-    if rsb not in (0, 1, 2):
-        raise InputError(f"--rsb {rsb}: 0 (replica symmetry), 1 or 2 (steps of breaking it) is expected")
+    require_known("value", format, ("text", "latex"), "--format")
+    require_whole("--rsb", rsb, 0, 2)
     if rsb and not steps:
         raise InputError(f"--rsb {rsb} breaks replica symmetry in the steps of the derivation: give --steps, too")
     if dynamics and steps:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, require_in, require_known, require_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +75,7 @@ FromOption = Annotated[
     ),
 ]
 AccuracyOption = Annotated[
-    float, typer.Option("--accuracy", help="Half width asked of every overlap, relative to the size of its block.")
+    float, typer.Option("--accuracy", help="Largest error bar of an overlap, relative to the size of its block.")
 ]
 IntegratorOption = Annotated[
     str,
@@ -126,15 +126,15 @@ ThreadsOption = Annotated[
     int | None, typer.Option("--threads", help="Number of threads (default: all cores); results do not depend on it.")
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rules.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress and no warnings.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Write over a file that is there already.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no progress and no warnings.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 TimeLimitOption = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
         metavar="SECONDS",
-        help="End within so many seconds with the best so far (exit status 3); a step begun has a tenth more, or 5 s.",
+        help="End after so many seconds with the best so far (exit status 3); a step begun has a tenth more, or 5 s.",
     ),
 ]
 
@@ -143,7 +143,7 @@ MemoryOption = Annotated[
     typer.Option(
         "--memory",
         metavar="GB",
-        help="Gigabytes that a process of this command may use for its data; without enough, a sentence.",
+        help="Gigabytes a process may use for its data; a computation that needs more ends with a message.",
     ),
 ]
 
@@ -159,12 +159,9 @@ def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> N
     from ..threads import available, limit
 
     set_quiet(quiet)
-    if seed < 0:
-        raise InputError(f"--seed {seed} is out of range; allowed are whole numbers from 0")
+    require_whole("--seed", seed, 0)
     if threads is not None:
-        most = available()
-        if not 1 <= threads <= most:
-            raise InputError(f"--threads {threads} is out of range; this machine allows 1 to {most}")
+        require_whole("--threads", threads, 1, available())
         limit(threads)
     cache_folder()
 
@@ -259,8 +256,7 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
     for name, value in values.items():
         if name not in STRUCTURAL:
             raise InputError(f"--set {name}: a derivation depends only on the sizes {', '.join(STRUCTURAL)}")
-        if isinstance(value, list) or not float(value).is_integer() or value < 1:
-            raise InputError(f"--set {name}={value}: a whole number from 1 is expected")
+        require_whole(name, value, 1)
     return {name: int(value) for name, value in values.items()}
 
 
@@ -302,8 +298,7 @@ def start_of(problem: Problem, start: str | None) -> str:
     known = list(problem.solver.model.STARTS)
     if start is None:
         return default_start(problem)
-    if start not in known:
-        raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(known)}")
+    require_known("start", start, known, problem.solver.name)
     return start
 
 
@@ -326,8 +321,7 @@ def check_positive(option: str, value: float) -> None:
     Raises:
         InputError: the value is not above 0.
     """
-    if not value > 0:
-        raise InputError(f"{option} {value:g} is out of range; allowed is (0, inf)")
+    require_in(option, value, "(0, inf)")
 
 
 def checked_points(integrator: str, points: int | None) -> int | None:
@@ -344,7 +338,7 @@ def checked_points(integrator: str, points: int | None) -> int | None:
         *others, last = FAMILIES
         raise InputError(f"--points goes with --integrator {', '.join(others)} or {last}; auto picks its own")
     if integrator in FAMILIES:
-        check_points(integrator, points, f"--points {points}")
+        check_points(integrator, points, "--points")
     return points
 
 
@@ -467,7 +461,7 @@ def check_goes_on(target: Path | None, output: Path | None, what: str, force: bo
 
     folder = folder_of(target)
     if not folder.is_dir():
-        raise occupied(output or target, f"the file exists, and there are no records beside it in {folder.name}")
+        raise occupied(output or target, f"the file exists, and there are no records next to it in {folder.name}")
     try:
         own = what in load_dataset(target).attrs
     except InputError:

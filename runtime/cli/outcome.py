@@ -68,8 +68,8 @@ class Outcome:
 
 
 # Reasons, as messages say them.
-NO_VERDICT = "the time limit came before the verdict on stability"
-WHY = {Exit.INTERRUPTED: "interrupted", Exit.TIME_LIMIT: "the time limit came"}
+NO_VERDICT = "the time limit ended the verdict on stability"
+WHY = {Exit.INTERRUPTED: "interrupted", Exit.TIME_LIMIT: "the time limit ended the computation"}
 
 
 def cut_short(interrupted: bool, out_of_time: bool) -> Exit | None:
@@ -189,7 +189,9 @@ def _failure(error: BaseException) -> Outcome:
     if isinstance(error, NotConvergedError):
         return _failed(Exit.NOT_CONVERGED, str(error))
     if isinstance(error, MemoryError):
-        return _failed(Exit.WRONG_INPUT, "there is not enough memory; ask for less accuracy, or fewer points at a time")
+        return _failed(
+            Exit.WRONG_INPUT, "there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
+        )
     if isinstance(error, OSError) and error.errno in _EXHAUSTED:
         where = f"{error.filename}: " if error.filename else ""
         return _failed(Exit.WRONG_INPUT, f"the system does not allow more: {where}{error.strerror}")

@@ -31,7 +31,8 @@ def phases(
     ],
     set_: SetOption = None,
     start: Annotated[
-        str | None, typer.Option("--start", metavar="NAME,...", help="Named starts (default: all that lead anywhere).")
+        str | None,
+        typer.Option("--start", metavar="NAME,...", help="Named starts (default: all that lead to solutions)."),
     ] = None,
     grid: Annotated[
         str | None,
@@ -51,12 +52,12 @@ def phases(
     ] = None,
     accuracy: Annotated[
         float | None,
-        typer.Option("--accuracy", help="Half width asked of every overlap, relative to its block (1e-3; 1e-2 there)."),
+        typer.Option("--accuracy", help="Largest error bar of overlaps, relative to their block (1e-3; 1e-2 there)."),
     ] = None,
     boundary_accuracy: Annotated[
         float | None,
         typer.Option(
-            "--boundary-accuracy", help="Half width asked of boundaries, in the first parameter (3e-3; 3e-2 there)."
+            "--boundary-accuracy", help="Largest error bar of boundaries, in the first parameter (3e-3; 3e-2 there)."
         ),
     ] = None,
     stability: Annotated[
@@ -67,19 +68,19 @@ def phases(
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Workers on this machine (default: one a core).")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over what is there, records included.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file and its records.")] = False,
     time_limit: TimeLimitOption = None,
     memory_limit: MemoryOption = None,
     json: JsonOption = False,
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Find which solution has the lowest training loss where, and locate crossings, ends and instabilities."""
+    """Find the solution of lowest training loss in a plane, and locate crossings, ends and instabilities."""
     spans: dict[str, tuple[float, float]] = {}
     for item in over:
         name, ends = options.interval(item)
         if ends is None:
-            raise InputError(f"--over {item}: NAME=LO:HI, as alpha=0.3:3 is expected")
+            raise InputError(f"--over {item}: NAME=LO:HI is expected, as alpha=0.3:3")
         spans[name] = ends
     points = None if grid is None else _points(grid)
     if boundary_accuracy is not None:
@@ -111,11 +112,11 @@ def phases(
     statuses = [*(b.status for b in diagram.boundaries if b.kind != "jumps"), *(m.status for m in diagram.meetings)]
     rough = [word for word in statuses if word != "converged"]
     if early is not None:
-        kept = "; what is finished is kept, and the same command goes on" if output is not None else ""
+        kept = "; what is finished is kept, and the same command continues" if output is not None else ""
         status, message = early, f"{WHY[early]}{kept}"
     elif rough:
         status = Exit.NOT_CONVERGED
-        message = f"{len(rough)} of {len(statuses)} points of boundaries are not as accurate as asked"
+        message = f"{len(rough)} of {len(statuses)} boundary points miss --boundary-accuracy; ask for a larger one"
 
     def data(word: str, file: Path | None) -> dict[str, Any]:
         return {**diagram.to_json(), "status": word, "file": None if file is None else str(file)}

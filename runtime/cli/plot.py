@@ -30,7 +30,7 @@ def plot(
     ] = None,
     beside: Annotated[
         list[Path] | None,
-        typer.Option("--beside", metavar="OTHER.nc", help="Another critical line, into the same picture."),
+        typer.Option("--beside", metavar="OTHER.nc", help="Another critical line, for the same picture."),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -38,7 +38,7 @@ def plot(
 ) -> Outcome:
     """Draw a branch, overlaps along a parameter or in time, a critical line, seeds of a simulation, a sweep or phases.
 
-    A picture that it drew from the same table is drawn anew; another file is not written over without --force.
+    A picture that it drew from the same table is drawn again; another file is overwritten with --force only.
     """
     from ..files import new_file
     from ..progress import set_quiet

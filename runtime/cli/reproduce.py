@@ -35,7 +35,7 @@ def reproduce(
     threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Compute the tables and figures of the attention paper and set them beside the published numbers."""
+    """Compute the tables and figures of the attention paper and compare them with the published numbers."""
     from ..files import absolute, check_folder
 
     folder = absolute(check_folder(out))

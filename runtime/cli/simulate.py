@@ -33,13 +33,13 @@ def simulate(
     ] = "auto",
     metric: MetricOption = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="How many draws of the data, from seed --first on.")
+        int, typer.Option("--seeds", min=1, help="Number of draws of the data, from seed --first on.")
     ] = 16,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
     theory: Annotated[
         bool,
         typer.Option(
-            "--theory", help="Print the saddle point from the same start beside it; of sgd, the dynamics of infinite d."
+            "--theory", help="Print the saddle point from the same start, too; for sgd, the dynamics of infinite d."
         ),
     ] = False,
     polish: Annotated[
@@ -47,30 +47,30 @@ def simulate(
         typer.Option(
             "--polish",
             metavar="wells",
-            help="From the minimum found, move samples that lie in the wrong well of their own objective, and minimise "
+            help="From the minimum found, move samples to lower minima of their one-sample objectives, and minimise "
             "again, until none lowers the risk.",
         ),
     ] = None,
     restarts: Annotated[
         int,
         typer.Option(
-            "--restarts", min=0, help="--polish: begin again so often, a few samples moved, and keep the lowest."
+            "--restarts", min=0, help="--polish: number of restarts with a few samples moved; the lowest is kept."
         ),
     ] = 0,
     project: Annotated[
         str | None,
-        typer.Option("--project", metavar="OVERLAP", help="Hold an overlap at zero, as theta, m or theta_1_12."),
+        typer.Option("--project", metavar="OVERLAP", help="Fix an overlap at zero, as theta, m or theta_1_12."),
     ] = None,
     controls: Annotated[
         bool,
         typer.Option(
             "--control-variates",
-            help="Take off what averages of the same data explain whose expectations are known: standard errors fall.",
+            help="Reduce standard errors by averages over the same data whose expectations are known.",
         ),
     ] = False,
     tolerance: Annotated[float, typer.Option("--tolerance", help="Gradient norm at which a run has converged.")] = 1e-6,
     most: Annotated[
-        int | None, typer.Option("--most", min=1, help="Iterations at the most (default 20000, or 1000 of gamp).")
+        int | None, typer.Option("--most", min=1, help="Largest number of iterations (default 20000, or 1000 of gamp).")
     ] = None,
     rate: Annotated[
         str | None,
@@ -80,7 +80,7 @@ def simulate(
         ),
     ] = None,
     batch: Annotated[
-        str, typer.Option("--batch", metavar="B", help="sgd: sentences of a step, or a share of d as 0.5d.")
+        str, typer.Option("--batch", metavar="B", help="sgd: samples of a step, or a fraction of d as 0.5d.")
     ] = "1",
     inertia: Annotated[
         float | None, typer.Option("--inertia", help="gamp: weight on the old conjugates and V.")
@@ -96,20 +96,22 @@ def simulate(
             "--memory",
             min=0,
             metavar="GB",
-            help="Gigabytes of data a seed may hold (default 1.5); what is beyond is drawn again, the same, each step.",
+            help="Gigabytes of data a seed may keep (default 1.5); data beyond it are generated again at each step.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE.nc", help="Write every finished seed; go on from what is there."),
+        typer.Option(
+            "-o", "--output", metavar="FILE.nc", help="Write every finished seed; continue from those written."
+        ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that holds anything else than this simulation.")
+        bool, typer.Option("--force", help="Overwrite a file that contains anything but this simulation.")
     ] = False,
     time_limit: TimeLimitOption = None,
     json: JsonOption = False,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Seeds side by side (default: all cores).")
+        int | None, typer.Option("--threads", min=1, help="Seeds in parallel (default: all cores).")
     ] = None,
     quiet: QuietOption = False,
 ) -> Outcome:
@@ -133,7 +135,7 @@ def simulate(
     chosen |= {name: value for name, value in given if value is not None}
     plan = checked(Plan(problem, d, begin, method, **chosen))
     if theory and begin == RANDOM and method != SGD:
-        raise InputError("--theory needs a named start: theory has no random one")
+        raise InputError("--theory goes with a named start, not with --start random")
     known: list[Run] = []
     if target is not None and target.exists():
         try:
@@ -212,7 +214,7 @@ def simulate(
         if target is None or not kept:
             message = message if simulation.runs else f"{WHY[early]} before the first of {seeds} seeds was finished"
         else:
-            more = f", which holds {len(kept)}" if len(kept) != len(simulation.runs) else ""
+            more = f", which contains {len(kept)}" if len(kept) != len(simulation.runs) else ""
             message += f" in {output}{more}"
         return Outcome(text, data, early, message)
     missing = seeds - len(simulation.converged)
@@ -220,9 +222,9 @@ def simulate(
         message = f"{missing} of {seeds} seeds did not converge ({simulation.status.replace('_', ' ')})"
         return Outcome(text, data, Exit.NOT_CONVERGED, f"{message}; try --most, --tolerance or another --method")
     if followed is not None and not followed.success:
-        return Outcome(text, data, Exit.NOT_CONVERGED, f"the dynamics beside it: {followed.advice}")
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"the dynamics of infinite d: {followed.advice}")
     if solution is not None and not solution.success:
-        return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point beside it: {advice(solution)}")
+        return Outcome(text, data, Exit.NOT_CONVERGED, f"the saddle point from the same start: {advice(solution)}")
     return Outcome(text, data)
 
 

@@ -50,7 +50,9 @@ def solve(
     ] = False,
     deflate: Annotated[
         int,
-        typer.Option("--deflate", min=0, help="With --all-branches: further attempts, known solutions divided out."),
+        typer.Option(
+            "--deflate", min=0, help="With --all-branches: further attempts, by deflation of known solutions."
+        ),
     ] = 0,
     accuracy: AccuracyOption = 1e-4,
     integrator: IntegratorOption = "auto",
@@ -74,12 +76,14 @@ def solve(
     proof: ProofOption = False,
     stability_: Annotated[
         bool,
-        typer.Option("--stability/--no-stability", help="Say whether the solution is stable; scans may go without."),
+        typer.Option(
+            "--stability/--no-stability", help="Judge whether the solution is stable; scans may leave it out."
+        ),
     ] = True,
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain", help="Say why this rule: dimensions, kinks and jumps of the averages, what was tried."
+            "--explain", help="Explain the choice of rule: dimensions, kinks and jumps of the averages, what was tried."
         ),
     ] = False,
     rsb: RsbOption = 0,
@@ -101,7 +105,7 @@ def solve(
     from ..report.contract import document
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
-        raise InputError("--start, --from and --all-branches exclude one another")
+        raise InputError("--start, --from or --all-branches: give one of them")
     if output is not None and output.suffix == ".nc":
         raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
     target = new_file(output, force) if output is not None else None
@@ -115,7 +119,7 @@ def solve(
     if rsb and accuracy < DOUBLES:
         raise InputError(f"--rsb {rsb} goes with accuracies of {DOUBLES:g} and above")
     if rsb and not stability_:
-        raise InputError(f"--no-stability goes without --rsb {rsb}, which is asked what comes after an instability")
+        raise InputError(f"--no-stability or --rsb {rsb}, which resolves an instability: give one of them")
     if rsb and (all_branches or verify or proof or wanted is not None):
         raise InputError(f"--rsb {rsb} goes with one start, without --sensitivities, --verify and --proof")
     if explain and (rsb or all_branches or accuracy < DOUBLES or proof):
@@ -325,13 +329,13 @@ def stability(
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Solve, then print spectrum, replicon, proximal jumps and the self-overlap they cost, with their meaning."""
+    """Solve, then print spectrum, replicon, proximal jumps and the loss of self-overlap, with their meaning."""
     from ..files import absolute
     from ..report.contract import parameters_json
     from ..solving.solve import solve as solve_from
 
     if start is not None and from_ is not None:
-        raise InputError("--start and --from exclude one another")
+        raise InputError("--start or --from: give one of them")
     from_ = absolute(from_) if from_ is not None else None
     points = options.checked_points(integrator, points)
     options.prepare(threads, quiet, seed)

@@ -26,8 +26,8 @@ def sweep(
         typer.Option(
             "--over",
             metavar="NAME=FROM:TO:N",
-            help="A parameter and its values in order, alpha=3:0.5:40 or alpha=3,2,1. Repeats; the first one is gone "
-            "along, each point from its neighbour.",
+            help="A parameter and its values in order, alpha=3:0.5:40 or alpha=3,2,1. Repeats; solutions are "
+            "continued along the first one.",
         ),
     ] = None,
     points: Annotated[
@@ -41,11 +41,11 @@ def sweep(
     ask: Annotated[
         str,
         typer.Option(
-            "--ask", metavar="solve|stability|simulate", help="What is done at a point; stability adds the verdict."
+            "--ask", metavar="solve|stability|simulate", help="What is computed at a point; stability adds the verdict."
         ),
     ] = "stability",
     accuracy: AccuracyOption = 1e-3,
-    both_ways: Annotated[bool, typer.Option("--both-ways", help="Go back along every line, too.")] = False,
+    both_ways: Annotated[bool, typer.Option("--both-ways", help="Continue back along every line, too.")] = False,
     d: Annotated[int, typer.Option("--d", min=1, help="--ask simulate: dimension of the embeddings.")] = 500,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="--ask simulate: draws of the data a point.")] = 4,
     method: Annotated[
@@ -57,38 +57,38 @@ def sweep(
             "-o",
             "--output",
             metavar="FILE.nc",
-            help="Write netCDF; every point is kept in FILE.records beside it as it is finished, to go on from.",
+            help="Write netCDF; finished points are kept in FILE.records, and the same command continues from them.",
         ),
     ] = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Workers on this machine (default: one a core).")
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Join a scheduler of Dask that runs.")
+        str | None, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Connect to a running Dask scheduler.")
     ] = None,
     cluster: Annotated[
         Path | None, typer.Option("--cluster", metavar="FILE.yaml", help="Start a cluster through dask-jobqueue.")
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Do the I-th of N shares, for `collect`; needs no Dask."),
+        typer.Option("--shard", metavar="I/N", help="Compute the I-th of N parts, for `collect`; needs no Dask."),
     ] = None,
     memory: Annotated[
         float | None, typer.Option("--memory", min=0, metavar="GB", help="Gigabytes a worker may use.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over what is there, records included.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file and its records.")] = False,
     time_limit: TimeLimitOption = None,
     json: JsonOption = False,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads a worker.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads per worker.")] = 1,
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Solve over a grid or a table of parameters, from several starts, side by side; the same command goes on."""
+    """Solve over a grid or a table of parameters, from several starts, in parallel; the same command continues."""
     share = None if shard is None else _share(shard)
     if bool(over) == (points is not None):
-        raise InputError("give what is swept: either --over NAME=FROM:TO:N, once or more, or --points TABLE.csv")
+        raise InputError("--over NAME=FROM:TO:N, once or more, or --points TABLE.csv: give one of them")
     if share is not None and output is None:
-        raise InputError("--shard keeps its records beside -o: name a file")
+        raise InputError("--shard goes with -o FILE.nc, next to which its records are kept")
     grid = _grid(over or [])
     rows = _rows(points) if points is not None else None
     if output is not None:
@@ -154,7 +154,7 @@ def _told(result: Sweep, target: Path | None, output: Path | None) -> Outcome:
     where = "" if output is None else " beside " + str(output)
     if early is not None:
         status, message = early, f"{WHY[early]}; the {finished} finished points of {result.plan.size} are kept{where}"
-        message += "; the same command goes on" if where else ""
+        message += "; the same command continues" if where else ""
     elif result.shard is not None:
         weak = {name: n for name, n in result.weak.items() if name != "unfinished"}
         if weak:
@@ -177,7 +177,7 @@ def _told(result: Sweep, target: Path | None, output: Path | None) -> Outcome:
 
 def _advice(weak: dict[str, int]) -> str:
     told = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in weak.items())
-    return f"not every point has an answer: {told}; `status` and `reason` in the table say which and why"
+    return f"not every point has a result: {told}; `status` and `reason` in the table say which and why"
 
 
 def _share(text: str) -> tuple[int, int]:
@@ -244,13 +244,15 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     names = [name.strip() for name in head]
     if not lines:
-        raise InputError(f"{path} holds no points: a head with names of parameters and a row a point are expected")
+        raise InputError(
+            f"{path} contains no points: a header with names of parameters and one row per point are expected"
+        )
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: a name stands twice in its head")
+        raise InputError(f"{path}: a name stands twice in its header")
     rows = []
     for number, line in enumerate(lines, 2):
         if len(line) != len(names):
-            raise InputError(f"{path}, row {number}: {len(line)} cells; the head has {len(names)}")
+            raise InputError(f"{path}, row {number}: {len(line)} cells; {len(names)}")
         rows.append(dict(zip(names, map(partial(_cell, path, number), names, line), strict=True)))
     return rows
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import interrupts
-from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..errors import InputError, NotConvergedError, TimeLimitError, require_known
 from . import options
 from .options import (
     ForceOption,
@@ -70,7 +70,7 @@ def threshold(
     accuracy: Annotated[
         float,
         typer.Option(
-            "--accuracy", help="Half width asked of the threshold; below 1e-12, --kind where of models of one token."
+            "--accuracy", help="Largest error bar of the threshold; below 1e-12, --kind where of models of one token."
         ),
     ] = 1e-3,
     verify: Annotated[
@@ -97,11 +97,9 @@ def threshold(
     seed: SeedOption = 0,
     quiet: QuietOption = False,
 ) -> Outcome:
-    """Locate a phase transition: the value of a parameter, with a half width that includes the integration error."""
+    """Locate a phase transition: the value of a parameter, with an error bar that includes the integration error."""
     kind = kind or ("where" if where is not None else "crossing")
-    available = ", ".join(_KINDS)
-    if kind not in _KINDS:
-        raise InputError(f"--kind {kind}: available are {available}")
+    require_known("value", kind, _KINDS, "--kind")
     name, bracket = options.interval(over)
     options.check_positive("--accuracy", accuracy)
     names = _threshold_branches(kind, between, on, where)
@@ -156,13 +154,13 @@ def threshold(
 
     message = ""
     if result.status == "not_proved":
-        message = f"not proved: {result.evidence['not_proved']}; the half width shown is {result.error_kind}"
+        message = f"not proved: {result.evidence['not_proved']}; the error bar shown is {result.error_kind}"
     elif result.status == "time_limit":
-        message = (
-            "the time limit came first: the half width reaches to the ends of the interval that holds the threshold"
-        )
+        message = "the time limit ended the search: the error bar reaches to the ends of the interval of the threshold"
     elif not result.success:
-        message = f"the accuracy {accuracy:g} was not reached; ask for less, or look at the evidence with --json"
+        message = (
+            f"the accuracy {accuracy:g} was not reached; ask for a larger --accuracy, or read the evidence with --json"
+        )
     return Outcome(
         "" if json else result.table(),
         result.to_json,
@@ -210,7 +208,9 @@ def _critical_line(
         status, message = early, kept(early, len(line.values), None, output)
     elif not max(line.errors) <= how["accuracy"]:
         status = Exit.NOT_CONVERGED
-        message = f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for less"
+        message = (
+            f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for a larger --accuracy"
+        )
 
     def data(word: str, file: Path | None) -> dict[str, Any]:
         # A line that ran to its end has the words of a threshold.

@@ -62,7 +62,9 @@ def tune(
     set_: SetOption = None,
     accuracy: Annotated[
         float,
-        typer.Option("--accuracy", help="Half width asked of the parameter, relative to it where it must be positive."),
+        typer.Option(
+            "--accuracy", help="Largest error bar of the parameter, relative to it where it must be positive."
+        ),
     ] = 1e-4,
     integrator: IntegratorOption = "auto",
     points: PointsOption = None,

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import presenting
 from ..branches.branch import Curve
-from ..errors import InputError, TimeLimitError
+from ..errors import InputError, TimeLimitError, require_whole
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -162,8 +162,7 @@ def compare(
     """
     if not curve.solutions:
         raise InputError(f"the {curve.name} branch has no solution to compare with")
-    if points < 1:
-        raise InputError(f"points = {points}: a whole number from 1 is expected")
+    require_whole("points", points, 1)
     chosen = np.unique(np.linspace(0, len(curve.solutions) - 1, min(points, len(curve.solutions))).round().astype(int))
     solutions = tuple(curve.solutions[i] for i in chosen)
     simulations = []

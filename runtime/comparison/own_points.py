@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import presenting
 from ..branches.branch import Curve, curve
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, require_known, require_whole
 from ..hints import AttributeHints
 from ..problems.problem import Problem
 from ..progress import bar
@@ -75,8 +75,7 @@ def learning_curve(
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise InputError(f"x (n, d) and y (n,) are expected, not {x.shape} and {y.shape}")
-    if draws < 2:
-        raise InputError(f"draws = {draws}: a whole number from 2 is expected, for standard errors")
+    require_whole("draws", draws, 2)
     pool, d = x.shape
     counts = [round(float(alpha) * d) for alpha in sorted(alphas)]
     for count in counts:
@@ -178,8 +177,7 @@ def beside(
         raise InputError("values, means and standard errors of one length are expected")
     if not all(np.isfinite(each).all() for each in arrays) or np.any(arrays[2] < 0):
         raise InputError("values, means and standard errors must be finite, the latter not negative")
-    if observable not in LOSSES:
-        raise InputError(f"observable {observable!r}; known are {', '.join(LOSSES)}")
+    require_known("observable", observable, LOSSES)
     order = np.argsort(arrays[0])
     places, means, widths = (each[order] for each in arrays)
     start = start or default_start(problem)

@@ -121,7 +121,9 @@ class AverageRule:
             try:
                 moments = back(part, overlaps, moments)
             except np.linalg.LinAlgError:
-                raise DomainError("what the loss reads of the fields is degenerate") from None
+                raise DomainError(
+                    "the combinations of fields that the loss depends on are linearly dependent"
+                ) from None
         return _named(problem, moments, loss)
 
     def _sums(self, fields: Fields, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import budget, presenting
-from ..errors import DomainError, InputError, TimeLimitError
+from ..errors import DomainError, InputError, TimeLimitError, require_in, require_known
 from ..hints import AttributeHints
 from ..integration.estimates import ladder_half_width
 from ..problems.columns import block_columns
@@ -112,9 +112,10 @@ class Dynamics(AttributeHints):
         """What to try where they are not."""
         return {
             "converged": "",
-            "accuracy_not_reached": "the half widths are larger than asked for; try a larger --accuracy or less time",
+            "accuracy_not_reached": "the error bars are larger than the accuracy asked; ask for a larger --accuracy or "
+            "less time",
             "left_domain": f"descent diverges after t = {self.times[-1]:.6g}; try a smaller --rate",
-            "time_limit": "the time limit was reached; what there is has the half widths shown",
+            "time_limit": "the time limit ended the computation; what is shown has the error bars given",
         }[self.status]
 
     def moments(self, number: int) -> Moments:
@@ -239,10 +240,8 @@ def dynamics(
     if schedule.flow and size != Batch():
         raise InputError("rate flow: gradient flow follows the population risk; a batch has no meaning there")
     times = _times(time, size)
-    if method not in METHODS:
-        raise InputError(f"no method {method!r}; known are {', '.join(METHODS)}")
-    if not 1e-11 <= accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is [1e-11, 1)")
+    require_known("method", method, METHODS)
+    require_in("accuracy", accuracy, "[1e-11, 1)")
     name, begin = (start.branch, start.moments(-1)) if isinstance(start, Dynamics) else start_of(problem, start)
     wanted = _wanted(problem, events or {}, size)
     return _refined(problem, schedule, size, times, (name, begin), wanted, accuracy, method)
@@ -257,29 +256,24 @@ def _times(time: Any, batch: Batch) -> np.ndarray:
     if given.ndim != 1 or not np.isfinite(given).all() or not len(given):
         raise InputError(f"time = {time!r}: a number, or increasing numbers, are expected")
     if len(given) == 1:
-        if not given[0] > 0:
-            raise InputError(f"time = {given[0]:g} is out of range; allowed is (0, inf)")
+        require_in("time", float(given[0]), "(0, inf)")
         end = float(given[0])
         given = np.arange(end + 1) if batch.share is not None else np.linspace(0.0, end, _OUTPUTS)
     if np.any(np.diff(given) <= 0):
-        raise InputError(f"time runs backwards, or stands still, in {time!r}; increasing times are expected")
-    if given[0] < 0:
-        raise InputError(f"time begins at {given[0]:g}; allowed are times from 0")
+        raise InputError(f"time = {time!r} does not increase; increasing numbers are expected")
+    require_in("time", float(given[0]), "[0, inf)")
     if batch.share is not None and np.any(given != np.round(given)):
-        raise InputError("time: with batches of order d it counts steps, which are whole numbers")
+        raise InputError(f"time = {time!r}: it counts steps where batches are of order d; whole numbers are expected")
     return given
 
 
 def _wanted(problem: Problem, events: Mapping[str, float], batch: Batch) -> dict[str, float]:
-    known = block_columns(problem, _start_overlaps(problem))
+    known = [key for key in block_columns(problem, _start_overlaps(problem)) if not key.startswith("V")]
     for name, value in events.items():
-        if name not in known or name.startswith("V"):
-            names = ", ".join(key for key in known if not key.startswith("V"))
-            raise InputError(f"no overlap {name!r} to watch; known are {names}")
-        if not np.isfinite(value):
-            raise InputError(f"{name} = {value!r}: a finite value to pass is expected")
+        require_known("overlap", name, known, "events")
+        require_in(name, value, "(-inf, inf)")
     if events and batch.share is not None:
-        raise InputError("events are those of a continuous time; batches of order d move by steps")
+        raise InputError("events are located in continuous time, and batches of order d move by steps: leave one out")
     return dict(events)
 
 
@@ -328,7 +322,7 @@ def _refined(
     drift: _Solved | None = None
     moved: list[np.ndarray] = []
     for number, rule in enumerate(rules):
-        known = f", half width {widths.max():.1e}" if widths is not None else ""
+        known = f", error bar {widths.max():.1e}" if widths is not None else ""
         left(f"rule {number + 1} of at most {len(rules)}{known}")
         try:
             if not own and batch.share is None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import presenting
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, require_in, require_whole
 from ..hints import AttributeHints
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
@@ -114,14 +114,11 @@ def escape(
     """
     refuse(problem)
     schedule, sentences = constant(rate, batch)
-    if d is not None and (d != int(d) or d < 2):
-        raise InputError(f"d = {d!r}: a whole number from 2 is expected")
-    if not (seeds == int(seeds) and seeds >= 1):
-        raise InputError(f"seeds = {seeds!r}: a whole number from 1 is expected")
-    if not 0 < threshold < 1:
-        raise InputError(f"threshold = {threshold!r} is out of range; allowed is (0, 1)")
-    if not 0 < time < np.inf:
-        raise InputError(f"time = {time!r} is out of range; allowed is (0, inf)")
+    if d is not None:
+        require_whole("d", d, 2)
+    require_whole("seeds", seeds, 1)
+    require_in("threshold", threshold, "(0, 1)")
+    require_in("time", time, "(0, inf)")
     rule = _rule(problem, accuracy, schedule.rate, sentences)
     flow = Flow(problem, rule, sentences)
     u = _without_overlaps(flow, schedule.rate)

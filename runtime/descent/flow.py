@@ -24,11 +24,11 @@ def refuse(problem: Problem) -> None:
     problem.only_at_zero_temperature("descent follows the slope of the loss")
     if not problem.has_ridge:
         raise InputError(
-            f"the dynamics close for a ridge, whose pull on a row is linear in it; the penalty of {name} is another "
-            "(`saddleforge simulate` descends at finite d)"
+            f"the equations of motion close for a ridge, which is linear in a row, not for the penalty of {name}; "
+            "`saddleforge simulate` descends at finite d"
         )
     if problem.solver.model.LOSS_JUMPS:
-        raise InputError(f"the loss of {name} jumps, and has no slope that a step could go down")
+        raise InputError(f"the loss of {name} jumps, and has no slope to descend")
 
 
 @dataclass(frozen=True)

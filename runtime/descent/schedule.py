@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ..errors import InputError
+from ..errors import InputError, require_in
 
 FLOW = "flow"
 _RATE = (
@@ -53,12 +53,10 @@ class Schedule:
         Raises:
             InputError: a number is out of range.
         """
-        for name, value, least in (("rate", self.rate, 0.0), ("scale", self.scale, 0.0)):
-            if not least < value < math.inf:
-                raise InputError(f"{name} = {value:g} is out of range; allowed is (0, inf)")
-        for name, value in (("power", self.power), ("warmup", self.warmup)):
-            if not 0.0 <= value < math.inf:
-                raise InputError(f"{name} = {value:g} is out of range; allowed is [0, inf)")
+        require_in("rate", self.rate, "(0, inf)")
+        require_in("scale", self.scale, "(0, inf)")
+        require_in("power", self.power, "[0, inf)")
+        require_in("warmup", self.warmup, "[0, inf)")
         return self
 
 
@@ -124,8 +122,8 @@ def batch_of(batch: Batch | float | str) -> Batch:
         number = math.nan
     if is_share:
         if not 0 < number < math.inf:
-            raise InputError(f"batch {batch!r}: the share of d must be in (0, inf), as 0.5d")
+            raise InputError(f"batch {batch!r} is out of range; allowed is (0, inf) times d, as 0.5d")
         return Batch(share=number)
     if not (number >= 1 and number.is_integer()):
-        raise InputError(f"batch {batch!r}: a whole number of sentences from 1, or a share of d as 0.5d, is expected")
+        raise InputError(f"batch {batch!r}: a whole number of samples from 1, or a fraction of d as 0.5d, is expected")
     return Batch(number)

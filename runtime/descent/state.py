@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, describe_unknown
 from ..problems.columns import block_shape, index_text
 from ..problems.overlaps import Overlaps, triangle
 from ..problems.problem import Problem
@@ -127,10 +127,8 @@ def start_of(problem: Problem, start: Any) -> tuple[str, Moments]:
     if isinstance(start, str) and "=" in start:
         return start, with_overlaps(problem, overlaps_in(start))
     if start not in problem.solver.model.STARTS:
-        known = ", ".join([RANDOM, *problem.solver.model.STARTS])
-        raise InputError(
-            f"no start {start!r} for {problem.solver.name}; known are {known}, or overlaps as q=..,theta=.."
-        )
+        known = describe_unknown("start", start, [RANDOM, *problem.solver.model.STARTS], problem.solver.name)
+        raise InputError(f"{known}, or overlaps as q=..,theta=..")
     mix, deviation, _ = start_mixture(problem, start)
     return str(start), of_mixture(problem, mix, deviation**2 * np.eye(s))
 
@@ -194,7 +192,7 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
         elif name in known and numbers.ndim == 0:
             entries = [(known[name], float(numbers))]
         else:
-            raise InputError(f"start: no overlap {name!r}; known are q, m, theta, {', '.join(known)}")
+            raise InputError(describe_unknown("overlap", name, ["q", "m", "theta", *known], "the start"))
         for (block, index), each in entries:
             row = np.zeros((s, size))
             row[index[1]] = of_m[index[0]] if block == "m" else of_theta[index[0], index[2]]
@@ -219,7 +217,7 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
     if np.abs(q - of_mixture(problem, mix, noise).overlaps(problem).q).max() > _SAME * (1 + np.abs(q).max()):
         raise InputError("start: no weights with one law of their noise have these q in every context")
     if np.linalg.eigvalsh(noise)[0] < -_SAME:
-        raise InputError("start: q is smaller than m and theta ask for: no such weights exist")
+        raise InputError("start: q is smaller than m and theta require: no such weights exist")
     return of_mixture(problem, mix, noise)
 
 
@@ -239,7 +237,7 @@ def _numbers(name: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError):
         raise InputError(f"start: {name} = {value!r}: numbers are expected") from None
     if not np.isfinite(numbers).all():
-        raise InputError(f"start: {name} holds numbers that are not finite")
+        raise InputError(f"start: {name} contains numbers that are not finite")
     return numbers
 
 

@@ -140,7 +140,7 @@ def constant(rate: Any, batch: Any) -> tuple[Schedule, float]:
     if not schedule.is_constant:
         raise InputError(f"rate {schedule.words}: fixed points are those of a constant rate")
     if size.share is not None:
-        raise InputError(f"batch {size.words}: fixed points are those of batches of a number of sentences")
+        raise InputError(f"batch {size.words}: fixed points are those of batches of a number of samples")
     return schedule, np.inf if schedule.flow else size.sentences
 
 

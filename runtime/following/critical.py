@@ -19,7 +19,7 @@ from .. import presenting
 from ..branches.branch_map import BranchMap
 from ..branches.continuation import Place, Stride, begin, onward
 from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
-from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError
+from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError, require_known
 from ..hints import AttributeHints
 from ..integration.rule import Rule
 from ..interrupts import recognised
@@ -155,8 +155,7 @@ def critical_line(
         ('0.3 reached', [2.402, 3.774])
     """
     name, first, last = over
-    if kind not in KINDS:
-        raise InputError(f"no critical lines of kind {kind!r}; known are {', '.join(KINDS)}")
+    require_known("kind", kind, KINDS, "critical line")
     if name == parameter:
         raise InputError(f"{name} is the parameter in which the event is located; follow it in another one")
     if not abs(last - first) > 0:

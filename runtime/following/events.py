@@ -188,7 +188,9 @@ def located_again(event: Threshold, problem: Problem, accuracy: float, overlap_a
         raise NotConvergedError(f"the {event.kind} leaves the domain: {error}") from error
     before, after = (one.evidence["branching"] for one in (event, found))
     if found.evidence["toward"] != event.evidence["toward"] or (before is not None and not before * after > 0):
-        raise NotConvergedError(f"the {event.kind} near {event.parameter} = {event.value:.4g} is another one there")
+        raise NotConvergedError(
+            f"the {event.kind} near {event.parameter} = {event.value:.4g} is another event at this accuracy"
+        )
     return found
 
 

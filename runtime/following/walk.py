@@ -81,7 +81,7 @@ class Walk:
         place = begin(self.equations, self.begun, self.tolerance, toward)
         if place is None:
             raise NotConvergedError(
-                f"the {self.name} solution at {self.parameter} = {self.first:g} is too soft to follow"
+                f"the {self.name} branch has no definite tangent at {self.parameter} = {self.first:g}: begin elsewhere"
             )
         stride = Stride()
         yield self._pass(place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import InputError
+from ..errors import require_known, require_whole
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .lattice import Lattice
@@ -26,24 +26,23 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
     Raises:
         InputError: no such rule, or not of that size.
     """
-    if name not in FAMILIES:
-        raise InputError(f"no integrator {name!r}; known are auto, {', '.join(FAMILIES)}")
-    check_points(name, points, f"points = {points}")
+    require_known("integrator", name, ["auto", *FAMILIES])
+    check_points(name, points, "points")
     return FAMILIES[name].of(points, seed)
 
 
-def check_points(name: str, points: int | None, words: str) -> None:
+def check_points(name: str, points: int | None, argument: str) -> None:
     """Whether a rule of that name may be of that size.
 
     Args:
-        words: what the user typed.
+        argument: what the user calls the size.
 
     Raises:
         InputError: it may not.
     """
     family = FAMILIES[name]
-    if points is not None and not family.least_points <= points <= family.most_points:
-        raise InputError(f"{words} is out of range; {name} allows {family.least_points} to {family.most_points}")
+    if points is not None:
+        require_whole(argument, points, family.least_points, family.most_points)
 
 
 def slope_rules(rule: Rule, problem: Problem, bistable: float) -> tuple[Rule, ...]:

@@ -66,11 +66,11 @@ class Lattice(Sampled):
 
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         if not self.suits(problem):
-            raise InputError("a lattice is for smooth losses in 12 dimensions or less; use Sobol")
+            raise InputError("a lattice is for smooth losses in 12 dimensions or less; use sobol")
         count = self.nodes(problem)
         if not count <= _MOST_POINTS:
             size = f"{problem.dimension} dimensions has {count:.1e} nodes"
-            raise InputError(f"a lattice for {self.digits:g} digits in {size}; use Sobol")
+            raise InputError(f"a lattice for {self.digits:g} digits in {size}; use sobol")
         kept = reduction.where(lambda exchange: _keeps_lattice(exchange, problem))
         ranks = problem.teacher_rank, problem.student_rank
         return [_one_of_each_orbit(kept, problem.dimension, ranks, self.digits)]

@@ -142,7 +142,7 @@ class Lines(Sampled):
         def refuse(lines: float) -> None:
             if lines > _MOST_LINES:
                 count = problem.dimension - 1
-                raise InputError(f"lines through {lines:.1e} nodes: {count} axes are too many, use Sobol")
+                raise InputError(f"lines through {lines:.1e} nodes: {count} axes are too many; use sobol")
 
         refuse(float(self.points) ** (problem.dimension - 1))  # before a node is made
         known = TeacherRule.of(problem, fields, self.points, equidistant=True)

@@ -78,7 +78,7 @@ def plane_averages(
         least = minimiser(b, known[at][which])
         costs = np.einsum("ni,ij,nj->n", b, squared, b) / 2 - least.value
         if y * float(np.ptp(costs)) > STEEPEST:
-            raise DomainError("exp(y N) spans more than doubles hold")
+            raise DomainError("exp(y N) is beyond double precision")
         products = np.einsum("nab,nef->nabef", least.response, least.response).reshape(len(b), -1)
         more = np.column_stack([least.penalty, least.value, products])
         out = np.zeros((len(batch.nodes), _LENGTH))

@@ -134,7 +134,9 @@ class Pieces(Sampled):
     def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
         channel = problem.solver.proximal
         if channel.FIELDS != 1:
-            raise InputError(f"the rule {self.name} is for one student field; {channel.FIELDS} are read, use Sobol")
+            raise InputError(
+                f"the rule {self.name} is for one student field, and the loss depends on {channel.FIELDS}; use sobol"
+            )
         if problem.dimension == 1:
             features = features_at(problem, fields, fields.teacher_mean, np.zeros((1, 0)))
             _, z, share = self.panels(problem, fields, features, fields.field_mean[:, 0], fields.field_factor[:, 0, 0])
@@ -142,7 +144,7 @@ class Pieces(Sampled):
         if channel.TEACHER_STEPS:
             return [self._between_steps(problem, fields, 1)]  # averages are affine in Y
         if self.lines(problem) > _MOST_LINES:
-            raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}, use Sobol")
+            raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}; use sobol")
         if problem.dimension == 2:
             edges = teacher_edges(problem, fields, REACH, LONGEST)
             return [self._resolved(problem, fields, edges, self._on_lines)]

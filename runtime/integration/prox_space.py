@@ -168,12 +168,14 @@ class ProxSpace(Rule):
         problem.only_at_zero_temperature("the prox-space rule integrates")
         channel = problem.solver.proximal
         if channel.CORNERS:
-            other = "pieces" if channel.FIELDS == 1 else "Sobol"
+            other = "pieces" if channel.FIELDS == 1 else "sobol"
             raise InputError(f"the prox-space rule is for losses whose slope does not jump; use {other}")
         if not channel.HAS_PROX_SPACE:
-            raise InputError(f"the prox-space rule handles few fields; {channel.FIELDS} are too many, use Sobol")
+            raise InputError(
+                f"the prox-space rule is for few student fields, and the loss depends on {channel.FIELDS}; use sobol"
+            )
         if self.points**channel.FIELDS > 5e6:
-            raise InputError(f"the prox-space rule would need {self.points}^{channel.FIELDS} grid points; use Sobol")
+            raise InputError(f"the prox-space rule would need {self.points}^{channel.FIELDS} grid points; use sobol")
         dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
         if dimension > 2:
             # Equidistant nodes in so many axes are out of reach: as many in all as in a plane, where they do most.

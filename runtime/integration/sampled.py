@@ -341,7 +341,7 @@ class GaussHermite(Sampled):
         fields_of_student = problem.tokens * problem.student_rank
         count = float(self.points) ** problem.dimension
         if count > 2e8:
-            raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use Sobol")
+            raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use sobol")
         known = TeacherRule.of(problem, fields, self.points)
         orbits = reduction.orbits(known.nodes, problem.teacher_rank)
         kept = replace(known, nodes=known.nodes[orbits > 0], weights=(known.weights * orbits)[orbits > 0])

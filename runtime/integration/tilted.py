@@ -137,7 +137,7 @@ def _averages(
 ) -> TiltedAverages:
     """The same over all fields of the problem: one token, one column."""
     if not np.all(distances > _LEAST * overlaps.q):
-        raise DomainError("Delta is not positive definite, or too small to be told from zero")
+        raise DomainError("Delta is not positive definite, or too close to zero")
     channel, levels = problem.solver.channel, len(rates)
     rows: list[list[np.ndarray]] = [[] for _ in range(levels + 1)]
     totals = np.zeros(levels + 4)

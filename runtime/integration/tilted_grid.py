@@ -213,7 +213,7 @@ class Grids:
         L, s, t, D = problem.tokens, problem.student_rank, problem.teacher_rank, problem.solver.channel.FIELDS
         fields = fields_of(problem, state.overlaps, labels)
         if np.any(frame.resolved(problem, labels) > _STALE * state.resolved(problem, labels)):
-            raise DomainError("Delta became too small for the grid that it is looked for on")
+            raise DomainError("Delta became too small for its grid")
         layout = self._layout(problem, frame, labels, reduction)
         K = len(state.rates)
         spreads = np.stack([_plane(_whole(each)) for each in state.distances[:, problem.context_of(labels)]])
@@ -225,7 +225,7 @@ class Grids:
             known = self._places(problem, fields, labels, reduction, layout, choice)
             for batch, places in zip(layout.batches(), known, strict=True):
                 if state.rates.max() * float(np.ptp(places.costs)) > STEEPEST:
-                    raise DomainError("exp(-y M) spans more than doubles hold")
+                    raise DomainError("exp(-y M) is beyond double precision")
                 out = np.zeros((len(batch.nodes), _length(D, K, slopes)))
                 y = batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t)
                 share(

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import presenting
 from ..branches.branch import Branch
-from ..errors import InputError, TimeLimitError
+from ..errors import InputError, TimeLimitError, require_in, require_whole
 from ..files import write_whole
 from ..hints import AttributeHints
 from ..interrupts import held_back
@@ -173,9 +173,11 @@ def phases(
     first, second = _spans(over)
     engine = Engine(processes)
     engine.check()
-    coarse = points is not None and min(points) < 2
-    if coarse or (refinements or 0) < 0 or (boundary_accuracy is not None and not boundary_accuracy > 0):
-        raise InputError("points are at least 2 along both parameters, refinements at least 0, accuracies above 0")
+    for number in points or ():
+        require_whole("points", number, 2)
+    require_whole("refinements", refinements or 0, 0)
+    if boundary_accuracy is not None:
+        require_in("boundary_accuracy", boundary_accuracy, "(0, inf)")
     at_first = _ACCURACIES[0] if accuracy is None else accuracy
     asked_of = "solve" if stability is False else "stability"
     chosen = _Chosen(model, first, second, points or _POINTS[0], at_first, seed, parameters, asked_of)

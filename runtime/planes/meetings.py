@@ -241,7 +241,7 @@ def met(suspect: Suspect, accuracies: tuple[float, float], seed: int) -> Meeting
             if not _changes(before, last):
                 if missing is None:
                     return None
-                raise NotConvergedError("a branch leaves the carrier before the losses are equal")
+                raise NotConvergedError("a branch ends on the reference boundary before the losses are equal")
             left, right = sorted((before, last), key=lambda evaluation: evaluation.value)
             root = root_between(left, right, accuracies[1], carried.evaluation, task.advance)
     except (NotConvergedError, InputError):
@@ -296,7 +296,7 @@ def _toward_a_root(
             missing = row.at
             tick()
     if not found:
-        raise NotConvergedError("the branches that meet are found together on neither row")
+        raise NotConvergedError("the branches of the codimension-2 point are found together on neither row")
     for _ in range(0 if missing is None else _HALVINGS):
         assert missing is not None
         if abs(missing - found[-1].value) <= accuracy and len(found) > 1:
@@ -313,7 +313,7 @@ def _toward_a_root(
         if suspect.explained and (stays or not _is_sure(found[-1])):
             break
     if len(found) < 2:
-        raise NotConvergedError("the branches that meet are found together on one row only")
+        raise NotConvergedError("the branches of the codimension-2 point are found together on one row only")
     return found[-2], found[-1], missing
 
 
@@ -520,7 +520,7 @@ def _first(numbers: Sequence[int], made: Callable[[int], Made]) -> Made:
         NotConvergedError: it does at none.
     """
     if not numbers:
-        raise NotConvergedError("a branch that meets others is found nowhere on a row")
+        raise NotConvergedError("a branch of the codimension-2 point is not found on a row")
     *others, last = numbers[:_TRIED]
     for n in others:
         with suppress(NotConvergedError):

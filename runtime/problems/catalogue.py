@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..derive.errors import suggestion
-from ..errors import InputError
+from ..errors import InputError, describe_unknown
 from ..generated import catalogue as shipped
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
@@ -20,7 +19,4 @@ def catalogue() -> dict[str, dict[str, Any]]:
 
 def unknown_model(name: str) -> InputError:
     """Return the error of what is neither a model of the catalogue nor a path to a file."""
-    known = ", ".join(catalogue())
-    return InputError(
-        f"no model {name!r}{suggestion(name, catalogue())}: it is neither a path to a .py file nor one of {known}"
-    )
+    return InputError(f"{describe_unknown('model', name, catalogue())}, or the path of a .py file")

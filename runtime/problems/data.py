@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, require_in, require_whole
 from ..progress import say
 from .law import TokenLaw
 
@@ -101,12 +101,12 @@ class DataLaw:
         along = "" if self.taught_kurtosis is None else ", ".join(f"{k:.2g}" for k in self.taught_kurtosis)
         lines = [
             f"{len(self.law.weights)} atoms; bins move averages over the spectrum by {self.binning:.1e}",
-            f"equal eigenvalues are seen to differ by up to {self.spread:.1%}, 2 sqrt(d / n)",
+            f"sampling separates equal eigenvalues by up to {self.spread:.1%}, 2 sqrt(d / n)",
             f"covariances off the diagonal in shared eigenvectors: {shared}" if shared else "",
             f"excess kurtosis of fields {self.kurtosis[0]:.2g} +- {self.kurtosis[1]:.1g} along random directions",
             f"excess kurtosis along the teacher {along}" if along else "",
             f"squared norms spread {self.norms:.3g} times as much as of a Gaussian",
-            f"within a sentence {self.dependence.in_words()}" if self.dependence else "",
+            f"within a sample {self.dependence.in_words()}" if self.dependence else "",
         ]
         return "\n".join(line for line in lines if line)
 
@@ -149,7 +149,7 @@ def law_of_data(
         raise InputError("x must be an array of numbers in shape (n, L, d) or (n, d)") from None
     x = x[:, None, :] if x.ndim == 2 else x
     if x.ndim != 3 or not x.size or not np.isfinite(x).all():
-        raise InputError(f"x must hold finite numbers in shape (n, L, d) or (n, d), not {x.shape}")
+        raise InputError(f"x must be finite numbers in shape (n, L, d) or (n, d), not {x.shape}")
     n, tokens, d = x.shape
     if tokens > d:
         raise InputError(
@@ -166,8 +166,8 @@ def law_of_data(
             f"labels from 0 to {clusters - 1} on {tokens} tokens have {clusters}^{tokens} assignments, more than 1e6; "
             "join labels, or give fewer tokens"
         )
-    if atoms is not None and not 1 <= atoms <= d:
-        raise InputError(f"atoms = {atoms}: allowed are 1 to d = {d}")
+    if atoms is not None:
+        require_whole("atoms", atoms, 1, d)
     p = np.zeros((tokens, d)) if encodings is None else np.asarray(encodings, float)
     uncertain = np.zeros((d, d)) if teacher is None else getattr(teacher, "covariance", None)
     teacher = getattr(teacher, "rows", teacher)
@@ -286,9 +286,9 @@ def _warnings(found: DataLaw) -> list[str]:
     words = []
     if found.dependence and any(size > chance + _DEPENDENT for size, chance in found.dependence.measures):
         words.append(
-            f"tokens of a sentence depend on each other: {found.dependence.in_words()}; the theory takes them for "
-            "independent given their labels, and what it says of a loss that reads several tokens may be off by more "
-            "than these numbers: compare it with a learner on the data themselves (`learning_curve`) before you use it"
+            f"tokens of a sample depend on each other: {found.dependence.in_words()}; the theory takes them for "
+            "independent given their labels, and for a loss of several tokens it may be off by more than this: "
+            "compare it with a learner on the data themselves (`learning_curve`)"
         )
     if found.binning > _COARSE:
         words.append(
@@ -495,8 +495,8 @@ def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeach
     x, y = np.asarray(x, float), np.asarray(y, float).reshape(-1)
     if x.ndim != 2 or len(y) != len(x) or not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InputError(f"x (n, d) and y (n,) of finite numbers are expected, not {x.shape} and {y.shape}")
-    if ridge is not None and not ridge > 0:
-        raise InputError(f"ridge = {ridge!r}: a positive number is expected")
+    if ridge is not None:
+        require_in("ridge", ridge, "(0, inf)")
     n, d = x.shape
     left, values, right = np.linalg.svd(x / np.sqrt(d), full_matrices=False)
     turned, squares, weights = left.T @ y, values**2, left**2

@@ -120,7 +120,9 @@ class TokenLaw:
             if np.any(values < 0) or abs(values.sum() - 1) > _TOLERANCE:
                 raise InputError(f"{name} must be non-negative and add up to 1; they add up to {values.sum():.12g}")
         if not np.all(self.gamma > 0):
-            raise InputError("eigenvalues gamma of the token covariances must be positive")
+            raise InputError(
+                f"eigenvalues gamma of the token covariances must be positive; the lowest is {np.min(self.gamma):.6g}"
+            )
         for atom, matrix in enumerate(self.gram):
             where = "" if len(self.gram) == 1 else f" of spectral atom {atom}"
             if np.abs(matrix - matrix.T).max() > _TOLERANCE:
@@ -135,16 +137,18 @@ class TokenLaw:
         beyond = self._beyond_means().reshape(*self.encodings_taught.shape[:1], -1, self.teacher_means.shape[1])
         if np.abs(beyond - beyond[:, :1]).max() > _TOLERANCE * (1 + np.abs(self.gram).max()):
             raise InputError(
-                "the Gram matrix and the teacher means differ by another overlap of teacher and encoding from cluster "
-                "to cluster of a token, and its clusters share one encoding: no such vectors exist"
+                "the Gram matrix and the teacher means imply overlaps of teacher and encoding that differ between the "
+                "clusters of a token, which share one encoding: no such vectors exist"
             )
         if self.rows is not None:
             shares, values = self.rows
             moments = np.einsum("n,ni,nj->ij", shares, values, values)
             if np.any(shares <= 0) or abs(shares.sum() - 1) > _TOLERANCE:
-                raise InputError("probabilities of the teacher's rows must be positive and add up to 1")
+                raise InputError(
+                    f"probabilities of the teacher's rows must be positive and add up to 1; they are {shares}"
+                )
             if np.abs(self.gram[:, self.gamma.shape[1] :, self.gamma.shape[1] :] - moments).max() > _TOLERANCE:
-                raise InputError("the Gram matrices do not hold the second moments of the teacher's rows")
+                raise InputError("the Gram matrices do not contain the second moments of the teacher's rows")
         for context, matrix in enumerate(self.rho_star):
             if np.linalg.eigvalsh(matrix)[0] <= 0:
                 raise InputError(f"the teacher overlap rho* of context {context} is not positive definite")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..budget import sharp
 from ..derive.errors import ModelError
-from ..errors import InputError, TimeLimitError, told
+from ..errors import InputError, TimeLimitError, describe_unknown, require_whole, told
 from ..files import finite
 from .catalogue import catalogue, unknown_model
 from .inputs import FromSource, executing
@@ -120,8 +120,7 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0,
     """
     from ..derive.report.notebook import ModelDerivation  # SymPy
 
-    if rsb not in (0, 1, 2):
-        raise InputError(f"rsb = {rsb}: 0 (replica symmetry), 1 or 2 (steps of breaking it) is expected")
+    require_whole("rsb", rsb, 0, 2)
     loaded = symbolic_model(model)
     return ModelDerivation(loaded, structure_of(loaded, sizes), names or {}, rsb)
 
@@ -160,7 +159,7 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
     known = ", ".join(models) or "none"
     if wanted:
         if wanted not in models:
-            raise InputError(f"model file {path} defines no model {wanted!r}; its models are {known}")
+            raise InputError(describe_unknown("model", wanted, models, f"model file {path}"))
         return models[wanted]
     distinct = list({id(value): value for value in models.values()}.values())
     if len(distinct) != 1:

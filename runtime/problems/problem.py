@@ -14,7 +14,7 @@ import numpy as np
 
 from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
-from ..errors import DomainError, InputError
+from ..errors import DomainError, InputError, describe_unknown, require_in
 from ..hints import AttributeHints
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
@@ -154,8 +154,7 @@ class Problem(AttributeHints):
         if name in self.metric_names[:1]:
             return self if self.solver.base is None else replace(self, solver=self.solver.base)
         if name not in self.solver.metrics:
-            known = ", ".join(self.metric_names) or "none by name"
-            raise InputError(f"{self.solver.name} has no metric {name!r}; it has {known}")
+            raise InputError(describe_unknown("metric", name, self.metric_names, self.solver.name))
         return replace(self, solver=self.solver.metrics[name])
 
     @property
@@ -483,7 +482,7 @@ def _entry(name: str, values: Any, index: tuple[int, ...]) -> Any:
     shape = np.shape(values)
     if values is None or len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
         known = f"its shape is {shape}" if values is not None else "there is no such parameter"
-        raise InputError(f"no entry {name}: {known}")
+        raise InputError(f"unknown entry {name!r}: {known}")
     return np.asarray(values)[index]
 
 
@@ -585,8 +584,8 @@ def _build(
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
     number = None if alpha is None else _number("alpha", alpha)
-    if number is not None and not 0 < number < np.inf:
-        raise InputError(f"alpha = {alpha!r} is out of range; allowed is (0, inf){_ALPHA}")
+    if number is not None:
+        require_in("alpha", number, f"(0, inf){_ALPHA}")
     _check_magnitude("alpha", alpha, number, positive=True)
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
@@ -646,14 +645,13 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
             raise InputError(solver.no_proximal_map)
         return None
     number = _number("inverse_temperature", value)
-    if not 0 < number < np.inf:
-        raise InputError(f"inverse_temperature = {value!r} is out of range; allowed is (0, inf)")
+    require_in("inverse_temperature", number, "(0, inf)")
     _check_magnitude("inverse_temperature", value, number, positive=True)
     thermal = solver.reduced.get("loss", solver).thermal
     if not thermal.HAS_AVERAGES:
         raise InputError(
-            f"a finite temperature asks for an integral over {thermal.FIELDS} fields X at every node; "
-            f"{solver.name} allows it where the loss reads up to 4 of them"
+            f"a finite temperature needs an integral over {thermal.FIELDS} fields X of {solver.name} at every node; "
+            "at most 4 are possible, so leave inverse_temperature out"
         )
     return number
 
@@ -670,12 +668,12 @@ def _check_penalty(problem: Problem) -> None:
         ends = [prior.regulariser.py_func(*w, *pi, problem.strengths) for w in (one, other, (one + other) / 2)]
         if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
             named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
-            raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}")
+            raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}: choose other values")
     one, pi = np.ones((1, 1, 1)) * np.eye(problem.student_rank), np.zeros((1, prior.KNOWN))
     w, _ = prior.minimisers_at(np.zeros((1, problem.student_rank)), one, pi, problem.strengths)
     if not np.isfinite(prior.penalties_at(w, pi, problem.strengths)[0]).all():
         named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
-        raise InputError(f"the penalty of {problem.solver.name} is infinite at every w at {named}")
+        raise InputError(f"the penalty of {problem.solver.name} is infinite at every w at {named}: choose other values")
 
 
 def _check_finite(problem: Problem) -> None:
@@ -716,7 +714,7 @@ def _check_bounded(problem: Problem) -> None:
     if problem.clusters > 1:
         where += f", k = ({', '.join(map(str, labels))})"
     if worst.beyond_quadratic:
-        advice = "faster than |X|^2, which no penalty and no given norm of the weights holds: choose other values"
+        advice = "faster than |X|^2, so that no penalty and no given norm bounds the risk: choose other values"
     else:
         held = "or declare @model(unbounded=True) if the regulariser holds it"
         advice = f"as |X|^{worst.power:.2g}: choose other values, {held}"
@@ -739,7 +737,7 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
             f"4]], or of a weight and {contexts} (one a context), or these and the teacher's variance there"
         )
     if not np.isfinite(array).all():
-        raise InputError("spectrum holds numbers that are not finite")
+        raise InputError("spectrum contains numbers that are not finite")
     _check_magnitude("spectrum", value, array, positive=False)
     array.setflags(write=False)
     return array

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..derive.errors import suggestion
-from ..errors import InputError
+from ..errors import InputError, describe_unknown
 from .columns import entry_columns
 from .overlaps import OVERLAPS
 
@@ -72,8 +71,7 @@ def find_quantity(problem: Problem, name: str, what: str, more: Iterable[str] = 
             f"{what}: {problem.solver.name} has no {name.replace('_', ' ')}, "
             f"since its model gives no {'metric' if name == 'test_error' else 'baseline'}="
         )
-    known = ", ".join(each.rstrip("_") for each in names)
-    raise InputError(f"{what}: unknown {name!r}{suggestion(name, names)}; known are {known}")
+    raise InputError(f"{what}: {describe_unknown('quantity', name, names)}")
 
 
 def value_in(problem: Problem, overlaps: Overlaps, name: str) -> float:

@@ -21,7 +21,7 @@ from ..cache import cache_folder
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
 from ..derive.errors import ModelError
-from ..errors import InputError
+from ..errors import InputError, require_known, require_whole
 from ..files import write_whole
 from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue, unknown_model
@@ -359,13 +359,10 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     complete = {}
     for size, (default, low, high) in spec.items():
         value = sizes.get(size, default)
-        if value < low or (high is not None and value > high):
-            allowed = f"{low}" if low == high else f"a whole number from {low}" + (f" to {high}" if high else "")
-            raise InputError(f"{size} = {value}: {name} allows {allowed}")
+        require_whole(f"{size} of {name}", value, low, high)
         complete[size] = value
-    unknown = set(sizes) - set(spec)
-    if unknown:
-        raise InputError(f"unknown size {unknown.pop()!r}; known are {', '.join(spec)}")
+    for size in sizes:
+        require_known("size", size, spec, name)
     key = "_".join(f"{letter}{complete[size]}" for letter, size in zip("lstk", STRUCTURAL, strict=True))
     folder = GENERATED / name / key
     if (folder / "model.py").exists():
@@ -464,7 +461,8 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise InputError(
-            f"cannot write the generated solver to {folder}: {error.strerror or error}; SADDLEFORGE_CACHE names another"
+            f"cannot write the generated solver to {folder}: {error.strerror or error}; "
+            "set SADDLEFORGE_CACHE to another folder"
         ) from error
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, require_in, require_whole
 
 _GAUSS = 400  # nodes of the moments of an activation, on each side of zero
 _EXACT = 24  # eigenvalues of a power law that stay alone
@@ -40,10 +40,11 @@ def power_law(size: int, decay: float, source: float | None = None, *, atoms: in
         >>> sf.power_law(1000, 1.5, atoms=40).shape[1]
         2
     """
-    if size < 1 or not float(size).is_integer():
-        raise InputError(f"size = {size!r}: a whole number from 1 is expected")
-    if not decay >= 0 or (source is not None and not source >= 0) or atoms < 32:
-        raise InputError(f"decay = {decay!r}, source = {source!r}, atoms = {atoms!r}: from 0, from 0, and from 32")
+    require_whole("size", size, 1)
+    require_in("decay", decay, "[0, inf)")
+    if source is not None:
+        require_in("source", source, "[0, inf)")
+    require_whole("atoms", atoms, 32)
     k = np.arange(1, int(size) + 1, dtype=float)
     eigenvalues = size * k**-decay
     squares = np.ones_like(k) if source is None else k ** (-1 - 2 * decay * source + decay)
@@ -106,8 +107,8 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
         >>> sf.solve(sf.problem("ridge_regression", alpha=2, spectrum=features.spectrum, Delta=Delta)).success
         True
     """
-    if not 0 < ratio < np.inf or atoms < 2:
-        raise InputError(f"ratio = {ratio!r}, atoms = {atoms!r}: a positive ratio and 2 atoms or more are expected")
+    require_in("ratio", ratio, "(0, inf)")
+    require_whole("atoms", atoms, 2)
     # Both sides of zero apart, where activations may bend.
     nodes, weights = np.polynomial.legendre.leggauss(_GAUSS)
     z = 5.5 * (nodes + 1)

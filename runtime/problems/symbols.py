@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..derive.report.names import GREEK, RENAMED, both_forms
-from ..errors import InputError
+from ..errors import InputError, describe_unknown
 from .columns import column_of
 from .overlaps import OVERLAPS
 
@@ -31,7 +31,7 @@ def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symb
     own = [*problem.parameters, *(str(number["name"]) for number in problem.trained)]
     columns = {"alpha": "alpha", **{name.rstrip("_"): column_of(name) for name in own}}
     symbols: Symbols = {name: (name, _latex(name)) for name in (*OVERLAPS, *columns.values())}
-    known = ", ".join(symbols)
+    known = list(symbols)
     columns |= {name: name for name in problem.lines}
     symbols |= {name: (name, _latex(name)) for name in problem.lines}
 
@@ -45,7 +45,7 @@ def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symb
         if key in symbols and not (name.startswith("theory.") and key in columns.values()):
             symbols[key] = both_forms(symbol)
         elif key not in RENAMED:
-            raise InputError(f"no symbol {name!r} to rename in a table; known are {known}")
+            raise InputError(describe_unknown("symbol", name, known, "a table"))
     for name in names or {}:
         key = key_of(name)
         for other in symbols:

@@ -35,7 +35,7 @@ class Arithmetic:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(Dual, name):
-            raise NotProvedError(f"the printed equations hold {name}, which there are no balls for")
+            raise NotProvedError(f"the printed equations contain {name}, which ball arithmetic does not have")
         return lambda number: getattr(lift(number), name)()
 
     @staticmethod

@@ -150,7 +150,7 @@ class BallChannel(Channel[Goal]):
             if isinstance(place.value, acb):  # the root of a number that is proved negative
                 continue
             if not place.value.is_finite():
-                raise NotProvedError("balls do not tell where a kink is")
+                raise NotProvedError("ball arithmetic cannot decide where a kink is")
             found.append(place)
         found.sort(key=lambda place: exact_mpf(place.value.mid()))
         kept: list[Dual] = []
@@ -158,7 +158,7 @@ class BallChannel(Channel[Goal]):
             if kept and place.value == kept[-1].value:
                 continue
             if kept and not place.value > kept[-1].value:
-                raise NotProvedError("balls do not tell two kinks apart")
+                raise NotProvedError("ball arithmetic cannot separate two kinks")
             kept.append(place)
         return tuple(kept)
 
@@ -222,7 +222,7 @@ class BallChannel(Channel[Goal]):
         for low, high in self._pieces(name, c):
             inside = lift(lift(inner_point(low, high)).value.mid())
             if not (low is None or low.value < inside.value) or not (high is None or inside.value < high.value):
-                raise NotProvedError("balls do not tell the steps of the loss apart")
+                raise NotProvedError("ball arithmetic cannot separate the steps of the loss")
             for share, y, u in self._standing(law, inside, c):
                 yield Line(law.m, law.q, law.cut(low, high), y, u, share)
 
@@ -251,7 +251,7 @@ def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, 
         centre, half = (left + right) / 2, (right - left) / 2
         middle = centre.value.mid()
         if not left.value < middle < right.value:
-            raise NotProvedError("balls do not tell the kinks of the loss apart")
+            raise NotProvedError("ball arithmetic cannot separate the kinks of the loss")
         with recorded_decisions() as decisions:
             shape.at(lift(middle))
 

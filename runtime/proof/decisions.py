@@ -58,7 +58,7 @@ def decide(settled: Callable[[], bool | None]) -> bool:
         return outcome
     found = settled()
     if found is None:
-        raise NotProvedError("a comparison is not settled by the balls compared")
+        raise NotProvedError("ball arithmetic cannot decide a comparison")
     if _active:
         _active[-1][0].outcomes.append(found)
     return found

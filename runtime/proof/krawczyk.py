@@ -146,7 +146,7 @@ class Proof:
         """What is claimed, by which method, and the numbers that it rests on, for JSON."""
         return {
             "method": "Krawczyk test in Arb balls",
-            "claim": "the printed equations have exactly one solution in the box, within the half widths of the value",
+            "claim": "the printed equations have exactly one solution in the box, within the error bars of the value",
             "box": self.box,
             "contraction": self.contraction,
             "bits": self.bits,
@@ -202,8 +202,8 @@ def proof_around(
         largest = reduce(arb.max, sizes)
         if step == 0 and not largest < (1 - e) * box:
             raise NotProvedError(
-                f"Newton's step from what was found, {float(largest):.2g} of the blocks, may lead out of the box of "
-                f"half width {box:.2g} on which the equations are proved invertible"
+                f"Newton's step from the solution found, {float(largest):.2g} of the blocks, may leave the box of "
+                f"radius {box:.2g} on which the equations are proved invertible"
             )
         radius = [
             ((size + e / (1 - e) * largest) * scale).abs_upper() for size, scale in zip(sizes, scales, strict=True)
@@ -233,7 +233,7 @@ def _newton(system: BallSystem, z: list[arb]) -> list[arb]:
         if np.abs(steps).max() < _SMALL:
             return z
     raise NotProvedError(
-        f"Newton's method does not settle near what was found: its last step is {np.abs(steps).max():.2g}"
+        f"Newton's method does not converge near the solution found: its last step is {np.abs(steps).max():.2g}"
     )
 
 

@@ -67,11 +67,13 @@ def check_supported(problem: Problem) -> None:
             f"high precision is for one token, one student and one teacher column; {name} has L, s, t = {sizes}"
         )
     if problem.trained or problem.solver.model.HOLDS_Q:
-        raise InputError(f"high precision is not for losses that hold trained numbers or overlaps, as that of {name}")
+        raise InputError(
+            f"high precision is not for losses that contain trained numbers or overlaps, as that of {name}"
+        )
     if not problem.solver.model.NONNEGATIVE:
         raise InputError(f"high precision is for losses that are not negative; that of {name} is")
     if not problem.has_ridge:
-        raise InputError(f"high precision is for ridge penalties; that of {name} asks for averages over its prior")
+        raise InputError(f"high precision is for ridge penalties; that of {name} needs averages over its prior")
     if problem.has_sphere:
         raise InputError(f"high precision is for ridge penalties; {name} fixes norms, whose multipliers are doubles")
     if "loss" not in problem.solver.reference.DRIVES:

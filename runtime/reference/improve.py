@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from mpmath import mp, mpf
 
-from ..errors import DomainError, InputError, NotConvergedError
+from ..errors import DomainError, NotConvergedError, require_in
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.problem import Problem
 from ..progress import bar
@@ -79,10 +79,7 @@ class AccurateRoot:
 
 def check_accuracy(accuracy: float) -> None:
     """Raise InputError where an accuracy is out of range."""
-    if not FINEST_ACCURACY <= accuracy < 1:
-        raise InputError(
-            f"accuracy = {accuracy!r} is out of range at high precision; allowed is [{FINEST_ACCURACY:g}, 1)"
-        )
+    require_in("accuracy", accuracy, f"[{FINEST_ACCURACY:g}, 1)")
 
 
 def solve_to_accuracy(

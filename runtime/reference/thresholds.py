@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from mpmath import mp, mpf
 
-from ..errors import InputError
+from ..errors import InputError, require_known
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..thresholds.conditions import parse_condition
@@ -88,9 +88,8 @@ def check_threshold(problem: Problem, condition: str, accuracy: float) -> None:
     check_accuracy(accuracy)
     check_supported(problem)
     names = parse_condition(condition, problem).names
-    unknown = sorted(set(names) - set(OBSERVABLES))
-    if unknown:
-        raise InputError(f"{unknown[0]} is not available at high precision; known are {', '.join(OBSERVABLES)}")
+    for name in names:
+        require_known("quantity", name, OBSERVABLES, "a condition at high precision")
     if "test_error" in names and "metric" not in problem.solver.reference.DRIVES:
         raise InputError(f"the metric of {problem.solver.name} is not available at high precision")
 

@@ -46,7 +46,7 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
         lines.append(f"  {label:<10} " + "   ".join(parts))
     if problem.teacher_rank > 1 and np.isfinite(solution.growth):
         held = [str(c + 1) for c in range(problem.teacher_rank) if c not in solution.columns]
-        words = f" (columns {', '.join(held)} held at nothing)" if held else ""
+        words = f" (columns {', '.join(held)} fixed at 0)" if held else ""
         stable = "stable" if solution.growth < 1 else "unstable"
         lines.append(f"  {stable}: small overlaps change by {solution.growth:.6g} a step at most{words}")
     lines.append(f"  free entropy {with_error(solution.free_entropy, solution.free_entropy_error)} per d")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
-from ..errors import InputError
+from ..errors import InputError, describe_unknown
 from ..numbers import aligned, near_zero, with_error
 from ..problems.columns import column_of
 from ..problems.overlaps import OVERLAPS
@@ -140,7 +140,7 @@ def chosen_columns(known: Sequence[str], wanted: Sequence[str], metric: str = ""
         is_first = metric and name.removeprefix(METRIC) == metric
         matching = matching_columns("test_error" if is_first else name, values)
         if not matching:
-            raise InputError(f"--columns: no column {name!r}; the columns are {', '.join(values)}")
+            raise InputError(describe_unknown("column", name, values))
         found += [column for column in matching if column not in found]
     return found
 

@@ -140,7 +140,7 @@ def stationary_json(point: StationaryPoint) -> dict[str, Any]:
 def limit_table(limit: RateLimit) -> str:
     """The rate, why it is the last, and how fast the slowest direction decays just below."""
     last = limit.last
-    why = {"lost": "it ends there, or runs off", "unstable": "it goes on, and is unstable"}
+    why = {"lost": "it ends there, or diverges", "unstable": "it goes on, and is unstable"}
     return "\n".join(
         [
             problem_line(last.problem),

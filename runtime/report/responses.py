@@ -113,7 +113,7 @@ def optimum_table(optimum: Optimum) -> str:
     if optimum.kind == "minimum":
         parts = optimum.evidence
         lines.append(
-            f"  half width {optimum.error:.2g} = {parts['half_width_integration']:.2g} from integration "
+            f"  error bar {optimum.error:.2g} = {parts['half_width_integration']:.2g} from integration "
             f"+ {parts['half_width_root']:.2g} from the root"
         )
     for other in optimum.others:

@@ -21,7 +21,7 @@ from .solution import multiplier_line, overlap_lines, problem_line
 def simulation_table(simulation: Simulation) -> str:
     """What `simulate` prints: means over seeds with standard errors, and how the seeds ended."""
     plan, problem, runs = simulation.plan, simulation.problem, simulation.converged
-    held = f" with {plan.project} held at zero" if plan.project else ""
+    held = f" with {plan.project} fixed at zero" if plan.project else ""
     lines = [
         problem_line(problem),
         f"d = {plan.d}, n = {max(1, round(problem.alpha * plan.d))}, {plan.method} from {plan.start}{held}: "

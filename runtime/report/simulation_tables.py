@@ -128,11 +128,11 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
     """
     dataset, wanted = load_dataset(path), _attributes(plan)
     if "plan" not in dataset.attrs:
-        raise InputError(f"{path} holds no simulation")
+        raise InputError(f"{path} contains no simulation")
     for name in ("model", "metric", "digest", "parameters", "plan"):
         there = dataset.attrs.get(name, "")
         if there != wanted[name]:
-            raise InputError(f"{path} holds another simulation: its {name} is {there}, not {wanted[name]}")
+            raise InputError(f"{path} contains another simulation: its {name} is {there}, not {wanted[name]}")
     runs = []
     for row, seed in enumerate(dataset["seed"].values):
         passed = _path(dataset, row, plan) if plan.method == SGD and "path_q" in dataset else None

@@ -160,7 +160,7 @@ def _short(value: object) -> str:
 def not_in_the_limit(evidence: Mapping[str, Any]) -> str:
     """Which parameters are taken as they stand though they are meant to vanish: the end of a sentence, or nothing."""
     held = ", ".join(f"{name} = {value:g}" for name, value in evidence.get("not_in_the_limit", {}).items())
-    return f"; at {held} as it stands: these half widths do not hold its limit 0" if held else ""
+    return f"; at {held} as it stands: these error bars do not contain its limit 0" if held else ""
 
 
 @to_json.register(Solution)

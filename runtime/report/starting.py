@@ -39,7 +39,7 @@ def _of_table(path: Path, problem: Problem) -> Overlaps:
     runs = dataset.attrs["parameter"] == "seed"
     axis = "seed" if runs else column_of(dataset.attrs["parameter"])
     if axis not in dataset.coords or "q" not in dataset:
-        raise InputError("it holds neither runs nor a curve")
+        raise InputError("it contains neither runs nor a curve")
     values = dataset[axis].values
     if runs:
         rows = np.flatnonzero(dataset["status"].values == "converged")
@@ -66,7 +66,7 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
     check_schema(path, data.get("schema") if isinstance(data, dict) else None)
     blocks = data.get("overlaps") if isinstance(data, dict) else None
     if not isinstance(blocks, dict):
-        raise InputError("it holds no `overlaps` of one solution, as `saddleforge solve -o` writes")
+        raise InputError("it contains no `overlaps` of one solution, as `saddleforge solve -o` writes")
     s, t = problem.student_rank, problem.teacher_rank
     shapes = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
     arrays = {}
@@ -77,9 +77,9 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
         except (TypeError, ValueError):
             raise InputError(f"{name} is not an array of numbers") from None
         if array.shape != expected:
-            raise InputError(f"{name} has shape {array.shape}; this structure needs {expected}")
+            raise InputError(f"{name} has shape {array.shape}; {expected} is expected")
         if not np.isfinite(array).all():
-            raise InputError(f"{name} holds numbers that are not finite")
+            raise InputError(f"{name} contains numbers that are not finite")
         arrays[name] = array.reshape(problem.contexts, *shape)
     numbers = data.get("trained") or {}
     missing = [number["name"] for number in problem.trained if not isinstance(numbers.get(number["name"]), int | float)]

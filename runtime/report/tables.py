@@ -67,7 +67,7 @@ LONG_NAMES = {
     "verdict": "stability of the replica-symmetric solution, in words",
     "replica_symmetry": "stable, marginal (the replicon is 1 within its error), unstable or undecided",
     "longitudinal": "stable, marginal (the largest real part is 1 within its error) or unstable",
-    "accuracy": "half width asked of every overlap, relative to its block",
+    "accuracy": "largest error bar asked of every overlap, relative to its block",
     "reason": "why there is no solution, in words",
     "lost_from": "last value of the first axis at which a line had its branch",
     "lost_to": "first value at which it had not",
@@ -399,7 +399,7 @@ def overlaps_of_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Over
         expected = block_shape(problem, name)
         found = dataset[name].values[row] if name in dataset else np.zeros(0)
         if found.shape != expected:
-            raise InputError(f"{name} has shape {found.shape} in the table; this structure needs {expected}")
+            raise InputError(f"{name} has shape {found.shape} in the table; {expected} is expected")
         blocks[name] = found.reshape(problem.contexts, *expected[2:])
     names = [f"trained_{number['name']}" for number in problem.trained]
     missing = [name for name in names if name not in dataset]

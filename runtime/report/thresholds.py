@@ -32,7 +32,7 @@ def threshold_table(threshold: Threshold) -> str:
         lines.append(f"  {told(threshold.evidence)}")
     else:
         limit = not_in_the_limit(threshold.evidence)
-        lines.append(f"  half width {threshold.error:.2g} = {shown}{limit}")
+        lines.append(f"  error bar {threshold.error:.2g} = {shown}{limit}")
     second = threshold.evidence.get("second_rule")
     if second:
         rule = second["integrator"]
@@ -77,5 +77,5 @@ def told(evidence: dict[str, Any]) -> str:
         return f"{' and '.join(rule['rule'] for rule in evidence['rules'])} agree{limit}"
     return (
         f"the printed equations have exactly one solution within {proof['box']:.0e} of the blocks, and it lies within "
-        f"these half widths ({proof['method']}, {proof['bits']} bits){limit}"
+        f"these error bars ({proof['method']}, {proof['bits']} bits){limit}"
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import require_known
 from ..files import check_folder, occupied
 from .breaking import BreakingRun
 from .dynamics import DynamicsRun
@@ -58,8 +58,7 @@ def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduc
     wanted = tuple(figures or JOBS[0][0].draws)
     known = [name for run, _ in JOBS for name in run.draws]
     for name in wanted:
-        if name not in known:
-            raise InputError(f"no figure {name!r}; known are {', '.join(known)}")
+        require_known("figure", name, known)
     # Every problem is posed before the first is worked on.
     runs = [(run(out, asked), write) for run, write in JOBS if (asked := tuple(n for n in wanted if n in run.draws))]
     found = [run.all(write) for run, write in runs]

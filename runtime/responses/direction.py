@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, describe_unknown
 from ..problems.problem import Problem, describe_trained, entry_of
 
 # Relative steps: over a set of nodes whose minima swap, wide enough for many to swap.
@@ -135,10 +135,8 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
             directions.append(Direction(problem, wanted))
             continue
         if wanted not in parameters:
-            known = ", ".join(("alpha", *(n.rstrip("_") for n in parameters)))
-            raise InputError(
-                f"no derivative with respect to {name!r}{describe_trained(problem.solver, name)}; known are {known}"
-            )
+            known = describe_unknown("parameter", name, ["alpha", *parameters], problem.solver.name)
+            raise InputError(f"derivative: {known}{describe_trained(problem.solver, name)}")
         if places:
             problem.value_of(name)
         for index in places or np.ndindex(np.shape(problem.parameters[wanted])):

@@ -103,10 +103,10 @@ class JointOptimum(AttributeHints):
         )
         return {
             "converged": "",
-            "accuracy_not_reached": "a half width is larger than asked; ask for less",
+            "accuracy_not_reached": "an error bar is larger than the accuracy asked; ask for a larger --accuracy",
             "edge": f"{describe_best(self.problem, self.minimise)} at an end of the intervals searched, {at}; "
             "try wider ones",
-            "time_limit": f"the time limit came first: {at} is the best of {len(self.tried)} places tried",
+            "time_limit": f"the time limit ended the search: {at} is the best of {len(self.tried)} places tried",
             "interrupted": f"interrupted: {at} is the best of {len(self.tried)} places tried",
         }[self.status]
 
@@ -269,7 +269,7 @@ def tune_jointly(
     """
     names = [parameter_name(name) for name in parameters]
     if len(set(names)) < len(names):
-        raise InputError(f"parameters to tune: {', '.join(parameters)} holds one twice")
+        raise InputError(f"parameters to tune: {', '.join(parameters)}: one is given twice")
     problem.only_at_zero_temperature("parameters are tuned")
     intervals = {parameter_name(name): ends for name, ends in (bracket or {}).items()}
     if set(intervals) - set(names):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..branches.branch import Branch
-from ..errors import InputError, NotConvergedError
+from ..errors import InputError, NotConvergedError, require_in, require_known
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..problems.quantities import LOSSES, METRIC, find_quantity, value_in
@@ -147,16 +147,14 @@ class Search:
         Raises:
             InputError: an unknown name, no interval, or one outside of what is allowed.
         """
-        if not 0 < accuracy < 1:
-            raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
+        require_in("accuracy", accuracy, "(0, 1)")
         name = {"lambda": "lambda_"}.get(parameter, parameter)
         problem.check_varied(name)
         present = problem.value_of(name)
         observable = minimise.removeprefix("-")
         starts = list(problem.solver.model.STARTS)
         on = on or default_start(problem)
-        if on not in starts:
-            raise InputError(f"no branch {on!r}; known are {', '.join(starts)}")
+        require_known("branch", on, starts, problem.solver.name)
         least, most = Direction(problem, name).range
         # A ridge may be of either sign, and yet it is its decades that matter.
         is_scale = least == 0 or name in problem.solver.model.STRENGTHS

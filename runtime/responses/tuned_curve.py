@@ -188,7 +188,7 @@ def tuned_curve(
                 raise
             interrupted = True
     if out_of_time and not optima:
-        raise TimeLimitError(f"the time limit came before the first best value of {parameter}")
+        raise TimeLimitError(f"the time limit ended the search for the first best value of {parameter}")
     return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes), interrupted, out_of_time)
 
 

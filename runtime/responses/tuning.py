@@ -74,9 +74,9 @@ class Optimum(AttributeHints):
         best = describe_best(self.problem, self.minimise)
         return {
             "converged": "",
-            "accuracy_not_reached": "the half width is larger than asked; ask for less",
+            "accuracy_not_reached": "the error bar is larger than the accuracy asked; ask for a larger --accuracy",
             "edge": f"{best} at the end {shown} of the interval searched; try a wider one",
-            "time_limit": f"the time limit came first: {shown} is the best of the values tried",
+            "time_limit": f"the time limit ended the search: {shown} is the best of the values tried",
             "branch_end": f"{best} at {shown}, where the {self.branch} branch ends or jumps",
         }[self.status]
 

@@ -69,12 +69,14 @@ def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
         if not np.isfinite(getattr(overlaps, name)).all():
             return f"{name} is not finite"
     overlaps = apart(problem, overlaps)
+    norm = "q - theta rho*^(-1) theta^T", "the weights are shorter than their part along the teacher"
+    if not overlaps.theta.any():  # a model without a teacher is not told about it
+        norm = "q", "there are no weights of this length"
     without_teacher = overlaps.q - project_on_teacher(problem, overlaps.theta)
     for context in range(problem.contexts):
-        left = without_teacher[context]
-        for name, matrix, meaning in (
-            ("V", overlaps.V[context], "the fields have no response"),
-            ("q - theta rho*^(-1) theta^T", left, "the weights are shorter than what they hold of the teacher"),
+        for (name, meaning), matrix in (
+            (("V", "the fields have no response"), overlaps.V[context]),
+            (norm, without_teacher[context]),
         ):
             words = _not_positive(name, matrix)
             if words:
@@ -97,7 +99,7 @@ def loss_outside(problem: Problem, overlaps: Overlaps) -> str:
             where = " and ".join(problem.context_in_words(context) for context in contexts)
             return (
                 f"the loss falls as -{fall.curvature / 2:.3g} |X|^2 along a ray of X, faster than (X - omega)^2 / 2V "
-                f"rises with V^(-1) = {held:.3g} at {where}: the penalty does not hold it there, a stronger one may"
+                f"rises with V^(-1) = {held:.3g} at {where}: the penalty does not bound it there; try a stronger one"
             )
     return ""
 
@@ -112,10 +114,10 @@ def weights_outside(problem: Problem, hats: Conjugates) -> str:
     law = problem.law
     for gamma in law.gamma:
         curvature = np.diag(problem.strengths) + np.einsum("c,cab->ab", gamma, hats.V)
-        words = _not_positive("Lambda + G, the curvature that holds the weights,", curvature)
+        words = _not_positive("Lambda + G, the curvature of the objective in the weights,", curvature)
         if words:
             where = f" in the spectral direction of eigenvalue {gamma[0]:.4g}" if len(law.gamma) > 1 else ""
-            return f"{words}{where}: the data's share G is {np.trace(curvature) - problem.strengths.sum():.3g} in all"
+            return f"{words}{where}: the data term has Tr G = {np.trace(curvature) - problem.strengths.sum():.3g}"
     return ""
 
 

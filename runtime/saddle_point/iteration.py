@@ -53,22 +53,23 @@ class Status(StrEnum):
         """For the user, in a sentence: what happened and what to try; empty where it converged."""
         return {
             "converged": "",
-            "floor": "the residual stalls at a floor set by the sample of nodes; more points lower it",
+            "floor": "the residual stalls at the sampling error of the nodes; use more points",
             "max_iterations": "not converged; try another start, a nearby alpha, or --from a converged solution",
             "left_domain": "the iteration left the domain of the overlaps; try another start, --from a solution "
             "nearby, or `follow` from where the branch exists (docs/guide.md, Choosing a start)",
             "not_finite": "the iteration produced numbers that are not finite; check the parameters",
-            "accuracy_not_reached": "the integration error is larger than asked; allow more points or ask for less",
-            "not_proved": "balls could not settle the proof; the half widths are those of two rules that agree",
-            "ended_elsewhere": "what is shown is a solution of another branch: an overlap that the start holds is zero "
+            "accuracy_not_reached": "the integration error is larger than the accuracy asked; ask for a larger "
+            "--accuracy or allow more points",
+            "not_proved": "ball arithmetic did not complete the proof; error bars are those of two rules that agree",
+            "ended_elsewhere": "what is shown is a solution of another branch: an overlap of the start is zero "
             "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
             "exists, or `curve`, which says where it ends",
             "collapsed": "every overlap shrinks to zero, so that W = 0 is a minimum of the risk here and the solution "
             "from this start; for another one try a larger alpha, a weaker regulariser or another start",
-            "minima_missed": "every average is off by what is missed; write what is narrow in the loss as a function "
-            "of one linear combination of the student's fields, along which minima are searched for, or make it wider",
-            "time_limit": "the time limit came first: what is shown is the best so far, with its half widths where it "
-            "has any; allow more time or ask for less",
+            "minima_missed": "averages leave these minima out; write narrow parts of the loss as functions of one "
+            "linear combination of the student's fields, along which minima are searched for, or make them wider",
+            "time_limit": "the time limit ended the computation: what is shown is the best so far, with error bars "
+            "where there are any; allow more time or ask for a larger --accuracy",
         }[self.value]
 
     @property

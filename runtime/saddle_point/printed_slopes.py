@@ -46,7 +46,7 @@ def why_not(problem: Problem) -> str | None:
     if problem.inverse_temperature is not None:
         return "they hold at zero temperature"
     own = problem.solver.tangent.OWN
-    return "the loss holds overlaps or trained numbers itself" if own else None
+    return "the loss contains overlaps or trained numbers" if own else None
 
 
 def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
@@ -66,7 +66,7 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     averages = state_map.averages(overlaps)
     jumps = averages.bistable > BISTABLE
     if jumps and not (rule.counts_jumps):
-        raise NoFormula(f"the proximal map jumps on a share {averages.bistable:.2g} of the measure")
+        raise NoFormula(f"the proximal map jumps on a fraction {averages.bistable:.2g} of the measure")
     moments = averages.means
     units, n = Units.of(overlaps.sizes), len(u)
     # Directions: every overlap, then alpha.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DomainError, InputError
+from ..errors import DomainError, InputError, require_known
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -118,8 +118,7 @@ def start_mixture(problem: Problem, name: str) -> tuple[np.ndarray, float, float
         InputError: the model has no start of this name.
     """
     starts = problem.solver.model.STARTS
-    if name not in starts:
-        raise InputError(f"no start {name!r} for {problem.solver.name}; known are {', '.join(starts)}")
+    require_known("start", name, starts, problem.solver.name)
     spec = starts[name]
     contexts, s, t, tokens = problem.contexts, problem.student_rank, problem.teacher_rank, problem.tokens
     mix = np.zeros((s, contexts + t))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import DomainError, InputError
+from ..errors import DomainError, require_in
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -93,9 +93,8 @@ def gamp(
     """
     problem = instance.problem
     refuse_own(problem, "gamp")
-    for name, weight in (("inertia", inertia), ("damping", damping)):
-        if not 0 <= weight < 1:
-            raise InputError(f"{name} = {weight!r} is out of range; allowed is [0, 1)")
+    require_in("inertia", inertia, "[0, 1)")
+    require_in("damping", damping, "[0, 1)")
     d, L, s = instance.d, problem.tokens, problem.student_rank
     known, counts = instance.coordinates, has_corners(problem)
     W, g = start.W, np.zeros((instance.n, L, s))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, describe_unknown
 from ..problems.columns import block_shape, index_text
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -32,7 +32,7 @@ def entries(problem: Problem, name: str) -> list[tuple[str, tuple[int, ...]]]:
             known[block + index_text(index, shown)] = block, tuple(map(int, np.unravel_index(place, shape)))
     found = [entry for full, entry in known.items() if full == name or full.startswith(f"{name}_")]
     if not found:
-        raise InputError(f"no overlap {name!r} that can be held at zero; known are m, theta, {', '.join(known)}")
+        raise InputError(describe_unknown("overlap", name, ["m", "theta", *known], "project"))
     return found
 
 

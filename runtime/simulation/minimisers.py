@@ -237,7 +237,7 @@ def curvature(risk: Risk, at: Weights, data_only: bool = False) -> float:
 
 def _smooth_penalty(problem: Problem, method: str) -> None:
     if not problem.has_ridge and problem.solver.penalty.CORNERS:
-        raise InputError(f"the penalty of {problem.solver.name} has corners, which {method} does not see; use fista")
+        raise InputError(f"the penalty of {problem.solver.name} has corners, which {method} does not handle; use fista")
 
 
 def _ended(weights: Weights, value: Value, norm: float, iterations: int, descent: Descent) -> Minimum:

@@ -78,13 +78,13 @@ def one_pass(instance: Instance, begin: Weights, rate: Schedule, batch: Batch, t
     """
     d = instance.d
     if rate.flow:
-        raise InputError("rate flow: gradient flow is no pass through data; give a rate")
+        raise InputError("rate flow: gradient flow is no pass through data; give a number, as rate=0.5")
     size = _batch_size(batch, d)
     per_time = 1 if batch.share is not None else d
     steps = np.round((times - times[0]) * per_time).astype(int)
     if steps[-1] * size > instance.n:
         raise InputError(
-            f"{steps[-1] * size} sentences are seen up to time {times[-1]:g}, and the data hold {instance.n}"
+            f"{steps[-1] * size} samples are used up to time {times[-1]:g}, of {instance.n}; give a shorter time"
         )
     W, phi = begin.W.copy(), begin.phi.copy()
     path, status, wanted = [], "converged", 0

@@ -93,7 +93,7 @@ def refuse_own(problem: Problem, method: str) -> None:
     if holds_own(problem):
         name = problem.solver.name
         raise InputError(
-            f"{method}: the loss of {name} holds q or trained numbers; allowed methods are lbfgs, gd and adam"
+            f"{method}: the loss of {name} contains q or trained numbers; allowed methods are lbfgs, gd and adam"
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..channel.search import searched
 from ..descent.schedule import batch_of, schedule_of
 from ..descent.state import start_of
-from ..errors import DomainError, InputError
+from ..errors import DomainError, InputError, require_in, require_known, require_whole
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
@@ -265,14 +265,13 @@ def _refuse_on_sphere(problem: Problem, method: str, in_loss: bool) -> None:
     name = problem.solver.name
     if problem.solver.model.LOSS_JUMPS:
         raise InputError(
-            "simulations keep given norms on the way down a gradient; "
-            f"the loss of {name} jumps, and has none that leads down"
+            f"simulations keep given norms by gradient descent; the loss of {name} jumps, and has no slope to descend"
         )
     if method in (GAMP, "fista"):
         raise InputError(f"{method} does not keep the given norms of {name}; allowed methods are {', '.join(_KEEPING)}")
     if in_loss and method not in ("auto", NEWTON):
         raise InputError(
-            f"the loss of {name} has corners, which {method} does not see; newton does, and keeps the given norms"
+            f"the loss of {name} has corners, which {method} does not handle; use newton, which keeps the given norms"
         )
 
 
@@ -285,12 +284,12 @@ def _checked_pass(plan: Plan) -> Plan:
     if not problem.has_ridge:
         raise InputError(f"sgd steps down the slope of a ridge; the penalty of {name} is another")
     if problem.solver.model.LOSS_JUMPS:
-        raise InputError(f"the loss of {name} jumps, and has no slope that sgd could go down")
+        raise InputError(f"the loss of {name} jumps, and has no slope to descend")
     if plan.rate is None:
-        raise InputError("sgd needs a learning rate: give rate, as 0.5")
+        raise InputError("sgd needs a learning rate; give a number, as rate=0.5")
     rate, batch = schedule_of(plan.rate), batch_of(plan.batch)
     if rate.flow:
-        raise InputError("rate flow: gradient flow is no pass through data; give a number")
+        raise InputError("rate flow: gradient flow is no pass through data; give a number, as rate=0.5")
     start_of(problem, plan.start)
     given = {
         "polish": plan.polish,
@@ -301,8 +300,7 @@ def _checked_pass(plan: Plan) -> Plan:
     for what, value in given.items():
         if value:
             raise InputError(f"{what}: sgd ends at no minimum; it is for methods that minimise the risk")
-    if plan.d < 2 or plan.d != int(plan.d):
-        raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
+    require_whole("d", plan.d, 2)
     if batch.share is not None and problem.alpha < batch.share:
         raise InputError(f"alpha = {problem.alpha:g} is less than one batch of {batch.words}")
     return plan
@@ -313,8 +311,7 @@ def _refuse_polish(plan: Plan, method: str) -> None:
     Raises:
         InputError: no such polish, or none of this method.
     """
-    if plan.polish != WELLS:
-        raise InputError(f"no polish {plan.polish!r}; known is {WELLS}")
+    require_known("value", plan.polish, [WELLS], "polish")
     if method == GAMP:
         raise InputError("polish: gamp ends at no minimum to polish; allowed methods are those that descend")
 
@@ -340,12 +337,9 @@ def checked(plan: Plan) -> Plan:
     if method == "auto":
         method = NEWTON if in_loss else "fista" if corners else "lbfgs"
     known = [*METHODS, GAMP, SGD]
-    if method not in known:
-        raise InputError(f"no method {method!r}; known are auto, {', '.join(known)}")
-    starts = [*problem.solver.model.STARTS, RANDOM]
-    if plan.start not in starts:
-        raise InputError(f"no start {plan.start!r} for {problem.solver.name}; known are {', '.join(starts)}")
     name = problem.solver.name
+    require_known("method", method, ["auto", *known])
+    require_known("start", plan.start, [*problem.solver.model.STARTS, RANDOM], name)
     allowed = ["fista", NEWTON, GAMP][int(in_loss) :]
     if corners and method not in allowed:
         what = f"both the loss and the penalty of {name} have" if in_loss else f"the penalty of {name} has"
@@ -355,25 +349,19 @@ def checked(plan: Plan) -> Plan:
     if method == NEWTON:
         refuse_weak_ridge(problem)
     if plan.controls and plan.start == RANDOM:
-        raise InputError(f"control variates are of a named start; known are {', '.join(problem.solver.model.STARTS)}")
+        raise InputError(f"control variates need a named start: one of {', '.join(problem.solver.model.STARTS)}")
     if plan.project is not None:
         entries(problem, plan.project)
         if method not in _HOLDING:
-            raise InputError(
-                f"{method} does not hold {plan.project} at zero; allowed methods are {', '.join(_HOLDING)}"
-            )
+            raise InputError(f"{method} cannot fix {plan.project} at zero; allowed methods are {', '.join(_HOLDING)}")
     if plan.polish is not None:
         _refuse_polish(plan, method)
-    if plan.restarts != int(plan.restarts) or plan.restarts < 0:
-        raise InputError(f"restarts = {plan.restarts!r}: a whole number from 0 is expected")
+    require_whole("restarts", plan.restarts, 0)
     if plan.restarts and plan.polish is None:
-        raise InputError(f"restarts = {plan.restarts} are of polishing: give polish = {WELLS!r}, too")
-    if plan.d < 2 or plan.d != int(plan.d):
-        raise InputError(f"d = {plan.d!r}: a whole number from 2 is expected")
-    if not plan.tolerance > 0:
-        raise InputError(f"tolerance = {plan.tolerance!r} is out of range; allowed is (0, inf)")
-    if not plan.memory >= 0:
-        raise InputError(f"memory = {plan.memory!r} is out of range; allowed are [0, inf) bytes")
-    if plan.most is not None and plan.most < 1:
-        raise InputError(f"most = {plan.most!r}: a whole number from 1 is expected")
+        raise InputError(f"restarts = {plan.restarts} goes with polish = {WELLS!r}")
+    require_whole("d", plan.d, 2)
+    require_in("tolerance", plan.tolerance, "(0, inf)")
+    require_in("memory", plan.memory, "[0, inf] bytes")
+    if plan.most is not None:
+        require_whole("most", plan.most, 1)
     return replace(plan, method=method)

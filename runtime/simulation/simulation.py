@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import presenting
-from ..errors import InputError, TimeLimitError
+from ..errors import InputError, TimeLimitError, require_known, require_whole
 from ..hints import AttributeHints
 from ..interrupts import held_back
 from ..problems.overlaps import Overlaps
@@ -188,8 +188,8 @@ def simulate(
     plan = checked(_plan(problem, int(d), start, method, options))
     _ = problem.alpha  # is there before anything is compiled
     wanted = _seeds(seeds)
-    if threads is not None and threads < 1:
-        raise InputError(f"threads = {threads}: a whole number from 1 is expected")
+    if threads is not None:
+        require_whole("threads", threads, 1)
     done = {run.seed: run for run in known if run.seed in set(wanted)}
     failures: list[Failure] = []
     interrupted = out_of_time = False
@@ -243,22 +243,23 @@ def workers_for(threads: int | None, jobs: int) -> int:
 
 
 def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[str, Any]) -> Plan:
-    try:
-        return Plan(problem, d, start, method, **options)
-    except TypeError:
-        allowed = "polish, restarts, project, controls, tolerance, most, rate, batch, inertia, damping, exact, memory"
-        samples = "; samples are alpha d, so that d and the problem's alpha set n" if "n" in options else ""
-        raise InputError(f"unknown option among {', '.join(options)}{samples}; known are {allowed}") from None
+    known = ("polish", "restarts", "project", "controls", "tolerance", "most", "rate", "batch", "inertia", "damping",
+             "exact", "memory")  # fmt: skip
+    if "n" in options:
+        raise InputError("simulate takes no n: there are alpha d samples, so that d and the problem's alpha set it")
+    for name in options:
+        require_known("option", name, known, "simulate")
+    return Plan(problem, d, start, method, **options)
 
 
 def _seeds(seeds: int | Iterable[int]) -> list[int]:
     if isinstance(seeds, int | np.integer):
-        if seeds < 1:
-            raise InputError(f"seeds = {seeds}: a whole number from 1 is expected")
+        require_whole("seeds", seeds, 1)
         return list(range(int(seeds)))
     wanted = sorted({int(seed) for seed in seeds})
-    if not wanted or wanted[0] < 0:
-        raise InputError(f"seeds = {wanted}: whole numbers from 0 are expected")
+    if not wanted:
+        raise InputError("seeds = []: at least one seed is expected")
+    require_whole("seeds", wanted[0], 0)
     return wanted
 
 

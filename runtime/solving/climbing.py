@@ -114,8 +114,8 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
         # A grid takes many nodes where kinks move with Y, or X bends.
         families = [grids[:_HASTY_GRIDS], PANELS[:effort], grids[_HASTY_GRIDS:]] if families else [PANELS[:effort]]
     task.tell(
-        f"{', then '.join(dict.fromkeys(levels[0].name for levels in families if levels))}: {channel.FIELDS} student "
-        f"field{'s are' if channel.FIELDS > 1 else ' is'} read, few enough for rules that see jumps"
+        f"{', then '.join(dict.fromkeys(levels[0].name for levels in families if levels))}: the loss depends on "
+        f"{channel.FIELDS} student field{'s' if channel.FIELDS > 1 else ''}, few enough for rules that resolve jumps"
     )
     if near is not None:
         families.sort(key=lambda levels: not any(isinstance(near.rule, type(level)) for level in levels))
@@ -173,15 +173,13 @@ def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> 
     except DomainError:  # as extrapolated overlaps may be
         return failed_solution(task, replace(approach, status=Status.LEFT_DOMAIN), APPROACH_RULE)
     orbit = 1 + len(task.symmetry.exchanges)
+    fields = f"the loss depends on {integrated(problem).solver.channel.FIELDS} student fields"
     if bistable > _FEW_JUMPS or not any(level.nodes(problem) <= orbit * _FEW_POINTS for level in levels):
         why = f"the proximal map jumps at {bistable:.1g} of them" if bistable > _FEW_JUMPS else "a lattice is too large"
-        task.tell(f"samples: {integrated(problem).solver.channel.FIELDS} student fields are read, and {why}")
+        task.tell(f"samples: {fields}, and {why}")
         return climb_samples(task, approach)
     levels = levels[_first_level(levels, task.accuracy, near) :]
-    task.tell(
-        f"lattices: {integrated(problem).solver.channel.FIELDS} student fields are read, and the proximal map jumps at "
-        f"no more than {max(bistable, 1e-12):.1g} of them"
-    )
+    task.tell(f"lattices: {fields}, and the proximal map jumps at no more than {max(bistable, 1e-12):.1g} of them")
     small = max(1, sum(level.nodes(problem) <= orbit * _FEW_POINTS for level in levels))
     found = _refine(task, approach, levels[:small], near is None, to_the_end=task.effort == 1)
     if found.losses is None:
@@ -281,14 +279,14 @@ def _refine(
             if solution.success or solution.status is Status.MINIMA_MISSED:
                 return solution
             budget.offer(partial(replace, solution))
-        left(f"half width so far about {error:.0e}, asked {accuracy:.0e}")
+        left(f"error bar so far about {error:.0e}, asked {accuracy:.0e}")
         task.tell(f"{pace.words(problem, level)}: a finer rule moves it by {error:.0e}, asked {accuracy:.0e}")
         point = reached.moved(reached.u + finer[0])
         if known is not None and not to_the_end:
             before, larger = known
             gain = float(np.log(larger / error)) / (number - before)
             if gain * (len(levels) - 1 - number) < float(np.log(error / accuracy)):
-                task.tell("by what the last sizes gained, those that are left do not lead to the accuracy")
+                task.tell("extrapolated from the last sizes, the larger ones do not reach the accuracy")
                 break
         known = number, error
     if solved is None:
@@ -341,7 +339,7 @@ def climb_samples(task: Task, approach: FixedPoint) -> Solution:
             return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
         error = float(np.max(two_standard_errors(found[0]) / point.overlaps.block_scales))
         budget.offer(partial(finish_point, task, point, rule))
-        left(f"half width so far {error:.0e}, asked {accuracy:.0e}")
+        left(f"error bar so far {error:.0e}, asked {accuracy:.0e}")
         task.tell(f"{pace.words(task.problem, rule)}: replicates differ by {error:.0e}, asked {accuracy:.0e}")
         if error <= accuracy or position >= last:
             return finish_point(task, point, rule)

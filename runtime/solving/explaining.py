@@ -25,8 +25,8 @@ def _dimensions(problem: Problem) -> list[str]:
     if part is not problem:
         cases, plural = _of_labels(part).replace("choices of labels", "cases"), "s" * (part.dimension > 1)
         words.append(
-            f"the loss reads fewer combinations of them: {part.solver.channel.FIELDS} of the student, {part.dimension} "
-            f"dimension{plural} in all{cases} (`saddleforge derive` names them)"
+            f"the loss depends on fewer combinations of them: {part.solver.channel.FIELDS} of the student, "
+            f"{part.dimension} dimension{plural} in all{cases} (`saddleforge derive` names them)"
         )
     if problem.inverse_temperature is not None:
         words.append("a finite temperature: averages over Boltzmann laws of the fields, in place of proximal points")
@@ -50,7 +50,7 @@ def _kinks(problem: Problem, overlaps: Overlaps) -> list[str]:
     if curved:
         words.append(f"it is not smooth on {curved} curved surface{'s' * (curved > 1)}, at which no rule is split")
     if getattr(channel, "CORNERS", False):
-        words.append("its slope jumps: proximal points are sought piece by piece, on corners, too")
+        words.append("its slope jumps: proximal points are searched piece by piece, and on corners")
     if problem.solver.model.LOSS_JUMPS:
         words.append("the loss itself jumps")
     return words or ["the loss is smooth"]
@@ -62,5 +62,5 @@ def _jumps(problem: Problem, averages: Averages | None) -> list[str]:
     if averages.bistable <= 0:
         return ["the Moreau objective has one minimum at every node: the proximal map does not jump"]
     return [
-        f"the Moreau objective has a second minimum at a share {averages.bistable:.2g}: the proximal map jumps there"
+        f"the Moreau objective has a second minimum at a fraction {averages.bistable:.2g}: the proximal map jumps there"
     ]

@@ -80,7 +80,7 @@ def finish_point(
     try:
         budget.check(pace.expected(task.problem, rule))
         # One step for the clock: half of it would have to be done again.
-        with step(f"half widths, losses and test error on {words}"), budget.overtime():
+        with step(f"error bars, losses and test error on {words}"), budget.overtime():
             return _finished(task, point, rule, finer)
     except TimeLimitError as error:
         error.point = point
@@ -159,7 +159,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
     if lower:
         status = Status.MINIMA_MISSED
     if averages.unconverged > 1e-3 * task.accuracy:
-        say(f"warning: the proximal map did not converge at a share {averages.unconverged:.2g} of the measure")
+        say(f"warning: the proximal map did not converge at a fraction {averages.unconverged:.2g} of the measure")
     return Solution(
         problem=problem,
         start=task.start,
@@ -377,17 +377,17 @@ def run_off(problem: Problem, overlaps: Overlaps) -> str:
     """Which trained number runs off without anything that holds it, or that the weights do, in words; else empty."""
     for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
         if not abs(value) < _RUN_OFF * (1 + abs(float(number["start"]))):
-            held = f"its ridge {float(number['ridge']):g} does not hold it" if number["ridge"] else "it has no ridge"
+            ridge = f"its ridge {float(number['ridge']):g} does not bound it; give it a larger one"
+            remedy = ridge if number["ridge"] else "it has no ridge; give it one"
             return (
-                f"the trained number {number['name']} runs off ({value:.3g}): the risk falls without end along it "
-                f"and {held}; give it one, sf.trained({float(number['start']):g}, ridge)"
+                f"the trained number {number['name']} diverges ({value:.3g}): the risk falls without end along it "
+                f"and {remedy}, sf.trained({float(number['start']):g}, ridge)"
             )
     longest = float(np.max(np.trace(overlaps.q, axis1=1, axis2=2)))
     if not longest < _FAR * float(np.max(problem.law.rho)) and not problem.has_sphere:
         return (
-            f"the weights run off (q {longest:.3g}): neither data nor penalty hold them, as a loss that falls without "
-            "end does not where samples can be separated; a larger lambda or alpha is another problem, which may have "
-            "a solution"
+            f"the weights diverge (q {longest:.3g}): neither data nor penalty bounds them, as where samples are "
+            "separable and the loss falls without end; try a stronger regulariser or a larger alpha"
         )
     return ""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import budget
 from ..channel.search import searched
-from ..errors import DomainError, InputError, TimeLimitError
+from ..errors import DomainError, InputError, TimeLimitError, require_in
 from ..integration import Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
 from ..integration.pieces import PANELS
 from ..integration.sampled import WARM_PRODUCTS
@@ -124,8 +124,7 @@ def reach(
         afar: whether a solution from which Newton's method leads nowhere is approached with damping.
         extrapolate: whether the approach mixes earlier iterates: faster, but it leads to saddles, too.
     """
-    if not 0 < accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
+    require_in("accuracy", accuracy, "(0, 1)")
     _ = problem.alpha  # is there before anything is compiled
     if not isinstance(start, str | Overlaps | Solution):
         known = ", ".join(problem.solver.model.STARTS)
@@ -163,12 +162,12 @@ def _checked(problem: Problem, overlaps: Overlaps) -> Overlaps:
     """
     if overlaps.sizes != problem.sizes:
         raise InputError(
-            f"overlaps to start from have (contexts, s, t, trained numbers) = {overlaps.sizes}; this structure needs "
-            f"{problem.sizes}"
+            f"overlaps to start from have (contexts, s, t, trained numbers) = {overlaps.sizes}; {problem.sizes} is "
+            "expected"
         )
     for name in ("q", "m", "theta", "phi"):
         if not np.isfinite(getattr(overlaps, name)).all():
-            raise InputError(f"overlaps to start from: {name} holds numbers that are not finite")
+            raise InputError(f"overlaps to start from: {name} contains numbers that are not finite")
     return (
         overlaps if np.isfinite(overlaps.V).all() else with_response(problem, overlaps, _approach_rules(problem, 0)[0])
     )
@@ -206,7 +205,10 @@ def _led(task: Task, start: Overlaps | Solution, way: Way, alone: bool, afar: bo
     problem = task.problem
     if isinstance(start, Solution):
         if start.overlaps.sizes != problem.sizes:
-            raise InputError("the solution to start from belongs to another structure")
+            raise InputError(
+                f"the solution to start from has (contexts, s, t, trained numbers) = {start.overlaps.sizes}; "
+                f"{problem.sizes} is expected"
+            )
         if start.symmetry is not None:
             problem = searched(problem, start.overlaps)
             task = replace(task, problem=problem)

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from .. import budget
 from .._version import __version__
-from ..errors import InputError, TimeLimitError
+from ..errors import InputError, TimeLimitError, require_whole
 from ..files import finite
 from ..interrupts import kept_handler
 from ..progress import set_quiet
@@ -73,14 +73,13 @@ class Engine:
         Raises:
             InputError: out of range, two engines at once, or Dask is asked for and not installed.
         """
-        if self.processes is not None and self.processes < 1:
-            raise InputError(f"processes = {self.processes}: a whole number from 1 is expected")
-        if self.threads < 1:
-            raise InputError(f"threads = {self.threads}: a whole number from 1 is expected")
+        if self.processes is not None:
+            require_whole("processes", self.processes, 1)
+        require_whole("threads", self.threads, 1)
         if "" in (self.scheduler, self.cluster):
             raise InputError("the address of a scheduler, or the file of a cluster, is empty")
         if self.scheduler and self.cluster:
-            raise InputError("a scheduler that runs, or a cluster to start: give one of them")
+            raise InputError("the address of a scheduler, or the file of a cluster: give one of them")
         if (self.scheduler or self.cluster or (self.processes or 1) > 1) and not has_dask():
             raise InputError("several processes need Dask: pip install 'saddleforge[sweep]', or run with 1 process")
 

@@ -132,7 +132,7 @@ class _Solutions:
             self._lost = list(bisected_end(branch, value, _BISECTIONS if self._line.ends else 0))
             made |= {"lost": self._lost, "reason": self._words(self._lost)}
         else:
-            made["reason"] = f"the {self._line.start} branch is not met yet on this line; {made['reason']}"
+            made["reason"] = f"the {self._line.start} branch has not been found yet on this line; {made['reason']}"
         return made
 
     def _alone(self, n: int) -> Record:
@@ -156,7 +156,7 @@ class _Solutions:
         if self._line.ask == "stability":
             judged = solution.stability
             if judged is None:
-                raise TimeLimitError("the time limit came before the verdict on stability")
+                raise TimeLimitError("the time limit ended the verdict on stability")
             scalars |= {name: float(getattr(judged, name)) for name in JUDGED}
             scalars["longitudinal_eigenvalue"] = float(np.max(judged.eigenvalues.real))
             words |= {name: getattr(judged, name) for name in VERDICTS}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..branches.branch import grid_of
-from ..errors import InputError
+from ..errors import InputError, require_in, require_known, require_whole
 from ..files import absolute
 from ..problems.catalogue import STRUCTURAL, catalogue
 from ..problems.problem import Problem, parameter_name
@@ -280,15 +280,13 @@ def planned(
         InputError: something unknown, empty, out of range or too large.
     """
     if bool(grid) == bool(rows):
-        raise InputError("give what is swept: either a grid, as {'alpha': (3, 0.5, 40)}, or rows of parameters")
-    if ask not in ASKED:
-        raise InputError(f"ask = {ask!r}: allowed are {', '.join(ASKED)}")
-    if not 0 < accuracy < 1:
-        raise InputError(f"accuracy = {accuracy!r} is out of range; allowed is (0, 1)")
+        raise InputError("a grid, as {'alpha': (3, 0.5, 40)}, or rows of parameters: give one of them")
+    require_known("value", ask, ASKED, "ask")
+    require_in("accuracy", accuracy, "(0, 1)")
     if both_ways and (rows or ask == "simulate"):
-        raise InputError("both ways go along a branch: they need a grid, and solve or stability")
-    if simulated.d < 1 or simulated.seeds < 1:
-        raise InputError(f"d = {simulated.d}, seeds = {simulated.seeds}: whole numbers from 1 are expected")
+        raise InputError("both_ways goes with a grid and ask = solve or stability, as it follows a branch")
+    require_whole("d", simulated.d, 1)
+    require_whole("seeds", simulated.seeds, 1)
     counts = [_count(name, span) for name, span in (grid or {}).items()] or [len(rows or ())]
     starts = list(dict.fromkeys(starts or ()))
     total = prod(counts) * max(1, len(starts)) * (1 + both_ways)
@@ -358,8 +356,7 @@ def _base(model: Any, swept: Sequence[str], given: Mapping[str, Any]) -> Problem
 def _check_starts(problem: Problem, starts: Sequence[str]) -> None:
     known = problem.solver.model.STARTS
     for start in starts:
-        if start not in known:
-            raise InputError(f"no start {start!r} for {problem.solver.name}; known are {', '.join(known)}")
+        require_known("start", start, known, problem.solver.name)
 
 
 def _of_sizes(

@@ -50,7 +50,7 @@ class Records:
         if not self._begun:
             refuse_other(folder, plan)
         elif folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} is there and holds no sweep; give another name")
+            raise InputError(f"{folder} exists and contains no sweep; give another name")
         else:
             self._say()
 
@@ -128,8 +128,8 @@ def refuse_other(folder: Path, plan: Plan) -> None:
         if there.get(name) != wanted[name]:
             one, other = _differing(there.get(name), wanted[name])
             raise InputError(
-                f"{folder} holds another sweep, with {name} {_short(one)} in place of {_short(other)}; give another "
-                "name, or --force to begin anew"
+                f"{folder} contains another sweep, with {name} {_short(one)} in place of {_short(other)}; give another "
+                "name, or --force to begin again"
             )
 
 
@@ -143,11 +143,11 @@ def identity_in(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{folder} holds no records of a sweep: cannot read {path} ({error.strerror})") from error
+        raise InputError(f"{folder} contains no records of a sweep: cannot read {path} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{folder} holds no records of a sweep: {path} is no JSON") from error
+        raise InputError(f"{folder} contains no records of a sweep: {path} is no JSON") from error
     if not isinstance(found, dict):
-        raise InputError(f"{folder} holds no records of a sweep: {path} is of another form")
+        raise InputError(f"{folder} contains no records of a sweep: {path} is of another form")
     return found
 
 

@@ -233,7 +233,7 @@ def parse_condition(text: str, problem: Problem) -> Condition:
     used = [node for side in sides for node in ast.walk(side) if isinstance(node, ast.Name)]
     if not used:
         known = ", ".join(name.rstrip("_") for name in quantity_names(problem, more))
-        raise InputError(f"condition {text!r} holds no observable; known are {known}")
+        raise InputError(f"condition {text!r} contains no observable; known are {known}")
     for node in used:
         node.id = find_quantity(problem, node.id, f"condition {text!r}", more)
     return Condition(text, sides, tuple(sorted({node.id for node in used})))

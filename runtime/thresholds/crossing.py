@@ -159,7 +159,7 @@ class _Secants:
                 if self.doubt * abs(step) <= max(_ENOUGH * self.accuracy, here.error / abs(slope)):
                     return self._threshold(here, value, slope, self.doubt * abs(step))
         raise NotConvergedError(
-            f"crossing: {_EVALUATIONS} secants came to no end; the last led from {here.value:.6g} to {value:.6g}"
+            f"crossing: {_EVALUATIONS} secant steps did not converge; the last led from {here.value:.6g} to {value:.6g}"
         )
 
     def _slope(self, here: _Compared, slope: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import InputError
+from ..errors import InputError, require_in, require_known
 from ..problems.problem import Problem
 
 _VERIFIED_BELOW = 1e-6  # accuracies from here on are verified unless told otherwise
@@ -32,13 +32,11 @@ class Search:
     verify: bool | None
 
     def __post_init__(self) -> None:
-        if not self.accuracy > 0:
-            raise InputError(f"accuracy = {self.accuracy!r} is out of range; allowed is (0, inf)")
+        require_in("accuracy", self.accuracy, "(0, inf)")
         self.problem.check_varied(self.parameter)
         starts = self.problem.solver.model.STARTS
         for name in self.branches:
-            if name not in starts:
-                raise InputError(f"no branch {name!r}; known are {', '.join(starts)}")
+            require_known("branch", name, starts, self.problem.solver.name)
         _ = self.interval
 
     @property

@@ -67,8 +67,8 @@ def test_descent_that_diverges_is_not_converged(call):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["ridge_regression", "--rate", "-1"], "rate = -1 is out of range; allowed is (0, inf)"),
-        (["ridge_regression", "--rate", "1", "--time", "5:2"], "time runs forward from 0"),
+        (["ridge_regression", "--rate", "-1"], "rate = -1.0 is out of range; allowed is (0, inf)"),
+        (["ridge_regression", "--rate", "1", "--time", "5:2"], "0 <= BEGIN < END is expected"),
         (["ridge_regression", "--rate", "1", "--time", "0:x"], "BEGIN:END or BEGIN:END:N is expected"),
         (["ridge_regression", "--rate", "1", "--start", "q=0.1,theta=5"], "no such weights exist"),
         (["ridge_regression", "--rate", "1", "--start", "q=a"], "no number and no JSON array"),
@@ -77,12 +77,12 @@ def test_descent_that_diverges_is_not_converged(call):
             ["ridge_regression", "--rate", "1", "--d", "100", "--start", "semantic"],
             "growth from no overlap has no start",
         ),
-        (["ridge_regression", "--rate", "1", "--ask", "all"], "allowed are trajectory, stationary, rate-limit, escape"),
+        (["ridge_regression", "--rate", "1", "--ask", "all"], "known are trajectory, stationary, rate-limit, escape"),
         (["ridge_regression", "--rate", "1", "--ask", "stationary", "--d", "9"], "--d draws random starts"),
         (["ridge_regression", "--rate", "1", "--ask", "escape", "--watch", "q_1=1"], "follows no trajectory"),
         (["ridge_regression", "--rate", "flow", "--ask", "rate-limit"], "gradient flow has no rate"),
         (["ridge_regression", "--rate", "4,warmup=5", "--ask", "rate-limit"], "fixed points are those of a constant"),
-        (["lasso_regression", "--rate", "1"], "the dynamics close for a ridge"),
+        (["lasso_regression", "--rate", "1"], "the equations of motion close for a ridge"),
     ],
 )
 def test_wrong_input_is_named(call, arguments, sentence):

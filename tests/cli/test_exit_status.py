@@ -126,7 +126,7 @@ def test_a_time_limit_is_3_with_the_last_iterate(call):
 
 
 WRONG = {
-    "no time": (["solve", "ridge_regression", "--time-limit", "0"], ["time limit", "(0, inf)"]),
+    "no time": (["solve", "ridge_regression", "--time-limit", "0"], ["time limit", "(0, inf] seconds"]),
     "no arguments": (["solve"], ["MODEL"]),
     "unknown command": (["slove"], ["slove"]),
     "unknown option": (["solve", "ridge_regression", "--ste", "alpha=1"], ["--ste", "--set"]),
@@ -183,7 +183,7 @@ WRONG = {
     "a misspelt parameter": (["solve", "ridge_regression", "--set", "Lamda=1"], ["did you mean lambda?"]),
     "a misspelt quantity": (
         ["threshold", "ridge_regression", "--start", "semantic", "--where", "testerror = 0.4"],
-        ["unknown 'testerror' (did you mean test_error?)", "theta_1"],
+        ["unknown quantity 'testerror' (did you mean test_error?)", "theta_1"],
     ),
     "a parameter as an option": (["solve", "ridge_regression", "--alpha", "2"], ["--set alpha=VALUE"]),
     "a parameter without --set": (["solve", "ridge_regression", "alpha=2"], ["(alpha=2)", "--set alpha=2"]),
@@ -192,7 +192,7 @@ WRONG = {
     "missing model file": (["solve", "nowhere/model.py"], ["nowhere/model.py", "No such file"]),
     "no such kind": (
         ["threshold", "dot_product_attention", "--kind", "onset"],
-        ["--kind onset", "crossing, where, at, spinodal, instability"],
+        ["unknown value 'onset' of --kind", "crossing, where, at, spinodal, instability"],
     ),
     "no branch for a spinodal": (
         ["threshold", "dot_product_attention", "--kind", "spinodal"],
@@ -241,11 +241,11 @@ WRONG = {
     ),
     "a crossing with three steps of breaking": (
         ["threshold", "dot_product_attention", "--between", "semantic,positional", "--rsb", "3"],
-        ["rsb = 3 is out of range", "1 and 2"],
+        ["rsb = 3 is out of range", "from 0 to 2"],
     ),
     "a crossing with a step of breaking of four fields": (
         ["threshold", "value_attention", "--between", "semantic,positional", "--rsb", "1"],
-        ["reads one student field, or two", "reads 4"],
+        ["losses of one or two student fields", "depends on 4"],
     ),
     "unknown branch": (
         ["threshold", "dot_product_attention", "--between", "semantic,frozen"],
@@ -263,7 +263,7 @@ WRONG = {
         ["solve", "ridge_regression", "--set", "alpha=2", "--inverse-temperature", "2", "--rsb", "1"],
         ["one-step breaking", "zero temperature only"],
     ),
-    "more steps of breaking": (["solve", "hinge", "--set", "alpha=2", "--rsb", "3"], ["rsb = 3", "allowed are 0"]),
+    "more steps of breaking": (["solve", "hinge", "--set", "alpha=2", "--rsb", "3"], ["rsb = 3", "from 0 to 2"]),
     "Parisi parameter alone": (["solve", "hinge", "--set", "alpha=2", "--parisi", "2"], ["goes with rsb=1"]),
     "breaking of all branches": (
         ["solve", "hinge", "--set", "alpha=2", "--rsb", "1", "--all-branches"],
@@ -323,7 +323,7 @@ WRONG = {
     "simulated as text": (["simulate", "ridge_regression", "-o", "runs.csv"], ["runs.csv", ".nc"]),
     "theory of a random start": (
         ["simulate", "ridge_regression", "--start", "random", "--theory"],
-        ["--theory needs a named start"],
+        ["--theory goes with a named start"],
     ),
     "no curve": (["plot", "nowhere.nc"], ["nowhere.nc", "No such file"]),
     "derive a value": (["derive", "ridge_regression", "--set", "alpha=1"], ["alpha", "tokens"]),

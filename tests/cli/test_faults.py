@@ -221,7 +221,10 @@ def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, r
 
     done = run(*SOLVE, "--integrator", "sobol", "--points", "22", "--memory", "0.6", "--json")
     assert done.status == 2 and json.loads(done.stdout)["status"] == "wrong_input"
-    assert done.sentence == "saddleforge: there is not enough memory; ask for less accuracy, or fewer points at a time"
+    assert (
+        done.sentence
+        == "saddleforge: there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
+    )
     # What a model file itself asks for is said with its place, and the limit ends with the command.
     before = resource.getrlimit(resource.RLIMIT_DATA)
     (tmp_path / "greedy.py").write_text(
@@ -239,7 +242,7 @@ def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, r
 @pytest.mark.parametrize("gigabytes", ["0.1", "-1", "nan", "inf"])
 def test_a_limit_of_memory_that_nothing_works_within_is_refused(call, gigabytes):
     done = call(*SOLVE, "--memory", gigabytes)
-    assert done.status == 2 and "is out of range; allowed are gigabytes in [0.5, inf)" in done.sentence
+    assert done.status == 2 and "is out of range; allowed is [0.5, inf) gigabytes" in done.sentence
 
 
 @pytest.mark.skipif(os.name != "posix", reason="opens a terminal of its own")

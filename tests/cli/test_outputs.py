@@ -151,7 +151,7 @@ def test_a_simulation_spares_a_file_that_is_not_its_own(call, tmp_path):
     whole = file.read_bytes()
     done = call(*arguments, "50")
     assert done.status == 2 and file.read_bytes() == whole
-    assert f"cannot write {file}: " in done.sentence and "holds another simulation" in done.sentence
+    assert f"cannot write {file}: " in done.sentence and "contains another simulation" in done.sentence
     assert done.sentence.endswith("give another name, or --force to write over it")
     assert call(*arguments, "40").status == 0  # its own: the seed is there already
 

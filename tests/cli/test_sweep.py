@@ -57,10 +57,10 @@ BAD = {
     "a name twice": (["--over", "alpha=1:2:3", "--over", "alpha=1:2:3"], "alpha is swept twice"),
     "too many": (["--over", "alpha=1:2:100000", "--over", "lambda=1:2:10000"], "1e+09 points in all, is too large"),
     "a share that is none": (["--over", "alpha=1:2:3", "--shard", "two", "-o", "s.nc"], "I/N is expected"),
-    "a share without a file": (["--over", "alpha=1:2:3", "--shard", "1/2"], "name a file"),
+    "a share without a file": (["--over", "alpha=1:2:3", "--shard", "1/2"], "--shard goes with -o"),
     "another suffix": (["--over", "alpha=1:2:3", "-o", "s.csv"], "ends in .nc"),
     "no table": (["--points", "nowhere.csv"], "cannot read nowhere.csv"),
-    "a start that is none": (["--over", "alpha=1:2:3", "--start", "up,down"], "no start 'up'"),
+    "a start that is none": (["--over", "alpha=1:2:3", "--start", "up,down"], "unknown start 'up'"),
 }
 
 
@@ -78,7 +78,7 @@ def test_a_bad_cell_is_named(call, tmp_path):
     refused = call("sweep", *ONE, "--points", table)
     assert refused.status == 2 and "row 2: lambda = 'much'" in refused.sentence
     table.write_text("alpha\n")
-    assert "holds no points" in call("sweep", *ONE, "--points", table).sentence
+    assert "contains no points" in call("sweep", *ONE, "--points", table).sentence
 
 
 def test_a_scheduler_that_is_not_there_is_said(call, tmp_path, monkeypatch):
@@ -99,7 +99,7 @@ def test_a_file_of_something_else_is_spared(call, tmp_path):
     assert call("sweep", *ONE, "--over", "alpha=2:1:2", "-o", target).status == 0
     before = target.read_bytes()
     refused = call("sweep", *ONE, *GRID, "-o", target)
-    assert refused.status == 2 and "holds another sweep, with varied" in refused.sentence
+    assert refused.status == 2 and "contains another sweep, with varied" in refused.sentence
     assert target.read_bytes() == before
     assert call("sweep", *ONE, "--over", "alpha=1:2:2", "-o", target, "--force").status == 0
 
@@ -115,6 +115,6 @@ def test_ctrl_c_keeps_the_finished_points_and_the_same_command_goes_on(call, tmp
     os.kill(running.pid, signal.SIGINT)
     _, errors = running.communicate(timeout=120)
     assert running.returncode == 130
-    assert "of 2000 are kept beside" in errors and "the same command goes on" in errors
+    assert "of 2000 are kept beside" in errors and "the same command continues" in errors
     kept = sum(path.read_bytes().count(b"\n") - 1 for path in tmp_path.glob("plane.records/*.jsonl"))
     assert f"the {kept} finished points" in errors

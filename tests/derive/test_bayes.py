@@ -107,14 +107,14 @@ def test_the_jacobian_is_that_of_the_change_of_coordinates():
     ("changes", "sentence"),
     [
         ({"observed": {"y": "negative"}}, "domain 'negative'; allowed are 'real', 'positive', 'angle' or a tuple of"),
-        ({"fields": lambda sign: sign}, "hold 0 continuous coordinates"),
-        ({"fields": lambda y, sign: [[y, sign]]}, r"fields are \(1, 2\), expected \(1, 1\)"),
+        ({"fields": lambda sign: sign}, "contain 0 continuous coordinates"),
+        ({"fields": lambda y, sign: [[y, sign]]}, r"fields has shape \(1, 2\); \(1, 1\) is expected"),
         ({"fields": lambda y, sign: sign * y + sp.Symbol("z")}, "uses z, which is not a field"),
         ({"observed": {"y": "positive", "x": "real"}}, "nothing depends on the observed coordinate 'x'|hold 1"),
-        ({"fields": lambda y, sign: y**0 * sp.Integer(1)}, "hold 0 continuous"),
-        ({"read": lambda Y: [2 * Y[0]]}, "read gives another value of 'y' than fields are made of"),
-        ({"read": lambda Y: [Y[0], Y[0]]}, "read gives 2 values, 1 are observed"),
-        ({"observed": {}, "hidden": {"y": "real", "sign": (1,)}}, "at least one coordinate is observed"),
+        ({"fields": lambda y, sign: y**0 * sp.Integer(1)}, "contain 0 continuous"),
+        ({"read": lambda Y: [2 * Y[0]]}, "read returns another 'y' than the one given to fields"),
+        ({"read": lambda Y: [Y[0], Y[0]]}, "read returns 2 values; 1 are expected"),
+        ({"observed": {}, "hidden": {"y": "real", "sign": (1,)}}, "one observed coordinate or more is expected"),
     ],
 )
 def test_what_is_no_channel_is_refused(changes, sentence):

@@ -68,5 +68,5 @@ def test_latex_is_balanced(name):
 
 @pytest.mark.parametrize("name", ["lasso_regression", "elastic_net_regression"])
 def test_what_does_not_close_is_refused(name):
-    with pytest.raises(sf.ModelError, match="the dynamics close for a ridge"):
+    with pytest.raises(sf.ModelError, match="the equations of motion close for a ridge"):
         describe(catalogue_model(name), dynamics=True)

@@ -148,8 +148,8 @@ def test_teacher_means_may_be_written_in_another_form_than_the_one_that_follows(
     [
         ({"means": [[1, 0]]}, r"law.means has shape \(1, 2\); \(1, 1\), or \(1, 1, 1\) with one an atom"),
         ({"teacher": None}, r"law: teacher is missing"),
-        ({"encodings": sp.eye(2)}, r"law: 2 encodings do not go with 1 contexts"),
-        ({"gram": [sp.eye(2)]}, r"law.gram and law.teacher say the same twice"),
+        ({"encodings": sp.eye(2)}, r"law: 1 contexts are no multiple of 2 encodings"),
+        ({"gram": [sp.eye(2)]}, r"law.gram contains law.teacher already"),
         ({"taught": [[1, 1]]}, r"law.taught has shape \(1, 2\)"),
     ],
 )
@@ -302,7 +302,7 @@ def test_sizes_are_fixed_or_bounded():
             made.structure(tokens=size)
     with fault(r"unknown size 'layers'"):
         made.structure(layers=2)
-    with fault(r"clusters = 0: allowed are whole numbers from 1"):
+    with fault(r"clusters = 0 is out of range; allowed are whole numbers from 1"):
         Structure(1, 1, 1, 0)
 
 
@@ -418,7 +418,7 @@ def test_what_is_complex_somewhere_is_refused_with_the_place(fields, loss, messa
 @pytest.mark.parametrize(
     ("function", "sizes", "message"),
     [
-        (lambda w: sp.Piecewise((0, sp.Abs(w[0]) < 1), (sp.oo, True)), {}, r"holds infinity; write sf\.box\(w\[0\]"),
+        (lambda w: sp.Piecewise((0, sp.Abs(w[0]) < 1), (sp.oo, True)), {}, r"contains infinity; write sf\.box\(w\[0\]"),
         (lambda w: 2 * box(w[0], -1, 1), {}, "one sf.box.* is expected, added to the rest"),
         (lambda w: box(w[0], -1, 1) + box(w[0], 0, 2), {}, "one sf.box.* is expected, added to the rest"),
         (lambda w: box(2 * w[0], -1, 1), {}, r"must be of w\[0\]"),

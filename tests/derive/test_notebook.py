@@ -82,7 +82,7 @@ def test_a_notebook_gets_mathematics_that_it_can_typeset(name):
 def test_files_models_and_sizes_are_taken_as_everywhere():
     assert sf.derivation(str(EXAMPLE)).model.name == sf.derivation(EXAMPLE).model.name == EXAMPLE.stem
     assert sf.derivation(catalogue_model("dot_product_attention"), tokens=3).structure.tokens == 3
-    with pytest.raises(sf.InputError, match="no model 'ridge'"):
+    with pytest.raises(sf.InputError, match="unknown model 'ridge'"):
         sf.derivation("ridge")
     with pytest.raises(sf.InputError, match="not int"):
         sf.derivation(3)

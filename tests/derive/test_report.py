@@ -212,7 +212,7 @@ def test_symbols_of_the_readers_own():
     )
     with pytest.raises(ModelError, match="rename m, too"):
         describe(chosen, names={"theta": "m"})
-    with pytest.raises(ModelError, match="no symbol 'thta'"):
+    with pytest.raises(ModelError, match="unknown symbol 'thta'"):
         describe(chosen, names={"thta": "m"})
 
 
@@ -271,7 +271,7 @@ def test_names_given_for_short_follow_a_new_name():
         ({"omega": "a", "q": "a"}, "a would stand for omega and for q; rename q, too"),
         ({"omega": " "}, "the new symbol for omega is empty"),
         ({"theta": "a", "theory.theta": "b"}, "theory.theta is renamed twice"),
-        ({"thta": "a"}, "no symbol 'thta' to rename; known are .*epsilon, .* and of the model .*omega"),
+        ({"thta": "a"}, "unknown symbol 'thta'; known are .*epsilon, .* and of the model .*omega"),
     ],
 )
 def test_a_symbol_that_would_stand_for_two_things_is_refused(names, sentence):

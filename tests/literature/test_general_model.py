@@ -189,7 +189,7 @@ def test_ridge_on_two_atoms_solves_the_equations_of_a_general_covariance():
         ([[0.5, 0.2, 0.2, 0.2, 1]], r"spectrum has shape \(1, 5\)"),
         ([[0.5, 0.25], [0.4, 0.25]], r"spectral weights must be non-negative and add up to 1; they add up to 0.9"),
         ([[1.0, -0.25]], r"eigenvalues gamma of the token covariances must be positive"),
-        ([[1.0, float("nan")]], r"spectrum holds numbers that are not finite"),
+        ([[1.0, float("nan")]], r"spectrum contains numbers that are not finite"),
         ("flat", r"spectrum = 'flat': rows of numbers \[weight, eigenvalue\] are expected"),
     ],
 )
@@ -270,12 +270,12 @@ def test_data_tell_the_overlap_of_the_encodings_from_that_of_the_means():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"x": np.zeros((3, 2, 4, 5))}, r"x must hold finite numbers in shape \(n, L, d\)"),
-        ({"x": np.full((9, 4), np.inf)}, r"x must hold finite numbers"),
+        ({"x": np.zeros((3, 2, 4, 5))}, r"x must be finite numbers in shape \(n, L, d\)"),
+        ({"x": np.full((9, 4), np.inf)}, r"x must be finite numbers"),
         ({"x": np.ones((9, 4)), "labels": np.zeros(8, int)}, r"labels must be whole numbers from 0 in shape \(9, 1\)"),
         ({"x": np.ones((9, 4)), "labels": np.zeros(9)}, r"labels must be whole numbers"),
         ({"x": np.ones((3, 4)), "labels": np.array([0, 0, 1])}, r"label 1 of token 0 was seen 1 times"),
-        ({"x": np.ones((9, 4)), "atoms": 5}, r"atoms = 5: allowed are 1 to d = 4"),
+        ({"x": np.ones((9, 4)), "atoms": 5}, r"atoms = 5 is out of range; allowed are whole numbers from 1 to 4"),
         ({"x": np.ones((9, 4)), "encodings": np.ones(3)}, r"encodings have shape \(3,\); \(1, 4\) is expected"),
     ],
 )

@@ -61,7 +61,7 @@ def test_values_at_which_a_loss_has_no_lower_bound_are_refused_by_name():
     assert sf.problem(weighted, alpha=1.0, w_plus=0.01).parameters["w_plus"] == 0.01
     with pytest.raises(InputError, match=r"no lower bound at w_plus = -1.*falls as \|X\|\^1: .*unbounded=True"):
         sf.problem(weighted, alpha=1.0, w_plus=-1)
-    with pytest.raises(InputError, match=r"no lower bound at cube = 0.1: .*faster than \|X\|\^2, which no penalty"):
+    with pytest.raises(InputError, match=r"no lower bound at cube = 0.1: .*faster than \|X\|\^2, so that no penalty"):
         sf.problem(weighted, alpha=1.0, cube=0.1)
     with pytest.raises(InputError, match=r"no lower bound at w_plus = -1"):
         sf.problem(weighted, alpha=1.0).with_(w_plus=-1)
@@ -121,7 +121,7 @@ def concave(X, Y, *, w_plus=-1.0, cube=0.0):
 
 def test_a_declared_loss_is_refused_where_nothing_holds_it_and_elsewhere_where_V_is_too_large():
     problem = sf.problem(concave, alpha=2.0)
-    with pytest.raises(InputError, match="which no penalty"):
+    with pytest.raises(InputError, match="so that no penalty"):
         problem.with_(cube=0.1)
     one = np.ones((1, 1, 1))
     held, loose = (Overlaps(one, V * one, one[0], 0 * one, np.zeros(0)) for V in (0.9, 1.1))
@@ -139,4 +139,4 @@ def test_a_falling_loss_is_solved_where_the_ridge_holds_it_and_left_where_it_doe
     assert solution.success and strength == pytest.approx(4.0, rel=1e-9)
     lost = sf.solve(sf.problem(concave, alpha=2.0, lambda_=3.0))
     assert lost.status == "left_domain"
-    assert "a stronger one may" in lost.outside
+    assert "try a stronger one" in lost.outside

@@ -335,7 +335,7 @@ def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(
     monkeypatch.setattr("saddleforge.breaking.vanishing.ladder", lambda problem: [Samples(1)])
     found = vanishing.lowest_by_samples(rs, begun, 1e-1)
     assert found.status is Status.ACCURACY_NOT_REACHED and found.given
-    assert found.found.startswith("where the complexity vanishes is not resolved (from y = ")
+    assert found.found.startswith("where the complexity vanishes is not resolved (for y in ")
     assert abs(found.complexity) < found.complexity_error and found.found in repr(found)
     assert len(asked) == 2
 
@@ -816,7 +816,7 @@ def test_what_is_out_of_reach_is_said(name, values, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"rsb": 3}, r"rsb = 3 is out of range; allowed are 0 .* 1 and 2"),
+        ({"rsb": 3}, r"rsb = 3 is out of range; allowed are whole numbers from 0 to 2"),
         ({"rsb": 2, "parisi": 1.0}, "goes with rsb=1"),
         ({"rsb": 1, "parisi": 0.0}, r"parisi = 0.0 is out of range; allowed is \(0, inf\)"),
         ({"parisi": 1.0}, "goes with rsb=1"),
@@ -828,7 +828,7 @@ def test_options_that_mean_nothing_are_refused(options, words):
 
 
 def test_two_steps_of_four_fields_are_refused():
-    with pytest.raises(sf.InputError, match="one student field, or two; that of value_attention reads 4"):
+    with pytest.raises(sf.InputError, match="one or two student fields; that of value_attention depends on 4"):
         sf.solve(sf.problem("value_attention", alpha=2.0), rsb=2)
 
 

@@ -98,5 +98,5 @@ def test_differences_of_two_branches_are_taken_with_the_controls_of_both():
 
 
 def test_they_are_of_a_named_start():
-    with pytest.raises(InputError, match="control variates are of a named start; known are semantic"):
+    with pytest.raises(InputError, match="control variates need a named start: one of semantic"):
         simulate(problem("ridge_regression", alpha=2.0), d=50, seeds=1, start="random", controls=True)

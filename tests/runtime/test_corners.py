@@ -166,9 +166,9 @@ def test_rules_that_know_no_corners_are_refused_or_left_out():
     problem = sf.problem(separable, alpha=1.5)
     assert not ProxSpace.suits(problem)
     assert not GaussHermite.opinions(problem, 0.0) and not Lattice.opinions(problem, 0.0)
-    with pytest.raises(InputError, match="slope does not jump; use Sobol"):
+    with pytest.raises(InputError, match="slope does not jump; use sobol"):
         sf.solve(problem, integrator="prox-space")
-    with pytest.raises(InputError, match="pieces is for one student field; 2 are read, use Sobol"):
+    with pytest.raises(InputError, match="pieces is for one student field, and the loss depends on 2; use sobol"):
         sf.solve(problem, integrator="pieces")
     with pytest.raises(InputError, match="high precision is for one token"):
         sf.solve_precisely(problem, accuracy=1e-20)

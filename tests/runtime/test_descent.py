@@ -530,14 +530,14 @@ def test_descent_goes_on_from_where_it_ended():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((-1.0, 5), "rate = -1 is out of range; allowed is"),
+        ((-1.0, 5), "rate = -1.0 is out of range; allowed is"),
         (("fast", 5), "a positive number"),
-        ((0.1, [3, 2]), "time runs backwards"),
-        ((0.1, -2), "time = -2 is out of range"),
-        ((0.1, 5, "nowhere"), "no start 'nowhere'"),
-        ((0.1, 5, {"q": 0.1, "theta": 0.9}), "q is smaller than m and theta ask for"),
+        ((0.1, [3, 2]), "does not increase"),
+        ((0.1, -2), "time = -2.0 is out of range"),
+        ((0.1, 5, "nowhere"), "unknown start 'nowhere'"),
+        ((0.1, 5, {"q": 0.1, "theta": 0.9}), "q is smaller than m and theta require"),
         ((0.1, 5, {"m_1": 0.9}), "no weights have these m and theta"),
-        ((0.1, 5, {"Q": 0.9}), "no overlap 'Q'; known are q, m, theta"),
+        ((0.1, 5, {"Q": 0.9}), "unknown overlap 'Q' of the start.*known are q, m, theta"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, sentence):
@@ -548,10 +548,10 @@ def test_bad_input_is_one_sentence(arguments, sentence):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"batch": 0}, "a whole number of sentences from 1"),
-        ({"batch": "0d"}, "the share of d"),
-        ({"method": "Euler"}, "no method 'Euler'"),
-        ({"events": {"theta_9": 0.1}}, "no overlap 'theta_9' to watch"),
+        ({"batch": 0}, "a whole number of samples from 1"),
+        ({"batch": "0d"}, "times d, as 0.5d"),
+        ({"method": "Euler"}, "unknown method 'Euler'"),
+        ({"events": {"theta_9": 0.1}}, "unknown overlap 'theta_9' of events"),
         ({"accuracy": 0}, "accuracy = 0 is out of range"),
     ],
 )
@@ -562,7 +562,7 @@ def test_a_bad_option_is_one_sentence(options, sentence):
 
 @pytest.mark.parametrize("name", ["lasso_regression", "perceptron"])
 def test_what_does_not_close_is_refused(name):
-    with pytest.raises(sf.InputError, match=r"the dynamics close for a ridge|jumps"):
+    with pytest.raises(sf.InputError, match=r"the equations of motion close for a ridge|jumps"):
         sf.dynamics(sf.problem(name), 0.1, 5)
 
 

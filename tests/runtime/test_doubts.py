@@ -74,7 +74,7 @@ def test_what_the_walk_reaches_is_there_and_where_it_stops_without_a_reason_the_
     assert change.ends == (2, 3) and not changed.found("semantic", 3)
 
     def nowhere(*_):
-        raise NotConvergedError("too soft to follow")
+        raise NotConvergedError("no definite tangent")
 
     monkeypatch.setattr(room, "walked_from", nowhere)
     assert decided(row, doubt, 1e-3, 0) is None

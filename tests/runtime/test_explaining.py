@@ -21,13 +21,13 @@ def test_dimensions_and_what_the_loss_reads_of_them_are_told():
 
 def test_kinks_and_corners_are_told():
     _, text = told("hinge", alpha=2)
-    assert "not smooth on 3 planes" in text and "on corners, too" in text
+    assert "not smooth on 3 planes" in text and "and on corners" in text
 
 
 def test_rules_that_were_given_up_are_told_with_the_reason():
     """Signs of the field are lost in phase retrieval: its law is narrow on a grid in X, and the proximal map jumps."""
     solution, text = told("phase_retrieval", alpha=2, accuracy=1e-2)
-    assert "a second minimum at a share 0.07" in text and solution.rule.name == "pieces"
+    assert "a second minimum at a fraction 0.07" in text and solution.rule.name == "pieces"
     assert "the law of the fields does not fit on it" in text
     assert text.index("prox-space, 96 x 48") < text.index("pieces, 8 points: Newton")
 
@@ -40,4 +40,4 @@ def test_a_rule_that_was_named_is_all_that_was_tried():
 @pytest.mark.slow
 def test_many_fields_are_told_to_be_the_reason_for_lattices_or_samples():
     _, text = told("dot_product_attention", alpha=2, tokens=3, accuracy=5e-2)
-    assert "lattices: 3 student fields are read" in text or "samples: 3 student fields are read" in text
+    assert any(f"{rule}: the loss depends on 3 student fields" in text for rule in ("lattices", "samples"))

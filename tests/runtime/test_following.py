@@ -304,5 +304,5 @@ def test_an_event_is_located_again_from_where_a_problem_nearby_has_it(agree: Cal
     agree((again.value, again.error), (known.value, known.error), "half widths")
     assert again.evidence["type"] == known.evidence["type"] == "fold"
     other = replace(event, evidence={**event.evidence, "toward": "toward theta"})
-    with pytest.raises(NotConvergedError, match="is another one there"):
+    with pytest.raises(NotConvergedError, match="is another event"):
         located_again(other, there, 1e-6, 1e-3)

@@ -367,7 +367,7 @@ def test_rules_too_large_to_run_say_what_to_use_instead(rule, sizes):
     state = Overlaps(
         np.tile(0.1 * np.eye(s), (L, 1, 1)), np.tile(np.eye(s), (L, 1, 1)), np.zeros((L, s)), np.zeros((L, s, 1))
     )
-    with pytest.raises(InputError, match="use Sobol"):
+    with pytest.raises(InputError, match="use sobol"):
         rule.averages(problem, state)
 
 
@@ -404,5 +404,5 @@ def test_json_does_not_depend_on_the_number_of_threads(attention_problem, with_t
 @pytest.mark.parametrize(("name", "points"), [("sobol", 2**15), ("sobol", 0), ("lines", -1), ("lattice", 40)])
 def test_a_rule_of_a_size_that_makes_no_sense_is_refused_in_a_sentence(name, points):
     """Of Sobol sets the size is a logarithm."""
-    with pytest.raises(InputError, match=rf"points = {points} is out of range; {name} allows \d+ to \d+"):
+    with pytest.raises(InputError, match=rf"points = {points} is out of range; .* whole numbers from \d+ to \d+"):
         sf.solve(sf.problem("ridge_regression", alpha=2), integrator=name, points=points)

@@ -118,12 +118,12 @@ def test_lattices_are_for_smooth_losses_of_twelve_dimensions_or_less():
     assert affordable(sf.problem("dot_product_attention", alpha=2.0))
     labelled = sf.problem("logistic_regression", alpha=2.0)
     assert not affordable(labelled), "labels are signs of Y"
-    with pytest.raises(InputError, match="a lattice is for smooth losses in 12 dimensions or less; use Sobol"):
+    with pytest.raises(InputError, match="a lattice is for smooth losses in 12 dimensions or less; use sobol"):
         sf.solve(labelled, integrator="lattice")
     with pytest.raises(InputError, match="1 to 12 dimensions, not in 13"):
         packing(13)
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    with pytest.raises(InputError, match=r"a lattice for 90 digits in 4 dimensions has .* nodes; use Sobol"):
+    with pytest.raises(InputError, match=r"a lattice for 90 digits in 4 dimensions has .* nodes; use sobol"):
         Lattice(90.0).averages(problem, start_overlaps(problem, "semantic"))
 
 

@@ -119,5 +119,5 @@ def test_jumps_of_tukeys_loss_are_split():
 
 def test_too_many_axes_are_refused_with_what_to_use():
     problem = sf.problem("value_attention", alpha=1.0)
-    with pytest.raises(InputError, match="too many, use Sobol"):
+    with pytest.raises(InputError, match="too many; use sobol"):
         Lines(32).averages(problem, start_overlaps(problem, "semantic"))

@@ -326,7 +326,7 @@ def test_between_rows_a_branch_is_begun_where_it_is_found_again(monkeypatch):
     def soft(row, name, numbers, seed):
         if numbers == (1,):  # the point nearest to the crossing
             refused.append(row.at)
-            raise NotConvergedError("too soft")
+            raise NotConvergedError("no definite tangent")
         return follower(row, name, numbers, seed)
 
     monkeypatch.setattr(meetings, "follower", soft)

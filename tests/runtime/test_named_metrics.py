@@ -76,7 +76,7 @@ def test_a_problem_by_another_metric_is_the_same_problem(solution):
     assert np.allclose(found.overlaps.pack(), solution.overlaps.pack(), rtol=1e-9)
     assert other.by_metric("all").solver.metric is solution.problem.solver.metric
     assert pickle.loads(pickle.dumps(other.solver)).metric is other.solver.metric
-    with pytest.raises(InputError, match="no metric 'third'; it has all, first, second, norm"):
+    with pytest.raises(InputError, match=r"unknown metric 'third' of .*; known are all, first, second, norm"):
         other.by_metric("third")
 
 
@@ -102,7 +102,7 @@ def test_quantities_have_one_name_wherever_they_are_asked_for():
         assert chosen_columns(columns, [name], "error") == [found]
     assert chosen_columns(columns, ["error"], "error") == ["test_error"]
     assert in_words(minimised(problem, "gain")[0], "-test_error") == "gain"
-    with pytest.raises(InputError, match=r"unknown 'beauty'; known are .*test_error_gain.* lambda, .*trained_bias"):
+    with pytest.raises(InputError, match=r"quantity 'beauty'; known are .*test_error_gain.* lambda, .*trained_bias"):
         parse_condition("beauty = 1", problem)
     with pytest.raises(InputError, match=r"'theta_1' stands for theta_1_11, .*name one of them"):
         parse_condition("theta_1 = 1", problem)

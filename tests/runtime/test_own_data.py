@@ -163,7 +163,7 @@ def test_an_entry_of_an_array_is_a_parameter():
     problem = sf.problem("committee_machine", alpha=2.0).with_(**{"lambda[2]": 0.3})
     assert problem.parameters["lambda_"].tolist() == [0.01, 0.3] and problem.value_of("lambda[2]") == 0.3
     for name in ("lambda[3]", "lambda[1,1]", "nothing[1]"):
-        with pytest.raises(InputError, match="no entry"):
+        with pytest.raises(InputError, match="unknown entry"):
             problem.value_of(name)
     attention = sf.problem("dot_product_attention", alpha=2.0)
     assert attention.value_of("A[1,2]") == 0.4
@@ -204,7 +204,7 @@ def test_tokens_that_depend_on_each_other_are_warned_of_with_their_correlation(c
         assert found.norm[0] == pytest.approx(norm, abs=max(found.norm[1], 0.02))
         assert found.squares[0] == pytest.approx(squares, abs=4 * found.squares[1])
         words = capsys.readouterr().err
-        assert "warning: tokens of a sentence depend on each other: tokens 1 and 2" in words
+        assert "warning: tokens of a sample depend on each other: tokens 1 and 2" in words
         assert f"the correlation {found.correlation[0]:.3g} +- {found.correlation[1]:.1g}" in words
 
 
@@ -241,7 +241,7 @@ def with_a_sum() -> np.ndarray:
         (with_constants(), r"2 of 20 columns of x are constant, counted from 0: 0, 7; .*leave these columns out"),
         (with_a_sum(), r"does not vary in 1 of 20 directions .*linear combinations of others"),
         ([[1.0, 2.0], [3.0]], r"x must be an array of numbers"),
-        (np.zeros((0, 3)), r"x must hold finite numbers in shape"),
+        (np.zeros((0, 3)), r"x must be finite numbers in shape"),
     ],
 )
 def test_arrays_that_cannot_be_a_law_are_refused_in_a_sentence(x, words):

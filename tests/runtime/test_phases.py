@@ -301,8 +301,8 @@ def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_ha
         ({"over": {"alpha": (1, 1), "lambda": (0.1, 1)}}, "the interval is empty"),
         ({"over": {"alpha": 3, "lambda": (0.1, 1)}}, "an interval \\(low, high\\) is expected"),
         ({"over": {"alpha": (1, 2), "width": (0.1, 1)}}, "'width'"),
-        ({"points": (1, 3)}, "points are at least 2"),
-        ({"starts": ["nowhere"]}, "no start 'nowhere'"),
+        ({"points": (1, 3)}, "whole numbers from 2"),
+        ({"starts": ["nowhere"]}, "unknown start 'nowhere'"),
     ],
 )
 def test_a_diagram_that_cannot_be_is_refused(options, sentence):
@@ -317,7 +317,7 @@ def test_one_branch_everywhere_is_one_phase_without_boundaries(tmp_path):
     assert diagram.phases == {("semantic", ()): 6} and not diagram.boundaries
     again = sf.phases("logistic_regression", output=tmp_path / "phases.nc", **chosen)
     assert again.to_xarray().identical(diagram.to_xarray())
-    with pytest.raises(InputError, match="holds another sweep"):
+    with pytest.raises(InputError, match="contains another sweep"):
         sf.phases("logistic_regression", output=tmp_path / "phases.nc", sigma=2.0, **chosen)
 
 

@@ -318,7 +318,7 @@ def test_global_minima_are_proved_across_corners_and_jumps(name):
 def test_two_fields_are_refused():
     problem = sf.problem("dot_product_attention", alpha=1.0)
     assert not Pieces.suits(problem)
-    with pytest.raises(InputError, match="pieces is for one student field; 2 are read, use Sobol"):
+    with pytest.raises(InputError, match="pieces is for one student field, and the loss depends on 2; use sobol"):
         sf.solve(problem, integrator="pieces")
 
 

@@ -74,8 +74,8 @@ def test_a_terminal_has_one_line_that_is_wiped_away():
 def test_steps_within_steps_are_said_together_with_what_is_left():
     with progress.step("solving"):
         with progress.step("Newton's method"):
-            progress.left("half width so far 1e-2, asked 1e-3")
-            assert progress.doing() == "solving: Newton's method (half width so far 1e-2, asked 1e-3)"
+            progress.left("error bar so far 1e-2, asked 1e-3")
+            assert progress.doing() == "solving: Newton's method (error bar so far 1e-2, asked 1e-3)"
         assert progress.doing() == "solving"
         with pytest.raises(ZeroDivisionError), progress.step("failing"):
             _ = 1 / 0

@@ -228,7 +228,7 @@ def test_a_box_without_the_solution_is_refused():
     with ball_precision(BITS):
         wrong = [ball(x) for x in RIDGE]
         wrong[1] += ball("0.01")
-        with pytest.raises(NotProvedError, match="may lead out of the box"):
+        with pytest.raises(NotProvedError, match="may leave the box"):
             proof_around(equations, wrong, BITS, 25, lambda radius: max(map(float, radius)), 1e-20)
 
 

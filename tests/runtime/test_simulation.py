@@ -457,22 +457,22 @@ def test_methods_that_do_not_see_corners_are_refused_for_the_lasso():
 def test_methods_that_know_nothing_of_trained_numbers_and_q_are_refused_before_any_seed(name):
     at = problem(str(EXAMPLES / f"{name}.py"), alpha=1.5)
     for method in ("gamp", "newton"):
-        with pytest.raises(InputError, match=rf"{method}: .* holds q or trained numbers; allowed methods are lbfgs"):
+        with pytest.raises(InputError, match=rf"{method}: .* contains q or trained numbers; allowed methods are lbfgs"):
             checked(Plan(at, 100, "random", method))
 
 
 def test_a_plan_says_what_is_wrong_with_it():
     at = problem("ridge_regression")
     for changes, sentence in (
-        ({"start": "sideways"}, "no start 'sideways'.*random"),
-        ({"method": "prayer"}, "no method 'prayer'; known are auto, lbfgs"),
-        ({"d": 1}, "whole number from 2"),
+        ({"start": "sideways"}, "unknown start 'sideways'.*random"),
+        ({"method": "prayer"}, "unknown method 'prayer'; known are auto, lbfgs"),
+        ({"d": 1}, "whole numbers from 2"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"memory": -1.0}, "memory"),
     ):
         with pytest.raises(InputError, match=sentence):
             checked(replace(Plan(at, 100, "semantic", "auto"), **changes))
-    with pytest.raises(InputError, match="unknown option among speed; known are polish"):
+    with pytest.raises(InputError, match="unknown option 'speed' of simulate; known are polish"):
         simulate(at, speed=3)
 
 
@@ -506,9 +506,9 @@ def test_overlaps_to_hold_are_called_as_in_tables_and_by_methods_that_do_it():
     at = problem("value_attention", alpha=2.0)
     assert len(entries(at, "theta")) == 8 and len(entries(at, "theta_2")) == 4
     assert entries(at, "theta_1_12") == [("theta", (0, 0, 1))] and entries(at, "m_1_2") == [("m", (0, 1))]
-    with pytest.raises(InputError, match="no overlap 'q' that can be held at zero; known are m, theta, m_1_1"):
+    with pytest.raises(InputError, match="unknown overlap 'q' of project; known are m, theta, m_1_1"):
         entries(at, "q")
-    with pytest.raises(InputError, match="gamp does not hold theta at zero"):
+    with pytest.raises(InputError, match="gamp cannot fix theta at zero"):
         checked(Plan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta"))
 
 
@@ -743,10 +743,10 @@ def test_multipliers_are_saved_with_their_runs(tmp_path):
 def test_what_does_not_go_down_along_given_norms_is_refused():
     """Errors that are counted, before anything is drawn; corners, by a gradient."""
     at = problem("perceptron", alpha=2.0)
-    with pytest.raises(InputError, match="the loss of perceptron jumps, and has none that leads down"):
+    with pytest.raises(InputError, match="the loss of perceptron jumps, and has no slope"):
         checked(Plan(at, 100, "semantic", "auto"))
     with pytest.raises(
-        InputError, match="the loss of hinge_on_a_sphere has corners, which lbfgs does not see; newton does"
+        InputError, match="the loss of hinge_on_a_sphere has corners, which lbfgs does not handle; use newton"
     ):
         checked(Plan(problem(hinge_on_a_sphere, alpha=2.0), 100, "semantic", "lbfgs"))
 

@@ -254,7 +254,7 @@ def test_without_a_start_a_model_without_attention_begins_at_its_first(monkeypat
 
 
 def test_an_unknown_start_lists_the_known_ones():
-    with pytest.raises(InputError, match="no start 'lazy' for ridge_regression; known are semantic, uninformed"):
+    with pytest.raises(InputError, match="unknown start 'lazy' of ridge_regression; known are semantic, uninformed"):
         sf.solve(sf.problem("ridge_regression", alpha=1), "lazy")
 
 
@@ -266,7 +266,7 @@ def test_what_is_no_start_is_refused_in_words(rsb):
 
 
 def test_a_start_of_another_structure_is_refused(ranked):
-    with pytest.raises(InputError, match="another structure"):
+    with pytest.raises(InputError, match="the solution to start from has"):
         sf.solve(sf.problem("ridge_regression", alpha=1), ranked[0])
 
 

@@ -163,7 +163,7 @@ def test_nothing_is_wrong_where_a_line_has_not_met_its_branch_yet_if_it_meets_it
     monkeypatch.setattr(Branch, "at", ends_below(1.3))
     met = logistic(grid={"alpha": [0.3, 0.5, 2, 3]})
     assert met.statuses == {"converged": 2, "max_iterations": 2} and not met.weak
-    assert "the semantic branch is not met yet on this line; " in str(met.to_xarray()["reason"].values[0, 0])
+    assert "the semantic branch has not been found yet on this line; " in str(met.to_xarray()["reason"].values[0, 0])
     lost = logistic(grid={"alpha": [3, 2, 0.5, 0.3]})
     assert lost.statuses["max_iterations"] == 1 and not lost.weak
     assert logistic(grid={"alpha": [0.3, 0.5]}).weak == {"max_iterations": 2}
@@ -251,8 +251,8 @@ def test_shards_are_joined_to_the_same_bytes(tmp_path, file):
         ({"grid": {"alpha": (-1, 2, 4)}}, "alpha = -1.0 is out of range"),
         ({"grid": {"lambda": (1, 2, 4)}}, "alpha = n / d is not given"),
         ({"alpha": 2}, "alpha is given a value and swept"),
-        ({"starts": ["nowhere"]}, "no start 'nowhere'"),
-        ({"ask": "guess"}, "allowed are solve, stability, simulate"),
+        ({"starts": ["nowhere"]}, "unknown start 'nowhere'"),
+        ({"ask": "guess"}, "known are solve, stability, simulate"),
         ({"accuracy": 2}, "allowed is \\(0, 1\\)"),
         ({"shard": (3, 2), "output": "s.nc"}, "1 <= I <= N"),
         ({"processes": 0}, "processes = 0"),
@@ -275,7 +275,7 @@ def test_records_of_another_sweep_are_refused_and_kept(tmp_path, swept):
     before = {path: path.read_bytes() for path in tmp_path.glob("sweep.records/*")}
     with pytest.raises(InputError, match=r'parameters \{"sigma": 1.0\} in place of \{"sigma": 2.0\}; give another'):
         logistic(output=tmp_path / "sweep.nc", sigma=2.0)
-    with pytest.raises(InputError, match=r'holds another sweep, with varied \{"alpha": .*--force'):
+    with pytest.raises(InputError, match=r'contains another sweep, with varied \{"alpha": .*--force'):
         logistic(output=tmp_path / "sweep.nc", grid={"alpha": (3, 1, 5)})
     assert {path: path.read_bytes() for path in tmp_path.glob("sweep.records/*")} == before
     other = logistic(output=tmp_path / "sweep.nc", grid={"alpha": (3, 1, 2)}, force=True)

@@ -111,7 +111,7 @@ def test_columns_take_a_readers_own_symbols():
     assert frame["T_2_11"].tolist() == curve_frame(made, stability=False)["theta_2_11"].tolist()
     with pytest.raises(InputError, match="m would stand for theta and for m; rename m, too"):
         curve_frame(made, False, {"theta": "m"})
-    with pytest.raises(InputError, match="no symbol 'thta' to rename in a table; known are q, V, m, theta, alpha, "):
+    with pytest.raises(InputError, match=r"unknown symbol 'thta' of a table .*; known are q, V, m, theta, alpha, "):
         curve_frame(made, False, {"thta": "T"})
     with pytest.raises(InputError, match="a new symbol is the name of another column"):
         curve_frame(made, False, {"alpha": "status"})

@@ -158,7 +158,7 @@ def test_the_printed_spectrum_is_the_known_one(attention: Solved) -> None:
 def test_where_the_formulas_do_not_hold_differences_are_taken_and_the_reason_is_told(attention: Solved) -> None:
     problem = sf.problem("dot_product_attention", alpha=1.25)
     for rule in (Sobol(8, 4), ProxSpace(64, 32, blur=0.0)):
-        with pytest.raises(NoFormula, match=r"the proximal map jumps on a share 0\.01"):
+        with pytest.raises(NoFormula, match=r"the proximal map jumps on a fraction 0\.01"):
             map_slopes(StateMap(problem, rule), POSITIONAL.pack())
     solution = attention(2.0, "semantic", 1e-4)
     branch = BranchMap.of(solution, ("alpha",), [1.0])

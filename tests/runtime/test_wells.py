@@ -156,10 +156,10 @@ def test_what_polishing_did_is_saved_with_the_runs(tmp_path):
 @pytest.mark.parametrize(
     "name, options, words",
     [
-        ("dot_product_attention", {"polish": "sand"}, "no polish 'sand'; known is wells"),
+        ("dot_product_attention", {"polish": "sand"}, "unknown value 'sand' of polish; known are wells"),
         ("dot_product_attention", {"polish": "wells", "method": "gamp"}, "gamp ends at no minimum"),
-        ("dot_product_attention", {"restarts": 2}, "are of polishing"),
-        ("dot_product_attention", {"polish": "wells", "restarts": -1}, "a whole number from 0"),
+        ("dot_product_attention", {"restarts": 2}, "goes with polish"),
+        ("dot_product_attention", {"polish": "wells", "restarts": -1}, "whole numbers from 0"),
     ],
 )
 def test_what_cannot_be_polished_is_said(name, options, words):

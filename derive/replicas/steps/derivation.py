@@ -57,7 +57,7 @@ def replica_calculation(
         ModelError: another number of steps of breaking.
     """
     if rsb not in (0, 1, 2):
-        raise ModelError(f"rsb = {rsb}: 0 (replica symmetry), 1 or 2 (steps of breaking it) is expected")
+        raise ModelError(f"rsb = {rsb!r} is out of range; allowed are whole numbers from 0 to 2")
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
     p = Broken(s, t, trained, loss_holds_q, rsb) if rsb else Symbols(s, t, trained, loss_holds_q)

@@ -152,7 +152,7 @@ def plot_critical_line(
             colour, what = _LINE_COLOURS[number % len(_LINE_COLOURS)], line.attrs["kind"]
             second, value, error = (line[name].values for name in ("over", "value", "error"))
             known = np.nan_to_num(error)
-            band = "half width" if alone else None
+            band = "error bar" if alone else None
             axes.fill_between(second, value - known, value + known, color=colour, alpha=0.25, linewidth=0, label=band)
             axes.plot(second, value, color=colour, marker="o", markersize=3, label=what)
             for special in json.loads(line.attrs["special"]):

@@ -1,0 +1,37 @@
+"""Messages of one kind have one form: what failed with its value, and what is allowed."""
+
+import numpy as np
+import pytest
+
+import saddleforge as sf
+from saddleforge.errors import InputError, require_in, require_known, require_whole
+
+
+@pytest.mark.parametrize("value", [-1, 1, np.nan, np.inf, "half", None])
+def test_a_number_outside_of_an_interval_is_refused_with_the_interval(value):
+    for inside in (0, 0.5):
+        require_in("damping", inside, "[0, 1) (of the iteration, or none)")
+    with pytest.raises(InputError, match=r"^damping = .* is out of range; allowed is \[0, 1\) \(of"):
+        require_in("damping", value, "[0, 1) (of the iteration, or none)")
+
+
+@pytest.mark.parametrize("value", [0, 5, 1.5, np.nan, np.inf, "two", None, [1]])
+def test_what_is_no_whole_number_in_range_is_refused_with_the_range(value):
+    require_whole("d", 4.0, 1, 4)
+    with pytest.raises(InputError, match=r"^d = .* is out of range; allowed are whole numbers from 1 to 4$"):
+        require_whole("d", value, 1, 4)
+    with pytest.raises(InputError, match=r"^--seed -1 is out of range; allowed are whole numbers from 0$"):
+        require_whole("--seed", -1, 0)
+    with pytest.raises(InputError, match=r"^tokens of ridge_regression = 7 is out of range; allowed is 1$"):
+        sf.problem("ridge_regression", tokens=7)
+
+
+def test_an_unknown_name_lists_the_known_ones_and_the_closest():
+    require_known("start", "semantic", {"semantic": 1})
+    with pytest.raises(InputError) as refused:
+        require_known("parameter", "Lamda", ["alpha", "lambda_"], "ridge_regression")
+    assert str(refused.value) == (
+        "unknown parameter 'Lamda' of ridge_regression (did you mean lambda?); known are alpha, lambda"
+    )
+    with pytest.raises(InputError, match=r"unknown option 'sped' of simulate.*; known are polish, restarts"):
+        sf.simulate(sf.problem("ridge_regression", alpha=2), d=10, sped=1)
