@@ -11,6 +11,7 @@ from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps, Sizes, block_scales, column_scales, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
+from .domain import RelativeCoordinates, rounding_of_variance
 from .state_map import StateMap
 
 
@@ -88,6 +89,52 @@ def jacobian(
     return matrix
 
 
+# Relative uncertainties of q - theta rho*^(-1) theta^T by rounding, between which slopes are taken relative to it.
+_NARROW, _UNKNOWN = 1e-12, 1e-2
+
+
+class RelativeMap:
+    """G(x) - x and its slopes about a state, x in `RelativeCoordinates` along directions that keep the symmetry.
+
+    Attributes:
+        directions, weights: (k, n), of the coordinates that keep it, and what takes coordinates to those along them.
+        rounding: as of `rounding_of_variance`.
+    """
+
+    def __init__(self, state_map: StateMap, u: np.ndarray, sizes: Sizes) -> None:
+        """Begin at a state; DomainError where its V or q - theta rho*^(-1) theta^T is not positive definite."""
+        self.state_map, self.sizes = state_map, sizes
+        self.at = RelativeCoordinates(state_map.problem, u, sizes)
+        self.rounding = rounding_of_variance(state_map.problem, Overlaps.unpack(u, sizes))
+        self.directions = state_map.symmetry.directions(sizes, len(u))
+        self.weights = self.directions / np.sum(self.directions**2, axis=1)[:, None]
+
+    def state(self, y: np.ndarray) -> np.ndarray:
+        """Return the packed state at coordinates along the directions."""
+        return self.state_map.symmetry.project(self.at.state(y @ self.directions), self.sizes)
+
+    def gap(self, y: np.ndarray) -> np.ndarray:
+        """Return G(x) - x along the directions."""
+        u = self.at.state(y @ self.directions)
+        return self.between(u, self.state_map(u, self.sizes))
+
+    def between(self, u: np.ndarray, image: np.ndarray) -> np.ndarray:
+        """Return G(x) - x along the directions, of a packed state and its image."""
+        found: np.ndarray = self.weights @ (self.at.of_state(image) - self.at.of_state(u))
+        return found
+
+    def slopes(self, step: float = 1e-5) -> np.ndarray:
+        """Return d(G - x)/dx by central differences, with wider steps where rounding asks for them."""
+        count = len(self.directions)
+        return differences(self.gap, np.zeros(count), np.full(count, max(step, np.cbrt(self.rounding))))
+
+    def jacobian(self, slopes: np.ndarray) -> np.ndarray:
+        """Return dG/du; it is zero across what keeps the symmetry."""
+        change = np.stack([self.at.change(unit) for unit in np.eye(self.directions.shape[1])], axis=1)
+        along = change @ self.directions.T @ (slopes + np.eye(len(slopes)))
+        return along @ self.weights @ np.linalg.inv(change)
+
+
 HASTY, PATIENT = Sobol(10, 4), Sobol(12, 8)  # over which the Jacobian of a sampled map is taken
 
 
@@ -100,13 +147,18 @@ def jacobian_by_rule(
     symmetry: Symmetry = NO_SYMMETRY,
     image: np.ndarray | None = None,
 ) -> np.ndarray:
-    """dG/du by differences over the nodes and with the steps of `slope_settings`.
+    """dG/du by differences over the nodes and with the steps of `slope_settings`; in `RelativeCoordinates` where such
+    steps of q are no longer small for q - theta rho*^(-1) theta^T.
 
     Args:
         image: G(u) by the rule, where it is known.
     """
-    used, steps, one_sided = slope_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
+    overlaps = Overlaps.unpack(u, sizes)
+    used, steps, one_sided = slope_settings(problem, rule, overlaps, sample)
     known = image if used == rule else None
+    if not rule.replicated and _NARROW < rounding_of_variance(problem, overlaps) < _UNKNOWN:
+        relative = RelativeMap(StateMap(problem, used, symmetry), u, sizes)
+        return relative.jacobian(relative.slopes(float(steps.min())))
     return jacobian(StateMap(problem, used, symmetry), u, sizes, steps, one_sided, known)
 
 

@@ -23,6 +23,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..progress import left, step
 from ..saddle_point.iteration import FixedPoint, Status, damped, newton
+from ..saddle_point.relaxation import relax
 from ..saddle_point.slopes import HASTY, PATIENT, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .finishing import failed_solution, finish_point, replicate_shifts, rule_shift, with_sign_of
@@ -123,7 +124,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     for levels in filter(None, families):
         first = _first_level(levels, accuracy, near)
         found = _refine(task, approach, levels[first:], patient=near is None)
-        if found.success or found.status is Status.MINIMA_MISSED:
+        if found.success or found.status is Status.MINIMA_MISSED or (found.losses is None and found.outside):
             return found
         solution = found if solution is None else min(solution, found, key=_quality)
         if solution.losses is not None:
@@ -259,6 +260,11 @@ def _refine(
             nearer = damped(task.map_by(level), approach.overlaps, 1e-4, max_iterations=60, hopeful=False)
             nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
             reached = newton_at(task, level, nearer)
+            if not reached.status.success and integrated(problem).solver.channel.FIELDS == 1:
+                relaxed = _relaxed(task, level, approach)
+                if relaxed.outside:
+                    return failed_solution(task, relaxed, level)
+                reached = relaxed if relaxed.status.success else reached
         if not covered:
             task.tell(f"{pace.words(problem, level)}: the law of the fields does not fit on it")
         if not covered or not reached.status.success:
@@ -303,6 +309,15 @@ def _refine(
     share = wider.relative_error / solution.relative_error
     others = {name: (value, share * error) for name, (value, error) in solution.other_errors.items()}
     return replace(wider, test_error_error=share * solution.test_error_error, other_errors=others)
+
+
+def _relaxed(task: Task, rule: Rule, start: FixedPoint) -> FixedPoint:
+    """Return where implicit steps on a rule lead from a start."""
+    with step(f"implicit steps on {pace.words(task.problem, rule)}"):
+        reached = relax(task.map_by(rule), start, rule.tolerance(task.accuracy))
+    how = "" if reached.status.success else f": {reached.status.words}"
+    task.tell(f"{pace.words(task.problem, rule)}: implicit steps, residual {reached.residual:.0e}{how}")
+    return reached
 
 
 def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:
