@@ -89,10 +89,6 @@ def jacobian(
     return matrix
 
 
-# Relative uncertainties of q - theta rho*^(-1) theta^T by rounding, between which slopes are taken relative to it.
-_NARROW, _UNKNOWN = 1e-12, 1e-2
-
-
 class RelativeMap:
     """G(x) - x and its slopes about a state, x in `RelativeCoordinates` along directions that keep the symmetry.
 
@@ -147,18 +143,13 @@ def jacobian_by_rule(
     symmetry: Symmetry = NO_SYMMETRY,
     image: np.ndarray | None = None,
 ) -> np.ndarray:
-    """dG/du by differences over the nodes and with the steps of `slope_settings`; in `RelativeCoordinates` where such
-    steps of q are no longer small for q - theta rho*^(-1) theta^T.
+    """dG/du by differences over the nodes and with the steps of `slope_settings`.
 
     Args:
         image: G(u) by the rule, where it is known.
     """
-    overlaps = Overlaps.unpack(u, sizes)
-    used, steps, one_sided = slope_settings(problem, rule, overlaps, sample)
+    used, steps, one_sided = slope_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
     known = image if used == rule else None
-    if not rule.replicated and _NARROW < rounding_of_variance(problem, overlaps) < _UNKNOWN:
-        relative = RelativeMap(StateMap(problem, used, symmetry), u, sizes)
-        return relative.jacobian(relative.slopes(float(steps.min())))
     return jacobian(StateMap(problem, used, symmetry), u, sizes, steps, one_sided, known)
 
 
