@@ -23,6 +23,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..progress import left, step
 from ..saddle_point.iteration import FixedPoint, Status, damped, newton
+from ..saddle_point.relaxation import relax
 from ..saddle_point.slopes import HASTY, PATIENT, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .finishing import failed_solution, finish_point, replicate_shifts, rule_shift, with_sign_of
@@ -123,7 +124,7 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     for levels in filter(None, families):
         first = _first_level(levels, accuracy, near)
         found = _refine(task, approach, levels[first:], patient=near is None)
-        if found.success or found.status is Status.MINIMA_MISSED:
+        if found.success or found.status is Status.MINIMA_MISSED or (found.outside and found.losses is not None):
             return found
         solution = found if solution is None else min(solution, found, key=_quality)
         if solution.losses is not None:
@@ -145,7 +146,10 @@ def solve_auto(task: Task, approach: FixedPoint, near: Solution | None) -> Solut
     products = tuple(level for level in PRODUCTS[:effort] if level.nodes(problem) <= MOST_NODES)
     adapted = _refine(task, approach, products)
     best = min(solution, adapted, key=_quality)
-    return best if best.losses is not None else climb_samples(task, approach)
+    if best.losses is not None:
+        return best
+    sampled = climb_samples(task, approach)
+    return sampled if sampled.losses is not None or not solution.outside else solution
 
 
 def finer_rules(problem: Problem, rule: Rule) -> list[Rule]:
@@ -244,6 +248,7 @@ def _refine(
     solved: tuple[FixedPoint, Rule, tuple[np.ndarray, Averages] | None] | None = None
     solution: Solution | None = None
     trail: list[np.ndarray] = []
+    relaxed: FixedPoint | None = None
     known: tuple[int, float] | None = None
     ahead = 0
     for number, level in enumerate(levels):
@@ -251,12 +256,21 @@ def _refine(
             continue
         point = point.moved(task.symmetry.project(point.u, point.sizes))
         covered = not level.in_x or covers(problem, level, point.overlaps)
-        reached = newton_at(task, level, point) if covered else replace(point, status=Status.MAX_ITERATIONS)
+        if not covered:
+            reached = replace(point, status=Status.MAX_ITERATIONS)
+        elif relaxed is not None and relaxed.status.success:
+            # Where Newton's method failed on one level its slopes mean little on the next.
+            reached = _relaxed(task, level, point)
+        else:
+            reached = newton_at(task, level, point)
         if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
             nearer = damped(task.map_by(level), approach.overlaps, 1e-4, max_iterations=60, hopeful=False)
             nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
             reached = newton_at(task, level, nearer)
+            if not reached.status.success and integrated(problem).solver.channel.FIELDS == 1:
+                relaxed = _relaxed(task, level, approach)
+                reached = relaxed if relaxed.status.success else reached
         if not covered:
             task.tell(f"{pace.words(problem, level)}: the law of the fields does not fit on it")
         if not covered or not reached.status.success:
@@ -290,7 +304,7 @@ def _refine(
                 break
         known = number, error
     if solved is None:
-        return failed_solution(task, reached, level)
+        return failed_solution(task, replace(reached, outside=relaxed.outside if relaxed else reached.outside), level)
     point, level, finer = solved
     solution = solution or finish_point(task, point, level, finer)
     if solution.losses is None or solution.success:
@@ -301,6 +315,15 @@ def _refine(
     share = wider.relative_error / solution.relative_error
     others = {name: (value, share * error) for name, (value, error) in solution.other_errors.items()}
     return replace(wider, test_error_error=share * solution.test_error_error, other_errors=others)
+
+
+def _relaxed(task: Task, rule: Rule, start: FixedPoint) -> FixedPoint:
+    """Return where implicit steps on a rule lead from a start."""
+    with step(f"implicit steps on {pace.words(task.problem, rule)}"):
+        reached = relax(task.map_by(rule), start, rule.tolerance(task.accuracy))
+    how = "" if reached.status.success else f": {reached.status.words}"
+    task.tell(f"{pace.words(task.problem, rule)}: implicit steps, residual {reached.residual:.0e}{how}")
+    return reached
 
 
 def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:

@@ -20,6 +20,7 @@ from ..problems.overlaps import Overlaps, Sizes
 from ..problems.problem import Problem
 from ..progress import say, step
 from ..saddle_point import observables
+from ..saddle_point.domain import rounded_in_words
 from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.observables import free_entropy_at
 from ..saddle_point.slopes import HASTY, jacobian_by_rule
@@ -141,8 +142,10 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
     residual = residual_of(image, point.u, sizes)
     scales = overlaps.block_scales
+    rounded = np.abs(_correction(state_map, point, np.diag(_ROUNDING * scales))).max(axis=0)
+    errors = errors + rounded
     relative = float(np.max(errors / scales))
-    errors = errors + (residual + _ROUNDING) * scales + to_limit
+    errors = errors + residual * scales + to_limit
     loss = observables.losses(problem, overlaps, hats, averages)
     if not np.isfinite(loss.training_loss):
         return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
@@ -155,9 +158,11 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         status = Status.MAX_ITERATIONS if residual > relative else Status.ACCURACY_NOT_REACHED
     if status.success and relative > task.accuracy:
         status = Status.ACCURACY_NOT_REACHED
-    lower = _missed_in_words(problem, overlaps)
-    if lower:
+    outside = _missed_in_words(problem, overlaps)
+    if outside:
         status = Status.MINIMA_MISSED
+    elif float(np.max(rounded / scales)) > task.accuracy:
+        outside = rounded_in_words(problem, overlaps)
     if averages.unconverged > 1e-3 * task.accuracy:
         say(f"warning: the proximal map did not converge at a fraction {averages.unconverged:.2g} of the measure")
     return Solution(
@@ -182,7 +187,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule, finer: tuple[np.ndarray
         symmetry=task.symmetry,
         shifts=shifts,
         residual_shift=residual_shift,
-        outside=lower,
+        outside=outside,
         tried=tuple(task.told),
         multipliers_error=(
             Multipliers(state_map, overlaps, averages).half_widths(
@@ -433,7 +438,7 @@ def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:
     if not outside and status is Status.LEFT_DOMAIN:
         outside = point.outside
     elif not outside and status is Status.MAX_ITERATIONS:
-        outside = _missed_in_words(task.problem, point.overlaps)
+        outside = point.outside or _missed_in_words(task.problem, point.overlaps)
     return Solution(
         problem=task.problem,
         start=task.start,

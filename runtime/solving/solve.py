@@ -23,6 +23,7 @@ from ..problems.reduced import integrated
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, of_state
 from ..progress import say, step
 from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
+from ..saddle_point.relaxation import relax
 from ..saddle_point.slopes import jacobian
 from ..saddle_point.starts import as_start, default_start, start_overlaps, with_response
 from ..saddle_point.state_map import StateMap
@@ -47,6 +48,7 @@ _VANISHED = 1e-24
 # Residual at which slopes are first taken, that at which Newton's method takes over, and iterations on the way: on
 # sampled sets, and on lines alone, whose averages are exact. Slopes far from a solution may say little of those nearby.
 _PACES = {False: ((0.1, 2e-3, 400),), True: ((1.0, 5e-3, 40), (0.1, 2e-3, 400))}
+_RELAXED = 1e-6  # residual, in relative coordinates, of an approach by implicit steps
 _NEAR = 0.05  # residual of an approach that did not settle from which Newton's method may still take over
 
 
@@ -309,6 +311,9 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int, extrapola
         # Where V has far to go, as with a weak ridge, the residual rises on the way: weights lowered there are too low.
         point, weight = _settled(coarse, point.overlaps, (), roughly, nearly, most, extrapolate)
         visited += point.iterations
+    if not _is_near(point) and integrated(problem).solver.channel.FIELDS == 1:
+        relaxed = relax(coarse, point.moved(point.u, iterations=0), _RELAXED)
+        point, visited = (relaxed if relaxed.status.success or relaxed.outside else point), visited + relaxed.iterations
     if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)

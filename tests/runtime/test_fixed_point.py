@@ -11,9 +11,10 @@ from saddleforge.errors import DomainError
 from saddleforge.integration import Pieces, ProxSpace
 from saddleforge.problems.overlaps import Overlaps, Sizes
 from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry
-from saddleforge.saddle_point.domain import fields_outside, step_inside
+from saddleforge.saddle_point.domain import RelativeCoordinates, fields_outside, step_inside
 from saddleforge.saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped, newton
-from saddleforge.saddle_point.slopes import jacobian
+from saddleforge.saddle_point.relaxation import relax
+from saddleforge.saddle_point.slopes import RelativeMap, jacobian
 from saddleforge.saddle_point.state_map import StateMap, residual_of
 
 SIZES = (1, 1, 1, 0)
@@ -334,3 +335,35 @@ def test_steps_keep_the_domain_and_are_straight_to_first_order():
     assert alone.startswith("q has the eigenvalue -") and "teacher" not in alone
     errors = [np.abs(step_inside(problem, u, x * move, here.sizes) - u - x * move).max() for x in (1e-7, 1e-8)]
     assert errors[1] < 0.015 * errors[0]
+
+
+def test_relative_coordinates_are_those_of_the_state_and_straight_to_first_order():
+    """Of two columns, whose q - theta rho*^(-1) theta^T is 1e-4 of q."""
+    problem = sf.problem("committee_machine", alpha=3.0)
+    theta = np.array([[[3.0, 0.2], [-0.1, 2.0]]])
+    here = Overlaps(
+        theta @ theta.transpose(0, 2, 1) + 1e-4 * np.array([[[2.0, 0.3], [0.3, 1.0]]]),
+        np.array([[[1e-3, 2e-4], [2e-4, 5e-3]]]), np.zeros((1, 2)), theta, np.empty(0),
+    )  # fmt: skip
+    relative, x = RelativeCoordinates(problem, here.pack(), here.sizes), np.random.default_rng(0).standard_normal(12)
+    assert relative.of_state(relative.state(x)) == pytest.approx(x, rel=1e-9)
+    assert fields_outside(problem, Overlaps.unpack(relative.state(10 * x), here.sizes)) == ""
+    errors = [np.abs(relative.state(s * x) - here.pack() - relative.change(s * x)).max() for s in (1e-3, 1e-4)]
+    assert errors[1] < 0.015 * errors[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("ridge_regression", {"alpha": 2.0}), ("mixture_classification", {"alpha": 2.0})]
+)
+def test_relaxation_ends_where_newton_does_with_the_same_slopes(name, given):
+    """With a teacher, and with two clusters and none: from far off, and by steps relative to the state."""
+    solution = sf.solve(sf.problem(name, **given))
+    state_map = StateMap(solution.problem, solution.rule, solution.symmetry)
+    u, sizes = solution.overlaps.pack(), solution.overlaps.sizes
+    far = replace(solution.overlaps, q=4 * solution.overlaps.q, V=100 * solution.overlaps.V)
+    point = relax(state_map, FixedPoint(far.pack(), sizes, np.inf, Status.MAX_ITERATIONS, 0, None), 1e-10)
+    assert point.status is Status.CONVERGED and point.residual < 1e-9
+    assert point.u == pytest.approx(u, rel=1e-7, abs=1e-9)
+    relative = RelativeMap(state_map, u, sizes)
+    expected = jacobian(state_map, u, sizes, 1e-5)
+    assert relative.jacobian(relative.slopes()) == pytest.approx(expected, rel=1e-5, abs=1e-6 * np.abs(expected).max())
