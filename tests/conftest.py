@@ -16,6 +16,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Solution
+from saddleforge.progress import set_quiet
 from saddleforge.solving import ahead
 
 
@@ -28,9 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def interruptible() -> Iterator[None]:
     """The command line ignores Ctrl-C from its last sentence on, being the end of its process; not of this one.
 
-    Nor does this one if it was started in the background, where a shell has it ignored.
+    Nor does this one if it was started in the background, where a shell has it ignored. What workers run here leaves
+    progress quiet, as in a process of their own.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    set_quiet(False)
     yield
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

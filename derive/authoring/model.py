@@ -429,6 +429,12 @@ class _Builder:
                 raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
             baseline = (expression, B)
         used = sp.Tuple(loss, *[sp.Tuple(e, *kinks) for e, kinks, _ in metrics.values()], *(baseline or ())[:1])
+        asking = [f for f in (model.loss, *model.metrics.values()) if "k" in inspect.signature(f).parameters]
+        if asking and structure.clusters > 1 and not used.has(*self.k):
+            raise ModelError(
+                f"model {model.name}: labels k are asked for and nothing depends on them: `if k[0] == 0` is decided "
+                "before labels have values; write sf.by_label(k[0], one, other)"
+            )
         for name, symbol in self.u.items():
             if not used.has(symbol):
                 raise ModelError(
@@ -554,7 +560,7 @@ class _Builder:
         fields_of = {n: FieldMatrix(v) if isinstance(v, sp.MatrixBase) else v for n, v in arguments.items()}
         clusters = CLUSTERS.set(dict.fromkeys(self.k, self.structure.clusters))
         try:
-            found = function(**fields_of)
+            return function(**fields_of)
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {field_name}: {error}") from error
         except Exception as error:
@@ -562,12 +568,6 @@ class _Builder:
             raise ModelError(f"model {self.model.name}: {field_name} failed at {self.structure.key}: {said}") from error
         finally:
             CLUSTERS.reset(clusters)
-        if "k" in arguments and self.structure.clusters > 1 and isinstance(found, sp.Expr) and not found.has(*self.k):
-            raise ModelError(
-                f"model {self.model.name}: {field_name} asks for the labels k and does not depend on them: `if k[0] == "
-                "0` is decided before labels have values; write sf.by_label(k[0], one, other)"
-            )
-        return found
 
     def _law(self) -> dict[str, Any]:
         tokens = self.call("law", self.model.law)

@@ -59,7 +59,7 @@ REFUSED = {
     "labels in an if": (
         {"clusters": 3, "law": sf.clustered_tokens},
         lambda X, Y, k: sp.Abs(X[0]) if k[0] == 0 else X[0] ** 2,
-        r"loss asks for the labels k and does not depend on them: .*sf\.by_label",
+        r"labels k are asked for and nothing depends on them: .*sf\.by_label",
     ),
     "two defaults": (
         {"tokens": 2, "law": sf.isotropic_tokens},

@@ -46,7 +46,7 @@ def test_a_call_that_does_not_fit_is_answered_by_the_signature():
 
 def test_a_type_error_from_inside_is_left_as_it_is():
     with pytest.raises(TypeError) as caught:
-        sf.solve(sf.problem("ridge_regression", alpha=2), time_limit=object())
+        sf.curve(sf.problem("ridge_regression", alpha=2), alpha=(1, 2, 2), on_point=lambda: None)
     assert "called as" not in str(caught.value)
 
 

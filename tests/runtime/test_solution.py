@@ -316,7 +316,7 @@ def test_impossible_laws_are_refused(changes, sentence):
 
 
 def test_an_atom_at_fault_is_named():
-    with pytest.raises(InputError, match="of spectral atom 1 is not positive semidefinite"):
+    with pytest.raises(InputError, match="of spectral atom 1 are not positive semidefinite"):
         TokenLaw.of(law_arrays(weights=(0.5, 0.5), covariance=((1, 1), (1, 1)), gram=(np.eye(3), -np.eye(3))), 1, 2)
 
 
