@@ -198,8 +198,10 @@ _WHERE = {
     "ModelError": "derive.errors",
 }
 
-# Commands whose functions have other names.
+# Commands and terms whose functions have other names.
 _COMMANDS = {
+    "Lasso": "penalty(lambda w, *, strength=0.1: strength * sp.Abs(w[0]))",
+    "L1": "penalty(lambda w, *, strength=0.1: strength * sp.Abs(w[0]))",
     "bayes": "bayes_optimal, bayes_threshold, bayes_line, bayes_messages",
     "derive": "derivation",
     "models": "`saddleforge models`",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .derive.errors import suggestion
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 
 class AttributeHints:
@@ -34,6 +37,14 @@ def _is_ours(value: object) -> bool:
     return type(value).__module__.startswith(f"{__package__}.")
 
 
+def _fits(signature: Signature, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    try:
+        signature.bind(*args, **options)
+    except TypeError:
+        return False
+    return True
+
+
 def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a public function that says how it is called where its arguments do not fit."""
 
@@ -42,12 +53,12 @@ def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         try:
             return function(*args, **options)
         except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # from inside the function
-            said = str(error)
-        from inspect import Parameter, signature
+            from inspect import Parameter, signature
 
-        parameters = signature(function).parameters
+            own = signature(function)
+            if _fits(own, args, options):
+                raise  # from inside the function
+            said, parameters = str(error), own.parameters
         shown: list[str] = []
         starred = False
         for each in parameters.values():

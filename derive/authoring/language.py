@@ -181,6 +181,8 @@ def by_label(label: Any, *values: Any) -> sp.Expr:
         >>> loss.subs(label, 1)
         Abs(x)
     """
+    if isinstance(label, tuple | sp.Tuple):
+        raise ModelError("by_label takes the label of one token, as k[0]; k holds one for each")
     clusters = (CLUSTERS.get() or {}).get(label, len(values))
     if clusters != len(values):
         raise ModelError(

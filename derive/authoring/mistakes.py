@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from traceback import walk_tb
@@ -29,7 +30,13 @@ _REMEDIES = (
     (r"unsupported operand type\(s\) for \^", r"\^", "powers are written **"),
     (r"IndexError", "", "{shapes}: sizes are declared, as in @sf.model(tokens=2, student=2, teacher=1)"),
     (r"matrix exponential", "", "of its entries it is M.applyfunc(sp.exp), over their sum sf.softmax(M)"),
-    (r"not subscriptable", "", "the loss is that of one sample, of which X and Y hold the fields: no sum over samples"),
+    (
+        r"not subscriptable",
+        "",
+        "the loss is that of one sample: X and Y hold its fields, a noise is one number (several have a name each)",
+    ),
+    (r"Data type not understood", "", "a parameter or trained number without a default array is one number"),
+    (r"tuple indices must be integers", "", "Q and k hold one entry a token: Q[0][0, 0], k[0]"),
     (
         r"ShapeError|Matrix|NonSquare|weight has",
         "",
@@ -47,6 +54,22 @@ def line_of(error: BaseException, file: str | Path) -> str:
     return f'line {numbers[-1]}, "{text}"' if text else f"line {numbers[-1]}"
 
 
+def describe_call(error: BaseException) -> str:
+    """Return how a public function or class of the package is called, where an error is that of another call of it."""
+    said, public = str(error), sys.modules["saddleforge"]
+    called = re.search(r"(\w+)(?:\.__init__)?\(\) (?:got|takes|missing)", said)
+    if (
+        not isinstance(error, TypeError)
+        or called is None
+        or called[1] not in public.__all__
+        or "it is called as" in said
+    ):
+        return ""
+    parameters = inspect.signature(getattr(public, called[1])).parameters.values()
+    shown = ", ".join(str(each.replace(annotation=each.empty)) for each in parameters)
+    return f"; it is called as sf.{called[1]}({shown})"
+
+
 def explain_error(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
     """Return what an error says, the line of an author's function where it arose, and the remedy where one is known.
 
@@ -60,6 +83,7 @@ def explain_error(error: Exception, function: Callable[..., Any], given: Mapping
         name = error.name if error.name in given else f"{error.name}=0.5"
         close = suggestion(error.name, given)
         return text + (close or f"; what a function uses is among its arguments: add {name}")
+    text += describe_call(error)
     shapes = ", ".join(f"{n} is {v.rows} x {v.cols}" for n, v in given.items() if isinstance(v, sp.MatrixBase))
     for what, where, remedy in _REMEDIES:
         if (found := re.search(what, said)) and re.search(where, line):

@@ -552,10 +552,14 @@ class _Builder:
             elif name in self.parameters:
                 arguments[name] = self.parameters[name].symbols(self.structure)
             else:
-                student = " (the student's fields are h there)" if name == "X" else suggestion(name, fields)
+                student = {
+                    "X": " (the student's fields are h there)",
+                    "W": " (a penalty of the weights is the model's regulariser)",
+                }.get(name) or suggestion(name, fields)
                 raise ModelError(
                     f"model {self.model.name}: {field_name} asks for {name!r}, which is neither one of "
-                    f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default, as {name}=0.5{student}"
+                    f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default, as {name}=0.5{student}; "
+                    f"a random number is a noise, noise={{{name!r}: sf.GaussianNoise(1)}}"
                 )
         fields_of = {n: FieldMatrix(v) if isinstance(v, sp.MatrixBase) else v for n, v in arguments.items()}
         clusters = CLUSTERS.set(dict.fromkeys(self.k, self.structure.clusters))
@@ -571,14 +575,21 @@ class _Builder:
 
     def _law(self) -> dict[str, Any]:
         tokens = self.call("law", self.model.law)
+        structure = self.structure
+        contexts = structure.tokens * structure.clusters
         if not isinstance(tokens, Tokens):
             raise ModelError(f"model {self.model.name}: law must return Tokens, not {type(tokens).__name__}")
+        columns = shape_of(exact(tokens.covariance))[1:]
+        if columns != (contexts,):
+            known = "; sf.clustered_tokens is a law of clusters" if self.model.law is unstructured_tokens else ""
+            raise ModelError(
+                f"model {self.model.name}: law.covariance has {'x'.join(map(str, columns)) or 'no'} columns, one for "
+                f"each of the {contexts} contexts (token, cluster) is expected{known}"
+            )
         try:
             arrays = tokens.arrays()
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {error}") from None
-        structure = self.structure
-        contexts = structure.tokens * structure.clusters
         atoms = len(arrays["weights"])
         size = contexts + structure.teacher_rank
         expected = {
@@ -696,7 +707,8 @@ class _Builder:
             raise ModelError(
                 f"model {self.model.name}: {field_name} uses {listed}, which is not a field, a noise or a parameter"
                 f"{suggestion(name, self.parameters)}; parameters are arguments of the loss, as {name}=0.5, and here "
-                f"{', '.join(self.parameters) or 'none'}"
+                f"{', '.join(self.parameters) or 'none'}; a random number is a noise, "
+                f"noise={{{name!r}: sf.GaussianNoise(1)}}"
             )
 
 

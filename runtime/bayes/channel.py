@@ -59,6 +59,9 @@ _WIDEST, _COUNTS = 3.0, 12.0  # spacing of hidden nodes in standard deviations o
 _MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 _KEPT = 64  # averages that are kept, as rules are compared at one q
+_MEAN_TOLERANCE = (
+    1e-2  # of the fields over all coordinates, in standard deviations: what counts values twice is of order 1
+)
 _NORM, _MOST_NODES_OF_NORM = 1e-7, 1e7  # least tolerance of the sum of all probabilities, and most nodes that it takes
 _ROUNDING = 1e-12  # of such a sum
 _MANY = 400  # points of a coordinate that a smooth law does not need
@@ -611,6 +614,28 @@ class Channel:
                 f"the output channel of {name} does not cover the fields exactly once: probabilities of what is "
                 f"observed add up to {norm:.6g}, however fine the rule is, where 1 is needed: {fault}, or "
                 "log_likelihood is not that of a density of what is observed"
+            )
+        self._check_mean(labels)
+
+    def _check_mean(self, labels: tuple[int, ...]) -> None:
+        """Refuse coordinates that reach some values of the fields more often than others, and all of them once on
+        average: the mean of the fields over the nodes is not theirs then.
+
+        Raises:
+            InputError: with the mean.
+        """
+        box, counts = self.boxes[labels], self.counts[1:]
+        law, fields = np.exp(self._log_law(labels, box, counts)), self._table(labels, box, counts)[0]
+        mean, covariances = self._law_of_fields(labels)
+        deviations = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2)).ravel()
+        off = np.einsum("nh,nhi->i", law, np.where(law[:, :, None] > 0, fields - mean, 0.0)) / deviations
+        worst = int(np.argmax(np.abs(off)))
+        if abs(off[worst]) > _MEAN_TOLERANCE:
+            raise InputError(
+                f"the output channel of {self.problem.solver.name} does not cover the fields exactly once: over its "
+                f"coordinates field {worst + 1} of Y has the mean {off[worst]:.3g} standard deviations from its own, "
+                "so that some values are reached more than once and others never; a sign that is not observed is "
+                'hidden={"sign": (-1, 1)}, next to the size as a "positive" coordinate'
             )
 
     def _refine(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from .. import presenting
-from ..errors import InputError, TimeLimitError, require_known
+from ..errors import InputError, TimeLimitError, describe_unknown, require_known
+from ..hints import AttributeHints
 from ..problems.between import Between
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -149,7 +150,7 @@ AnyPoint = TypeVar("AnyPoint", bound=Point)
 
 
 @dataclass(frozen=True)
-class Along(Generic[AnyPoint]):
+class Along(AttributeHints, Generic[AnyPoint]):
     """Solutions of one branch along a parameter, and how far the branch was found to exist.
 
     Attributes:
@@ -168,6 +169,17 @@ class Along(Generic[AnyPoint]):
     def values(self) -> np.ndarray:
         """The parameter at every solution, (N,), in ascending order."""
         return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
+
+    def __getitem__(self, column: str) -> np.ndarray:
+        """Return a column of `to_pandas` by its name, as curve["test_error"], (N,)."""
+        frame = self.to_pandas()
+        if column not in frame:
+            raise KeyError(describe_unknown("column", column, map(str, frame.columns)))
+        return frame[column].to_numpy()
+
+    def __iter__(self) -> Iterator[AnyPoint]:
+        """Yield the solutions."""
+        return iter(self.solutions)
 
     def end_text(self, symbol: str | None = None) -> str:
         """Where the branch ends, in words; a symbol may stand for the parameter."""

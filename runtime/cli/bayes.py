@@ -112,6 +112,8 @@ def bayes(
         raise InputError("--d goes without --threshold, --columns, --from and --accuracy, which are of state evolution")
     if d is None and seeds is not None:
         raise InputError("--seeds goes with --d")
+    if start in STARTS and start != "uninformed":
+        raise InputError(f"--start is that of risk minimisation; state evolution begins by --from {start}")
     options.prepare(threads, quiet)
     problem = options.problem_of(model, set_)
     if kind is not None and way is not None:

@@ -94,6 +94,8 @@ def derive(
     from ..progress import set_quiet
 
     set_quiet(quiet)
+    if output is not None and output.suffix in (".pdf", ".docx", ".html"):
+        raise InputError(f"-o {output}: derive writes text, or LaTeX to a file that ends in .tex")
     format = format or ("latex" if output is not None and output.suffix == ".tex" else "text")
     require_known("value", format, ("text", "latex"), "--format")
     require_whole("--rsb", rsb, 0, 2)

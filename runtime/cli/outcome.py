@@ -278,6 +278,15 @@ def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
     return code
 
 
+_OTHER_NAMES = {
+    "n": "; samples are alpha d: --set alpha=VALUE, and --d of `simulate`",
+    "samples": "; samples are alpha d: --set alpha=VALUE, and --d of `simulate`",
+    "lr": "; the learning rate of `dynamics` is --rate",
+    "epochs": "; `dynamics` runs over --time BEGIN:END, in samples over d",
+}
+"""Options by names that they have elsewhere, and what to write."""
+
+
 def usage_error(error: Any, as_json: bool) -> int:
     """Report what Typer found wrong with the arguments, in one sentence."""
     context = getattr(error, "ctx", None)
@@ -288,7 +297,9 @@ def usage_error(error: Any, as_json: bool) -> int:
         if "unexpected extra argument" in sentence:
             sentence += "; a value is one word, as --set alpha=2 or --columns q,theta"
         elif option := re.match(r"No such option: --?(\w+)", sentence):
-            sentence += f"; a parameter of the model is given as --set {option[1]}=VALUE"
+            sentence += _OTHER_NAMES.get(option[1]) or (
+                f"; a parameter of the model is given as --set {option[1]}=VALUE"
+            )
     sentence = f"{sentence[:1].lower()}{sentence[1:]}; `{path} --help` lists what is allowed"
     return _print(_failed(Exit.WRONG_INPUT, sentence), as_json, sys.stdout)
 

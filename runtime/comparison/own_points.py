@@ -72,6 +72,11 @@ def learning_curve(
         >>> sf.learning_curve(x, y, ridge, alphas=[2, 4], draws=4).means.round(3).tolist()
         [0.428, 0.291]
     """
+    if not callable(learner):
+        raise InputError(
+            f"learner is a function (x, y) -> predictor, not {type(learner).__name__}; of an object with fit and "
+            "predict it is lambda x, y: model.fit(x, y).predict"
+        )
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise InputError(f"x (n, d) and y (n,) are expected, not {x.shape} and {y.shape}")

@@ -134,7 +134,7 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
     Raises:
         InputError: the file fails, defines no model of that name, or without a name none or several.
     """
-    from ..derive.authoring.mistakes import line_of
+    from ..derive.authoring.mistakes import describe_call, line_of
     from ..derive.authoring.model import Model  # SymPy
 
     name = f"saddleforge_user_{path.stem}"
@@ -154,7 +154,8 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
     except BaseException as error:
         line = line_of(error, path)
-        raise InputError(f"model file {path} fails{' in ' if line else ''}{line}: {told(error)}") from error
+        said = f"{told(error)}{describe_call(error)}"
+        raise InputError(f"model file {path} fails{' in ' if line else ''}{line}: {said}") from error
     models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
     known = ", ".join(models) or "none"
     if wanted:

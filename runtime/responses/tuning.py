@@ -15,6 +15,7 @@ from typing import Any, overload
 import numpy as np
 
 from .. import presenting
+from ..derive.errors import suggestion
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..hints import AttributeHints
 from ..numbers import with_error
@@ -145,7 +146,10 @@ def tune(
         common: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed}
         return tune_jointly(problem, parameter, bracket=bracket, **common, **chosen, **options)
     if options or isinstance(bracket, Mapping):
-        raise InputError(f"of one parameter: {next(iter(options), 'an interval by name')!r} goes with several")
+        name = next(iter(options), "")
+        if near := suggestion(name, ["minimise", "bracket", "accuracy", "start", "points", "integrator"]):
+            raise InputError(f"tune has no option {name!r}{near}")
+        raise InputError(f"tune of one parameter takes no {name or 'interval by name'!r}, which goes with several")
     problem.only_at_zero_temperature("parameters are tuned")
     problem, minimise = minimised(problem, minimise)
     search = Search.of(problem, parameter, minimise, on, bracket, accuracy, seed, **chosen)

@@ -27,6 +27,9 @@ MISTAKES = {
     "a name": (lambda X, Y: X[0] * kappa, {"add kappa=0.5"}),  # noqa: F821
     "another case": (lambda X, Y, *, Delta=0.5: delta * X[0], {"'delta' is not defined", "did you mean Delta?"}),  # noqa: F821
     "samples": (lambda X, Y: sum((Y[0] - X[0])[i] ** 2 for i in range(9)), {"the loss is that of one sample"}),
+    "a noise by its token": (lambda X, Y, u: X[0] - u[0], {"a noise is one number"}),
+    "an entry of Q": (lambda X, Y, Q: X[0] ** 2 + Q[0, 0], {"Q[0][0, 0]"}),
+    "another option": (lambda X, Y: sf.softmax([X[0], 0], axis=0)[0], {"it is called as sf.softmax(scores)"}),
     "no return": (lambda X, Y: None, {"is there a return?"}),
     "a score": (lambda X, Y: sf.softmax(X[0])[0], {"a matrix or a list of scores"}),
 }
@@ -71,6 +74,18 @@ REFUSED = {
         LEAST_SQUARES,
         r"law\.means has shape \(2,\); it holds products of the means of each two contexts",
     ),
+    "labels of all tokens": (
+        {"clusters": 2, "law": sf.clustered_tokens},
+        lambda X, Y, k: sf.by_label(k, X[0] ** 2, sp.Abs(X[0])),
+        r"by_label takes the label of one token, as k\[0\]",
+    ),
+    "clusters without a law": (
+        {"clusters": 2},
+        lambda X, Y, k: sf.by_label(k[0], X[0] ** 2, sp.Abs(X[0])),
+        r"law\.covariance has 1 columns, one for each of the 2 contexts .* is expected; sf\.clustered_tokens",
+    ),
+    "noise that is not declared": ({}, lambda X, Y, eps: (Y[0] + eps - X[0]) ** 2, r"noise=\{'eps': sf\.GaussianNoise"),
+    "weights in the loss": ({}, lambda X, Y, W: X[0] ** 2, "a penalty of the weights is the model's regulariser"),
     "matrix exponential": (
         {"tokens": 2},
         lambda X, Y: sf.half_square(sp.exp(X * X.T) - Y * Y.T),

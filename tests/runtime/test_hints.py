@@ -50,6 +50,32 @@ def test_a_type_error_from_inside_is_left_as_it_is():
     assert "called as" not in str(caught.value)
 
 
+def test_a_curve_has_its_columns_and_solutions():
+    curve = sf.curve(sf.problem("ridge_regression"), alpha=(1, 2, 2))
+    assert curve["test_error"].tolist() == [s.test_error for s in curve] and len(list(curve)) == 2
+    with pytest.raises(KeyError, match="unknown column 'tst'; known are alpha, q_1"):
+        _ = curve["tst"]
+
+
+def test_options_by_another_spelling_and_learners_that_are_objects_are_answered():
+    problem = sf.problem("ridge_regression", alpha=2)
+    with pytest.raises(sf.InputError, match=r"tune has no option 'minimize' \(did you mean minimise\?\)"):
+        sf.tune(problem, "lambda", minimize="test_error")
+    with pytest.raises(sf.InputError, match=r"lambda x, y: model\.fit\(x, y\)\.predict"):
+        sf.learning_curve([[1.0]], [1.0], object(), alphas=[1])
+    with pytest.raises(TypeError, match=r"called as sf\.dynamics\(problem"):
+        sf.dynamics(problem, lr=0.1, time=1)
+
+
+def test_an_output_that_shows_sizes_as_if_they_were_fields_is_refused():
+    """y = |Y| as one real coordinate reaches positive fields twice and negative ones never: once on average."""
+    model = sf.model(name="sizes", output=sf.Output(lambda y: sp.Abs(y), observed={"y": "real"}))(
+        lambda X, Y: (sp.Abs(Y[0]) - X[0]) ** 2
+    )
+    with pytest.raises(sf.InputError, match=r"field 1 of Y has the mean 0\.8 .*hidden=\{\"sign\""):
+        sf.bayes_optimal(sf.problem(model, alpha=0.8))
+
+
 def test_a_loss_without_targets_says_that_nothing_is_learned():
     """Labels that an author took from the student: the scale of what may be narrow held the place of a piece."""
     model = sf.model(name="blind", starts={"informed": sf.Start(teacher=0.6)}, regulariser=sf.Ridge(0.1))(
