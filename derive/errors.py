@@ -1,7 +1,9 @@
 """The one error a model's author meets: a sentence that names the model, the field at fault and what is allowed."""
 
 import difflib
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
 
 
 class ModelError(ValueError):
@@ -28,3 +30,14 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     inside = [each for each in by_lower if name.lower() in each.split("_")]
     found = close or (inside if len(inside) == 1 else [])
     return f" (did you mean {by_lower[found[0]]}?)" if found else ""
+
+
+def bare_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function or class without annotations.
+
+    >>> str(bare_signature(lambda x, *, y=1: 0))
+    '(x, *, y=1)'
+    """
+    own = inspect.signature(function)
+    bare = [each.replace(annotation=each.empty) for each in own.parameters.values()]
+    return own.replace(parameters=bare, return_annotation=own.empty)

@@ -1,4 +1,4 @@
-"""What results and public functions say where they are asked for what they have not, or called in another way."""
+"""Answers of results and public functions to attributes that they have not and to calls that do not fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from .derive.errors import suggestion
+from .derive.errors import bare_signature, suggestion
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -53,28 +53,18 @@ def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         try:
             return function(*args, **options)
         except TypeError as error:
-            from inspect import Parameter, signature
-
-            own = signature(function)
+            own = bare_signature(function)
             if _fits(own, args, options):
                 raise  # from inside the function
             said, parameters = str(error), own.parameters
-        shown: list[str] = []
-        starred = False
-        for each in parameters.values():
-            starred |= each.kind is Parameter.VAR_POSITIONAL
-            if each.kind is Parameter.KEYWORD_ONLY and not starred:
-                shown, starred = [*shown, "*"], True
-            default = "" if each.default is Parameter.empty else f"={each.default!r}"
-            shown.append(f"{str(each).partition(':')[0].partition('=')[0]}{default}")
         hint = ""
-        if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()) and "problem" in parameters:
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) and "problem" in parameters:
             hint = "; a parameter is a keyword, as alpha=(0.5, 3, 26)"
         elif unknown := set(options) - set(parameters):
             hint = suggestion(min(unknown), parameters)
             if not hint and "problem" in parameters:
                 hint = "; numbers of a model belong to its problem, sf.problem(model, alpha=2)"
-        raise TypeError(f"{said}; it is called as sf.{name}({', '.join(shown)}){hint}")
+        raise TypeError(f"{said}; it is called as sf.{name}{own}{hint}")
 
     call.__module__ = __package__  # where it is found again, by pickle for one
     return call

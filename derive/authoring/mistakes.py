@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy as sp
 
-from ..errors import suggestion
+from ..errors import bare_signature, suggestion
 
 # What an error says and what stands in the line -> what to write instead.
 _REMEDIES = (
@@ -65,9 +65,7 @@ def describe_call(error: BaseException) -> str:
         or "it is called as" in said
     ):
         return ""
-    parameters = inspect.signature(getattr(public, called[1])).parameters.values()
-    shown = ", ".join(str(each.replace(annotation=each.empty)) for each in parameters)
-    return f"; it is called as sf.{called[1]}({shown})"
+    return f"; it is called as sf.{called[1]}{bare_signature(getattr(public, called[1]))}"
 
 
 def explain_error(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
