@@ -140,7 +140,8 @@ def require_in(name: str, value: Any, interval: str) -> None:
     except (TypeError, ValueError):
         allowed = False
     if not allowed:
-        raise InputError(f"{_assigned(name, value)} is out of range; allowed is {interval}")
+        reason = "is a text, where a number is expected" if isinstance(value, str) else "is out of range"
+        raise InputError(f"{_assigned(name, value)} {reason}; allowed is {interval}")
 
 
 def _assigned(name: str, value: object) -> str:

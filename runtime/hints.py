@@ -58,7 +58,11 @@ def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]
                 raise  # from inside the function
             said, parameters = str(error), own.parameters
         hint = ""
-        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) and "problem" in parameters:
+        if "bracket" in parameters and "parameter" in parameters:
+            hint = (
+                "; a parameter is named and its interval a bracket, as sf.tune(problem, 'lambda', bracket=(1e-3, 10))"
+            )
+        elif any(each.kind is each.VAR_KEYWORD for each in parameters.values()) and "problem" in parameters:
             hint = "; a parameter is a keyword, as alpha=(0.5, 3, 26)"
         elif unknown := set(options) - set(parameters):
             hint = suggestion(min(unknown), parameters)

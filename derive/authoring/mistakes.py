@@ -56,14 +56,11 @@ def line_of(error: BaseException, file: str | Path) -> str:
 
 def describe_call(error: BaseException) -> str:
     """Return how a public function or class of the package is called, where an error is that of another call of it."""
+    if not isinstance(error, TypeError):
+        return ""
     said, public = str(error), sys.modules["saddleforge"]
     called = re.search(r"(\w+)(?:\.__init__)?\(\) (?:got|takes|missing)", said)
-    if (
-        not isinstance(error, TypeError)
-        or called is None
-        or called[1] not in public.__all__
-        or "it is called as" in said
-    ):
+    if called is None or called[1] not in public.__all__ or "it is called as" in said:
         return ""
     return f"; it is called as sf.{called[1]}{bare_signature(getattr(public, called[1]))}"
 

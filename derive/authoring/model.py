@@ -19,7 +19,7 @@ import sympy as sp
 
 from ..calculus.numeric import counterexample
 from ..errors import ModelError, suggestion
-from .language import CLUSTERS, FieldMatrix, exact, token_weight
+from .language import CLUSTERS, FieldMatrix, by_label, exact, token_weight
 from .mistakes import explain_error
 from .outputs import Output, OutputAt, output_at
 from .parameters import (
@@ -579,12 +579,14 @@ class _Builder:
         contexts = structure.tokens * structure.clusters
         if not isinstance(tokens, Tokens):
             raise ModelError(f"model {self.model.name}: law must return Tokens, not {type(tokens).__name__}")
-        columns = shape_of(exact(tokens.covariance))[1:]
-        if columns != (contexts,):
-            known = "; sf.clustered_tokens is a law of clusters" if self.model.law is unstructured_tokens else ""
+        expected_shape = len(exact(tokens.weights)), contexts
+        if (found := shape_of(exact(tokens.covariance))) != expected_shape:
+            known = ", as sf.clustered_tokens" if self.model.law is unstructured_tokens else ""
+            clusters, left = divmod(found[1], structure.tokens) if len(found) == 2 else (0, 0)
+            known += f", or @sf.model(clusters={clusters})" if not left and clusters > structure.clusters else ""
             raise ModelError(
-                f"model {self.model.name}: law.covariance has {'x'.join(map(str, columns)) or 'no'} columns, one for "
-                f"each of the {contexts} contexts (token, cluster) is expected{known}"
+                f"model {self.model.name}: law.covariance has shape {found}, expected {expected_shape}: a row for each "
+                f"spectral weight, a column for each context (token, cluster){known}"
             )
         try:
             arrays = tokens.arrays()
@@ -593,7 +595,6 @@ class _Builder:
         atoms = len(arrays["weights"])
         size = contexts + structure.teacher_rank
         expected = {
-            "covariance": (atoms, contexts),
             "gram": (atoms, size, size),
             "labels": (structure.clusters**structure.tokens,),
             "teacher_means": (contexts, structure.teacher_rank),
@@ -644,8 +645,8 @@ class _Builder:
             listed = []
         if not listed or not all(isinstance(e, sp.Expr) for e in listed):
             raise ModelError(
-                f"model {self.model.name}: {what}: numbers or expressions in names of parameters are expected, not "
-                f"{given!r}; of several noises each has a name"
+                f"model {self.model.name}: {what}: numbers or expressions in names of parameters, one for each value "
+                f"as ('1 - flip', 'flip'), are expected, not {given!r}; of several noises each has a name"
             )
         self._known(set().union(*(self._by_name(e).free_symbols for e in listed)), what, fields)
         return tuple(map(self._by_name, listed))
@@ -687,6 +688,14 @@ class _Builder:
                 f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression"
                 f"{' (is there a return?)' if value is None else ''}"
             ) from error
+        for k in self.k:  # what is compared with a label is chosen by it
+            if any(relation.has(k) for relation in value.atoms(sp.core.relational.Relational)):
+                value = by_label(k, *[value.subs(k, n) for n in range(self.structure.clusters)])
+        if value.has(sp.nan):
+            raise ModelError(
+                f"model {self.model.name}: {field_name} has no value for some labels, which are 0 to "
+                f"{self.structure.clusters - 1}; write sf.by_label(k[0], one, other)"
+            )
         self._known(
             value.free_symbols - extra,
             field_name,

@@ -201,7 +201,7 @@ def _value(name: str, text: str) -> Any:
     elif ":" in text and "[" not in text:
         instead = "a range goes with --over of a command that has it, as `curve`"
     else:
-        instead = "such as 0.5"
+        instead = "as 0.5 or [[0.6, 0.4], [0.4, 0.6]]"
     raise InputError(
         f"--set {name}={text}: a number, a JSON array of numbers, or a line [..]:[..] is expected; {instead}"
     )

@@ -239,7 +239,8 @@ def _threshold_branches(kind: str, between: str | None, on: str | None, where: s
         raise InputError(f"--kind {kind} takes --start A; --between goes with --kind crossing")
     if kind == "where":
         if where is None or on is None:
-            raise InputError("--kind where needs --where CONDITION and --start BRANCH")
+            missing = "--where CONDITION" if where is None else "--start BRANCH"
+            raise InputError(f"--kind where needs {missing}, too, as --where 'test_error = 0.1' --start semantic")
         from ..thresholds.conditions import parse_sides
 
         parse_sides(where)

@@ -164,7 +164,10 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
         return models[wanted]
     distinct = list({id(value): value for value in models.values()}.values())
     if len(distinct) != 1:
-        which = f" ({known}): name one, as {path}:{next(iter(models))}" if models else "; exactly one is expected"
+        which = f" ({known}): name one, as {path}:{next(iter(models), '')}"
+        if not models:
+            functions = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == name]
+            which = f"; a model is a function below @sf.model(...), as {', '.join(functions) or 'its loss'} is not"
         raise InputError(f"model file {path} defines {len(distinct)} models{which}")
     return distinct[0]
 

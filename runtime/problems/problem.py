@@ -502,6 +502,13 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {parameter_name(name): value for name, value in values.items()}
 
 
+def _refuse_assignment(self: Problem, name: str, value: Any) -> None:
+    raise AttributeError(f"a problem does not change; problem.with_({name}={value!r}) is another one")
+
+
+Problem.__setattr__ = _refuse_assignment  # type: ignore[assignment, method-assign]  # in place of FrozenInstanceError
+
+
 def check_is_problem(given: object) -> None:
     """Refuse a model, its name or anything else in the place of a problem.
 
@@ -790,7 +797,8 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name} = {value!r}: a number is expected") from None
+        several = "; several values are a curve, as sf.curve(problem, alpha=(0.5, 3, 26))" if np.ndim(value) else ""
+        raise InputError(f"{name} = {value!r}: a number is expected{several}") from None
 
 
 def _check_magnitude(name: str, value: Any, numbers: Any, positive: bool) -> None:

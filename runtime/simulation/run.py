@@ -286,10 +286,12 @@ def _checked_pass(plan: Plan) -> Plan:
     if problem.solver.model.LOSS_JUMPS:
         raise InputError(f"the loss of {name} jumps, and has no slope to descend")
     if plan.rate is None:
-        raise InputError("sgd needs a learning rate; give a number, as rate=0.5")
+        raise InputError("sgd needs a learning rate; give a number, as rate=0.5, or --rate 0.5 to a command")
     rate, batch = schedule_of(plan.rate), batch_of(plan.batch)
     if rate.flow:
-        raise InputError("rate flow: gradient flow is no pass through data; give a number, as rate=0.5")
+        raise InputError(
+            "rate flow: gradient flow is no pass through data; give a number, as rate=0.5, or --rate 0.5 to a command"
+        )
     start_of(problem, plan.start)
     given = {
         "polish": plan.polish,

@@ -131,7 +131,8 @@ def reach(
     if not isinstance(start, str | Overlaps | Solution):
         known = ", ".join(problem.solver.model.STARTS)
         raise InputError(
-            f"a start is the name of one of {problem.solver.name} ({known}), overlaps or a solution; not {start!r}"
+            f"a start is the name of one of {problem.solver.name} ({known}), overlaps, as sf.Overlaps.measured(q=0.8, "
+            f"theta=0.4), or a solution; not {start!r}"
         )
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     begun = start_overlaps(problem, start) if isinstance(start, str) else start

@@ -48,6 +48,7 @@ def test_the_message_shows_the_line_and_the_remedy(mistake):
 
 LEAST_SQUARES = lambda X, Y: sf.half_square(Y[0] - X[0])  # noqa: E731
 BY_LABEL = lambda X, Y, k: sf.by_label(k[0], sf.half_square(Y[0] - X[0]), sp.Abs(X[0]))  # noqa: E731
+BY_X = lambda X, Y, k: sf.by_label(k[0], X[0] ** 2, sp.Abs(X[0]))  # noqa: E731
 REFUSED = {
     "noise not taken": ({"noise": {"u": sf.GaussianNoise(1)}}, LEAST_SQUARES, "nothing depends on the noise 'u'"),
     "random loss": ({}, lambda X, Y: LEAST_SQUARES(X, Y - sp.ones(1) * np.random.rand()), "drew random numbers"),
@@ -82,10 +83,25 @@ REFUSED = {
     "clusters without a law": (
         {"clusters": 2},
         lambda X, Y, k: sf.by_label(k[0], X[0] ** 2, sp.Abs(X[0])),
-        r"law\.covariance has 1 columns, one for each of the 2 contexts .* is expected; sf\.clustered_tokens",
+        r"law\.covariance has shape \(1, 1\), expected \(1, 2\): .* \(token, cluster\), as sf\.clustered_tokens",
     ),
     "noise that is not declared": ({}, lambda X, Y, eps: (Y[0] + eps - X[0]) ** 2, r"noise=\{'eps': sf\.GaussianNoise"),
     "weights in the loss": ({}, lambda X, Y, W: X[0] ** 2, "a penalty of the weights is the model's regulariser"),
+    "clusters that are not declared": (
+        {"law": lambda structure: sf.Tokens(weights=[1], covariance=[[1, 1]], labels=["1/2", "1/2"], teacher=[[1]])},
+        LEAST_SQUARES,
+        r"has shape \(1, 2\), expected \(1, 1\): .*, or @sf\.model\(clusters=2\)",
+    ),
+    "labels from 1": (
+        {"clusters": 2, "law": sf.clustered_tokens},
+        lambda X, Y, k: sp.Piecewise((X[0] ** 2, sp.Eq(k[0], 1)), (sp.Abs(X[0]), sp.Eq(k[0], 2))),
+        "loss has no value for some labels, which are 0 to 1",
+    ),
+    "one probability": (
+        {"noise": {"u": sf.DiscreteNoise((1, -1), "flip")}},
+        lambda X, Y, u, *, flip=0.1: (u - X[0]) ** 2 * flip,
+        r"one for each value as \('1 - flip', 'flip'\), are expected, not 'flip'",
+    ),
     "matrix exponential": (
         {"tokens": 2},
         lambda X, Y: sf.half_square(sp.exp(X * X.T) - Y * Y.T),
@@ -106,6 +122,15 @@ def test_a_model_is_refused_in_its_own_words(mistake):
     fields, loss, words = REFUSED[mistake]
     with pytest.raises(ModelError, match=words):
         sf.model(name="wrong", **fields)(loss)
+
+
+def test_a_loss_chosen_by_comparing_a_label_is_that_of_by_label():
+    def written(X, Y, k):
+        return sp.Piecewise((X[0] ** 2, sp.Eq(k[0], 0)), (sp.Abs(X[0]), True))
+
+    fields = {"clusters": 2, "law": sf.clustered_tokens}
+    compared = sf.model(name="chosen", **fields)(written)
+    assert compared.at().loss == sf.model(name="chosen", **fields)(BY_X).at().loss
 
 
 def test_a_negative_variance_of_noise_is_named():

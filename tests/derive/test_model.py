@@ -93,7 +93,7 @@ def test_fault_in_the_loss(loss, message):
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ({"covariance": [[1, 1]]}, r"law\.covariance has 2 columns, one for each of the 1 contexts"),
+        ({"covariance": [[1, 1]]}, r"law\.covariance has shape \(1, 2\), expected \(1, 1\)"),
         ({"gram": [[[1]]]}, r"law\.gram has shape \(1, 1, 1\), expected \(1, 2, 2\)"),
         ({"labels": ["1/2", "1/2"]}, r"law\.labels has shape \(2,\), expected \(1,\)"),
         ({"teacher_means": [[0, 0]]}, r"law\.teacher_means has shape \(1, 2\), expected \(1, 1\)"),

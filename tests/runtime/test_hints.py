@@ -50,6 +50,19 @@ def test_a_type_error_from_inside_is_left_as_it_is():
     assert "called as" not in str(caught.value)
 
 
+def test_a_problem_that_is_assigned_to_names_another_one():
+    problem = sf.problem("ridge_regression", alpha=2)
+    with pytest.raises(AttributeError, match=r"problem\.with_\(alpha=3\) is another one"):
+        problem.alpha = 3
+    assert problem.with_(alpha=3).alpha == 3
+    with pytest.raises(TypeError, match=r"as sf\.tune\(problem, 'lambda', bracket=\(1e-3, 10\)\)"):
+        sf.tune(problem, lambda_=(1e-3, 10))
+    with pytest.raises(sf.InputError, match="accuracy = '1e-6' is a text, where a number is expected"):
+        sf.solve(problem, accuracy="1e-6")
+    with pytest.raises(sf.InputError, match=r"overlaps, as sf\.Overlaps\.measured\(q=0\.8, theta=0\.4\)"):
+        sf.solve(problem, {"q": 0.8})
+
+
 def test_a_curve_has_its_columns_and_solutions():
     curve = sf.curve(sf.problem("ridge_regression"), alpha=(1, 2, 2))
     assert curve["test_error"].tolist() == [s.test_error for s in curve] and len(list(curve)) == 2

@@ -11,7 +11,9 @@ from saddleforge.errors import InputError, require_in, require_known, require_wh
 def test_a_number_outside_of_an_interval_is_refused_with_the_interval(value):
     for inside in (0, 0.5):
         require_in("damping", inside, "[0, 1) (of the iteration, or none)")
-    with pytest.raises(InputError, match=r"^damping = .* is out of range; allowed is \[0, 1\) \(of"):
+    with pytest.raises(
+        InputError, match=r"^damping = .* (out of range|where a number is expected); allowed is \[0, 1\) \(of"
+    ):
         require_in("damping", value, "[0, 1) (of the iteration, or none)")
 
 
