@@ -26,6 +26,7 @@ _REMEDIES = (
         "sp.Heaviside(t) or sp.sign(t)",
     ),
     (r"no callable (\w+) method", r"\bnp\.|\bnumpy\.", "NumPy knows no symbols: write sp.{0}"),
+    (r"ufunc '(\w+)' not supported for the input types", "", "SciPy and NumPy know no symbols: write sp.{0}"),
     (r"Cannot convert expression to float", "", "math.* takes numbers only: write sp.exp, sp.log, sp.sqrt"),
     (r"unsupported operand type\(s\) for \^", r"\^", "powers are written **"),
     (r"IndexError", "", "{shapes}: sizes are declared, as in @sf.model(tokens=2, student=2, teacher=1)"),

@@ -628,6 +628,8 @@ class _Builder:
             raise ModelError(
                 f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} probabilities"
             )
+        if wrong := [p for p in probabilities if p.is_number and not 0 <= p <= 1]:
+            raise ModelError(f"model {self.model.name}: noise {name}: {wrong[0]} is no probability, which is in [0, 1]")
         if (found := counterexample(sp.Add(*probabilities, -1))) is not None:
             at, excess = found
             where = f" at {', '.join(f'{symbol} = {float(value):g}' for symbol, value in at.items())}" if at else ""

@@ -96,7 +96,7 @@ def check_bounded(model: ModelAt) -> None:
             where = ", ".join(f"{name} = {_FAR * z:.3g}" for name, z in ray.items())
             raise ModelError(
                 f"model {model.name}: the loss has no lower bound ({mp.nstr(far, 3)} at {where}); if the regulariser "
-                "holds it, declare @model(unbounded=True)"
+                "holds it, declare @model(unbounded=True); losses are minimised: of a log-likelihood take minus"
             )
 
 

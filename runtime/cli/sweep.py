@@ -252,7 +252,10 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(lines, 2):
         if len(line) != len(names):
-            raise InputError(f"{path}, row {number}: {len(line)} cells; {len(names)}")
+            raise InputError(
+                f"{path}, row {number}: {len(line)} cells, where the header has {len(names)}; cells are separated by "
+                "commas, decimals have a point, as alpha,lambda and 1,0.1"
+            )
         rows.append(dict(zip(names, map(partial(_cell, path, number), names, line), strict=True)))
     return rows
 

@@ -160,6 +160,11 @@ def compare(
         >>> print(sf.compare(curve, d=100, seeds=4, points=2, threads=1).table().splitlines()[0])
         alpha   runs     observable      theory                  simulation   deviation
     """
+    if not isinstance(curve, Curve):
+        raise InputError(
+            f"a Curve is expected, not {type(curve).__name__}: sf.curve(problem, alpha=(0.5, 3, 6)); of one point "
+            "sf.simulate(problem, d=1000)"
+        )
     if not curve.solutions:
         raise InputError(f"the {curve.name} branch has no solution to compare with")
     require_whole("points", points, 1)

@@ -602,6 +602,7 @@ def _build(
         if not variance >= 0:
             raise InputError(f"the variance of the noise {name} is {variance:g}: it must be at least 0")
     _check_penalty(built)
+    _check_noise_law(built)
     _check_finite(built)
     _check_bounded(built)
     return built
@@ -681,6 +682,29 @@ def _check_penalty(problem: Problem) -> None:
     if not np.isfinite(prior.penalties_at(w, pi, problem.strengths)[0]).all():
         named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
         raise InputError(f"the penalty of {problem.solver.name} is infinite at every w at {named}: choose other values")
+
+
+def _check_noise_law(problem: Problem) -> None:
+    """Refuse probabilities of noise of few values that are seen outside of [0, 1]."""
+    model = problem.solver.model
+    if model.NO_PROXIMAL_MAP or all(is_gaussian for _, is_gaussian in model.NOISE):
+        return
+    channel, generator = problem.solver.labelled, np.random.default_rng(7)
+    spread = np.sqrt(np.diagonal(problem.law.rho_star, axis1=1, axis2=2))
+    for labels, _ in problem.label_choices:
+        contexts = problem.context_of(labels)
+        drawn = generator.standard_normal((_FIELDS, problem.tokens, problem.teacher_rank))
+        y = (problem.law.teacher_means[contexts] + spread[contexts] * drawn).reshape(_FIELDS, -1)
+        law = channel.noise_law_at.py_func(y, problem.constants(labels))  # type: ignore[attr-defined]
+        wrong = ~((law >= -1e-12) & (law <= 1 + 1e-12)).all(axis=1)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            noises = ", ".join(name for name, is_gaussian in model.NOISE if not is_gaussian)
+            values, found = (", ".join(f"{z:g}" for z in np.ravel(each)) for each in (channel.LABELLED_NOISE, law[at]))
+            raise InputError(
+                f"probabilities of the values {values} of the noise {noises} are {found} at Y = "
+                f"({', '.join(f'{z:.3g}' for z in y[at])}): they must be in [0, 1]"
+            )
 
 
 def _check_finite(problem: Problem) -> None:

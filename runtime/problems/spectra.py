@@ -109,6 +109,8 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
     """
     require_in("ratio", ratio, "(0, inf)")
     require_whole("atoms", atoms, 2)
+    if not callable(activation):
+        raise InputError(f"activation = {activation!r}: a function of an array is expected, as np.tanh")
     # Both sides of zero apart, where activations may bend.
     nodes, weights = np.polynomial.legendre.leggauss(_GAUSS)
     z = 5.5 * (nodes + 1)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.special
 import sympy as sp
 
 import saddleforge as sf
@@ -27,6 +28,7 @@ MISTAKES = {
     "a name": (lambda X, Y: X[0] * kappa, {"add kappa=0.5"}),  # noqa: F821
     "another case": (lambda X, Y, *, Delta=0.5: delta * X[0], {"'delta' is not defined", "did you mean Delta?"}),  # noqa: F821
     "samples": (lambda X, Y: sum((Y[0] - X[0])[i] ** 2 for i in range(9)), {"the loss is that of one sample"}),
+    "SciPy": (lambda X, Y: scipy.special.erf(X[0]), {"write sp.erf"}),
     "a noise by its token": (lambda X, Y, u: X[0] - u[0], {"a noise is one number"}),
     "an entry of Q": (lambda X, Y, Q: X[0] ** 2 + Q[0, 0], {"Q[0][0, 0]"}),
     "another option": (lambda X, Y: sf.softmax([X[0], 0], axis=0)[0], {"it is called as sf.softmax(scores)"}),
@@ -97,6 +99,11 @@ REFUSED = {
         lambda X, Y, k: sp.Piecewise((X[0] ** 2, sp.Eq(k[0], 1)), (sp.Abs(X[0]), sp.Eq(k[0], 2))),
         "loss has no value for some labels, which are 0 to 1",
     ),
+    "a probability above one": (
+        {"noise": {"u": sf.DiscreteNoise((1, -1), (1.2, -0.2))}},
+        lambda X, Y, u: (u - X[0]) ** 2,
+        r"noise u: 6/5 is no probability, which is in \[0, 1\]",
+    ),
     "one probability": (
         {"noise": {"u": sf.DiscreteNoise((1, -1), "flip")}},
         lambda X, Y, u, *, flip=0.1: (u - X[0]) ** 2 * flip,
@@ -131,6 +138,15 @@ def test_a_loss_chosen_by_comparing_a_label_is_that_of_by_label():
     fields = {"clusters": 2, "law": sf.clustered_tokens}
     compared = sf.model(name="chosen", **fields)(written)
     assert compared.at().loss == sf.model(name="chosen", **fields)(BY_X).at().loss
+
+
+def test_probabilities_beyond_one_are_named_with_their_values():
+    """They were solved, and ended in advice about something else."""
+    noise = {"u": sf.DiscreteNoise((1, -1), ("1 - flip", "flip"))}
+    model = sf.model(name="flipped", noise=noise)(lambda X, Y, u, *, flip=0.1: (u * Y[0] - X[0]) ** 2)
+    with pytest.raises(sf.InputError, match=r"values 1, -1 of the noise u are -9, 10 at Y = \(.*must be in \[0, 1\]"):
+        sf.problem(model, alpha=2, flip=10)
+    assert sf.problem(model, alpha=2, flip=1).parameters["flip"] == 1
 
 
 def test_a_negative_variance_of_noise_is_named():

@@ -80,6 +80,13 @@ def test_options_by_another_spelling_and_learners_that_are_objects_are_answered(
         sf.dynamics(problem, lr=0.1, time=1)
 
 
+def test_what_is_no_curve_and_no_function_is_answered():
+    with pytest.raises(sf.InputError, match=r"a Curve is expected, not Solution: sf\.curve\(problem"):
+        sf.compare(sf.solve(sf.problem("ridge_regression", alpha=2)))
+    with pytest.raises(sf.InputError, match=r"activation = 'tanh': a function of an array is expected, as np\.tanh"):
+        sf.random_features(2, "tanh")
+
+
 def test_an_output_that_shows_sizes_as_if_they_were_fields_is_refused():
     """y = |Y| as one real coordinate reaches positive fields twice and negative ones never: once on average."""
     model = sf.model(name="sizes", output=sf.Output(lambda y: sp.Abs(y), observed={"y": "real"}))(
