@@ -59,7 +59,7 @@ def test_what_was_tried_is_kept_where_it_is_interrupted():
         (["lambda", "lambda"], {}, "twice"),
         (["lambda", "Delta"], {"bracket": {"sigma": (1, 2)}}, "'sigma', which is not tuned"),
         (["lambda", "Delta"], {"bracket": (1, 2)}, "intervals by name"),
-        ("lambda", {"scan": 3}, "'scan' goes with several"),
+        ("lambda", {"scan": 3}, "takes no 'scan', which goes with several"),
         (["lambda", "what"], {}, "not a scalar parameter"),
     ],
     ids=str,
