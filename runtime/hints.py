@@ -29,8 +29,15 @@ class AttributeHints:
         inside = [field for field, value in vars(self).items() if _is_ours(value) and name in dir(value)]
         if inside:
             raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(f'{f}.{name}' for f in inside)}")
+        if name in _OF_CURVES:
+            raise AttributeError(
+                f"{kind.__name__} has no {name!r}: a curve has, as sf.curve(problem, alpha=(0.5, 3, 26))"
+            )
         known = [each for each in dir(self) if not each.startswith("_")]
         raise AttributeError(f"{kind.__name__} has no {name!r}{suggestion(name, known)}; it has {', '.join(known)}")
+
+
+_OF_CURVES = ("plot", "save", "to_latex", "to_pandas", "to_xarray")
 
 
 def _is_ours(value: object) -> bool:

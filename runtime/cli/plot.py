@@ -57,7 +57,10 @@ def plot(
             with finite(one, again=True).open("rb"):
                 pass
         except OSError as error:
-            raise InputError(f"cannot read {one}: {error.strerror or error}") from error
+            raise InputError(
+                f"cannot read {one}: {error.strerror or error}; plot draws a file that `curve`, `follow`, `simulate`, "
+                "`sweep` or `threshold --along` wrote by -o FILE.nc"
+            ) from error
     from ..report.plots.branches import plot_critical_line, plot_dataset
     from ..report.plots.drawing import format_of, is_drawn_from, save_figure
     from ..report.tables import load_dataset

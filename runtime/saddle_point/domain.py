@@ -53,7 +53,7 @@ def without_teacher(problem: Problem, overlaps: Overlaps) -> np.ndarray:
 def rounding_of_variance(problem: Problem, overlaps: Overlaps) -> float:
     """Return the relative uncertainty that rounding of q leaves of D = q - theta rho*^(-1) theta^T, along the direction
     in which D is least."""
-    least = float(np.linalg.eigvalsh(without_teacher(problem, overlaps)).min())
+    least = float(np.abs(np.linalg.eigvalsh(without_teacher(problem, overlaps))).min())
     return float(np.finfo(float).eps * np.abs(overlaps.q).max() / max(least, 1e-300))
 
 

@@ -15,6 +15,8 @@ def test_a_missing_attribute_is_answered_by_where_it_is_or_what_there_is():
         _ = solution.theta
     with pytest.raises(AttributeError, match=r"no 'testerror' \(did you mean test_error\?\); it has .*training_loss"):
         _ = solution.testerror
+    with pytest.raises(AttributeError, match=r"Solution has no 'plot': a curve has, as sf\.curve\(problem"):
+        solution.plot("x.png")
     assert not hasattr(solution, "_repr_html_")
     assert pickle.loads(pickle.dumps(solution.overlaps)).q == solution.overlaps.q
 
@@ -61,6 +63,12 @@ def test_a_problem_that_is_assigned_to_names_another_one():
         sf.solve(problem, accuracy="1e-6")
     with pytest.raises(sf.InputError, match=r"overlaps, as sf\.Overlaps\.measured\(q=0\.8, theta=0\.4\)"):
         sf.solve(problem, {"q": 0.8})
+
+
+def test_overlaps_of_no_weights_are_answered_by_what_is_wrong_with_them():
+    """Not by the digits of a difference that is far from zero."""
+    found = sf.solve(sf.problem("ridge_regression", alpha=2), sf.Overlaps.measured(q=0.1, theta=0.9))
+    assert not found.success and "is -0.71, not positive" in found.advice and "double precision" not in found.advice
 
 
 def test_a_curve_has_its_columns_and_solutions():
