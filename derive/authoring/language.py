@@ -43,7 +43,7 @@ def _exponential(matrix: sp.MatrixBase, exponential: Callable[[], sp.Matrix]) ->
 
 
 class _ImmutableFieldMatrix(sp.ImmutableDenseMatrix):
-    """What SymPy's functions make of a matrix of fields."""
+    """A matrix of fields as SymPy's functions take it."""
 
     def exp(self) -> sp.Matrix:
         return _exponential(self, super().exp)

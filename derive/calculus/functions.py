@@ -211,47 +211,50 @@ class LogGumbelCdf(_Elementary):
         return GumbelRatio(sp.Integer(1), self.args[0])
 
 
-class GumbelRatio(_Elementary):
-    """exp(n z) / (exp(exp(z)) - 1), n = 1, 2, ...; called as GumbelRatio(n, z)."""
+class _OfPower(_Elementary):
+    """A positive function of z and a power n, called as F(n, z), which has no derivative in n."""
 
     nargs = 2
     is_positive = True
+
+    def slope(self) -> sp.Expr:
+        """Return the derivative in z."""
+        raise NotImplementedError
+
+    def fdiff(self, argindex: int = 2) -> sp.Expr:
+        """Return the derivative in z.
+
+        Raises:
+            ArgumentIndexError: the argument is n.
+        """
+        if argindex != 2:
+            raise ArgumentIndexError(self, argindex)
+        return self.slope()
+
+
+class GumbelRatio(_OfPower):
+    """exp(n z) / (exp(exp(z)) - 1), n = 1, 2, ..."""
 
     def elementary(self) -> sp.Expr:
         """Return the quotient."""
         n, z = self.args
         return sp.exp(n * z) / (sp.exp(sp.exp(z)) - 1)
 
-    def fdiff(self, argindex: int = 2) -> sp.Expr:
-        """n K_n - K_(n + 1) - K_n K_1: products of what is bounded.
-
-        Raises:
-            ArgumentIndexError: the argument is n.
-        """
+    def slope(self) -> sp.Expr:
+        """Return n K_n - K_(n + 1) - K_n K_1: products of what is bounded."""
         n, z = self.args
-        if argindex != 2:
-            raise ArgumentIndexError(self, argindex)
         return n * self - GumbelRatio(n + 1, z) - self * GumbelRatio(sp.Integer(1), z)
 
 
-class GumbelTerm(_Elementary):
-    """exp(n z - exp(z)), n = 0, 1, ...; called as GumbelTerm(n, z)."""
-
-    nargs = 2
-    is_positive = True
+class GumbelTerm(_OfPower):
+    """exp(n z - exp(z)), n = 0, 1, ..."""
 
     def elementary(self) -> sp.Expr:
         """Return one exponential, whose exponent is at worst minus infinity."""
         n, z = self.args
         return sp.exp(n * z - sp.exp(z))
 
-    def fdiff(self, argindex: int = 2) -> sp.Expr:
-        """n E_n - E_(n + 1), no product of zero and infinity.
-
-        Raises:
-            ArgumentIndexError: the argument is n.
-        """
+    def slope(self) -> sp.Expr:
+        """Return n E_n - E_(n + 1), no product of zero and infinity."""
         n, z = self.args
-        if argindex != 2:
-            raise ArgumentIndexError(self, argindex)
         return n * self - GumbelTerm(n + 1, z)

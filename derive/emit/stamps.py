@@ -99,7 +99,7 @@ def sources_json(files: Mapping[str, Runs]) -> str:
 
 
 class Origin(NamedTuple):
-    """Where a generated line comes from.
+    """The origin of a generated line.
 
     Attributes:
         writer: a template, or the function of derive/emit that wrote it.
@@ -123,7 +123,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(path: Path, line: int) -> Origin | None:
-    """Return where a line, from 1, of a generated file comes from; None where no `sources.json` above tells.
+    """Return where a line, from 1, of a generated file comes from; None where no `sources.json` above it says so.
 
     Raises:
         OSError, ValueError: `sources.json` cannot be read.

@@ -59,9 +59,7 @@ _WIDEST, _COUNTS = 3.0, 12.0  # spacing of hidden nodes in standard deviations o
 _MOST_BY_FIELDS = 5  # fields of omega and coordinates, where nothing continuous stays hidden
 START_POINTS, START_POINTS_OF_SEVERAL, _GROWTH = 24, 14, 1.4
 _KEPT = 64  # averages that are kept, as rules are compared at one q
-_MEAN_TOLERANCE = (
-    1e-2  # of the fields over all coordinates, in standard deviations: what counts values twice is of order 1
-)
+_MEAN_TOLERANCE = 1e-2  # in standard deviations of a field; where values are counted twice it is off by order 1
 _NORM, _MOST_NODES_OF_NORM = 1e-7, 1e7  # least tolerance of the sum of all probabilities, and most nodes that it takes
 _ROUNDING = 1e-12  # of such a sum
 _MANY = 400  # points of a coordinate that a smooth law does not need

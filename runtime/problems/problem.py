@@ -303,20 +303,26 @@ class Problem(AttributeHints):
         drawn = self.losses_of_students(generator)
         return [(labels, fall) for labels, _, loss in drawn for fall in falls_of(loss, size, generator)]
 
+    def teacher_fields(
+        self, labels: tuple[int, ...], generator: np.random.Generator, widths: float = 1.0
+    ) -> np.ndarray:
+        """Return random fields Y of the teacher, (L, t), so many standard deviations wide, entries independent."""
+        contexts = self.context_of(labels)
+        spread = np.sqrt(np.diagonal(self.law.rho_star, axis1=1, axis2=2))[contexts]
+        return self.law.teacher_means[contexts] + widths * spread * generator.standard_normal(spread.shape)
+
     def losses_of_students(
         self, generator: np.random.Generator
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray, Callable[[np.ndarray], Any]]]:
         """Yield labels, fields Y of the teacher at random, and there the loss as a function of X, not compiled; fields
         at which what the loss needs of them overflows are left out."""
         channel = self.solver.channel
-        spread = np.sqrt(np.diagonal(self.law.rho_star, axis1=1, axis2=2))
         gaussian = self.is_gaussian
         for labels, _ in self.label_choices:
-            contexts, c = self.context_of(labels), self.constants(labels)
+            c = self.constants(labels)
             for values in channel.LABELLED_NOISE or ((),):
                 for widths in _WIDTHS:
-                    drawn = generator.standard_normal((self.tokens, self.teacher_rank))
-                    y = self.law.teacher_means[contexts] + widths * spread[contexts] * drawn
+                    y = self.teacher_fields(labels, generator, widths)
                     u = np.zeros(len(gaussian))
                     u[gaussian] = widths * self.noise_scale * generator.standard_normal(len(self.noise_scale))
                     u[~gaussian] = values
@@ -690,11 +696,8 @@ def _check_noise_law(problem: Problem) -> None:
     if model.NO_PROXIMAL_MAP or all(is_gaussian for _, is_gaussian in model.NOISE):
         return
     channel, generator = problem.solver.labelled, np.random.default_rng(7)
-    spread = np.sqrt(np.diagonal(problem.law.rho_star, axis1=1, axis2=2))
     for labels, _ in problem.label_choices:
-        contexts = problem.context_of(labels)
-        drawn = generator.standard_normal((_FIELDS, problem.tokens, problem.teacher_rank))
-        y = (problem.law.teacher_means[contexts] + spread[contexts] * drawn).reshape(_FIELDS, -1)
+        y = np.array([problem.teacher_fields(labels, generator).ravel() for _ in range(_FIELDS)])
         law = channel.noise_law_at.py_func(y, problem.constants(labels))  # type: ignore[attr-defined]
         wrong = ~((law >= -1e-12) & (law <= 1 + 1e-12)).all(axis=1)
         if wrong.any():
@@ -716,11 +719,10 @@ def _check_finite(problem: Problem) -> None:
     generator, size, seen = np.random.default_rng(31), problem.tokens * problem.student_rank, ""
     for _, y, loss in problem.losses_of_students(generator):
         tried = [3.0 ** (n % 4 - 2) * generator.standard_normal(size) for n in range(_FIELDS)]
-        values = [value_of(loss, x) for x in tried]
-        if np.isfinite(values).any():
+        if any(np.isfinite(value_of(loss, x)) for x in tried):
             return
         x_and_y = [", ".join(f"{z:.3g}" for z in fields) for fields in (tried[0], y)]
-        seen = seen or "it is {} at X = ({}), Y = ({})".format(values[0], *x_and_y)
+        seen = seen or "it is {} at X = ({}), Y = ({})".format(value_of(loss, tried[0]), *x_and_y)
     if seen:
         named = ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in changed)
         raise InputError(
