@@ -141,7 +141,8 @@ def require_in(name: str, value: Any, interval: str) -> None:
         allowed = False
     if not allowed:
         reason = "is a text, where a number is expected" if isinstance(value, str) else "is out of range"
-        raise InputError(f"{_assigned(name, value)} {reason}; allowed is {interval}")
+        example = "; an accuracy is an error bar: 1e-8 for eight digits" if name.strip("-") == "accuracy" else ""
+        raise InputError(f"{_assigned(name, value)} {reason}; allowed is {interval}{example}")
 
 
 def _assigned(name: str, value: object) -> str:

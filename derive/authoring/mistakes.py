@@ -27,7 +27,8 @@ _REMEDIES = (
     ),
     (r"no callable (\w+) method", r"\bnp\.|\bnumpy\.", "NumPy knows no symbols: write sp.{0}"),
     (r"ufunc '(\w+)' not supported for the input types", "", "SciPy and NumPy know no symbols: write sp.{0}"),
-    (r"Cannot convert expression to float", "", "math.* takes numbers only: write sp.exp, sp.log, sp.sqrt"),
+    (r"Cannot convert expression to float", r"\bmath\.(\w+)", "math takes numbers only: write sp.{0}"),
+    (r"Cannot convert expression to float", "", "fields are symbols: functions of them are SymPy's, as sp.exp"),
     (r"unsupported operand type\(s\) for \^", r"\^", "powers are written **"),
     (r"IndexError", "", "{shapes}: sizes are declared, as in @sf.model(tokens=2, student=2, teacher=1)"),
     (r"matrix exponential", "", "of its entries it is M.applyfunc(sp.exp), over their sum sf.softmax(M)"),
@@ -82,6 +83,6 @@ def explain_error(error: Exception, function: Callable[..., Any], given: Mapping
     text += describe_call(error)
     shapes = ", ".join(f"{n} is {v.rows} x {v.cols}" for n, v in given.items() if isinstance(v, sp.MatrixBase))
     for what, where, remedy in _REMEDIES:
-        if (found := re.search(what, said)) and re.search(where, line):
-            return f"{text}; {remedy.format(*found.groups(), shapes=shapes)}"
+        if (found := re.search(what, said)) and (there := re.search(where, line)):
+            return f"{text}; {remedy.format(*found.groups(), *there.groups(), shapes=shapes)}"
     return text

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             status = interrupted(as_json)
         # Typer's exceptions, of whichever version: those of wrong usage can format a message.
         elif hasattr(error, "format_message"):
-            status = usage_error(error, as_json)
+            status = usage_error(error, given[0], as_json)
         else:
             raise
     leave(status if isinstance(status, int) else 0)

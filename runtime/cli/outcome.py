@@ -287,10 +287,10 @@ _OTHER_NAMES = {
 """Options by names that they have elsewhere, and what to write."""
 
 
-def usage_error(error: Any, as_json: bool) -> int:
-    """Report what Typer found wrong with the arguments, in one sentence."""
+def usage_error(error: Any, first: str, as_json: bool) -> int:
+    """Report what Typer found wrong with the arguments, of which one is the first, in one sentence."""
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "saddleforge"
+    path = context.command_path if context is not None else f"saddleforge {first}"
     sentence = " ".join(error.format_message().split()).rstrip(".")
     # Parameters of models are no options, and a list is one word.
     if any(each.name == "set_" for each in getattr(context and context.command, "params", ())):

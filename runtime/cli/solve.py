@@ -133,6 +133,7 @@ def solve(
 
         if accuracy < DOUBLES or proof:
             raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above, without --proof")
+        problem.only_at_zero_temperature("derivatives with respect to parameters are known")
         directions(problem, *wanted)
     if all_branches and (verify or proof or wanted is not None):
         raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")

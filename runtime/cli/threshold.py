@@ -238,12 +238,13 @@ def _threshold_branches(kind: str, between: str | None, on: str | None, where: s
     if between is not None:
         raise InputError(f"--kind {kind} takes --start A; --between goes with --kind crossing")
     if kind == "where":
+        from ..thresholds.conditions import parse_sides
+
+        if where is not None:
+            parse_sides(where)
         if where is None or on is None:
             missing = "--where CONDITION" if where is None else "--start BRANCH"
             raise InputError(f"--kind where needs {missing}, too, as --where 'test_error = 0.1' --start semantic")
-        from ..thresholds.conditions import parse_sides
-
-        parse_sides(where)
         return (on,)
     if where is not None:
         raise InputError(f"--kind {kind} takes --start A; --where goes with --kind where")

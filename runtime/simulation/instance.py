@@ -254,6 +254,11 @@ class Instance:
         tokens *= self._roots[contexts, :1] if len(problem.law.weights) == 1 else self._roots[contexts]
         return _Block(labels, uniform, noise, tokens)
 
+    @property
+    def data_bytes(self) -> float:
+        """Bytes that the tokens of all samples take."""
+        return 8.0 * self.n * self.problem.tokens * self.d
+
     @cached_property
     def _roots(self) -> np.ndarray:
         """gamma^(1/2), a row a context, (C, d)."""
@@ -262,6 +267,6 @@ class Instance:
     def _keep(self, begin: int, tokens: np.ndarray) -> np.ndarray:
         """The tokens of a block that belong to the n samples, kept where all fit into memory."""
         tokens = tokens[: self.n - begin]
-        if 8.0 * self.n * self.problem.tokens * self.d <= self.memory:
+        if self.data_bytes <= self.memory:
             self._kept[begin] = tokens
         return tokens

@@ -21,9 +21,10 @@ from ..problems.problem import Problem, check_is_problem
 from ..progress import bar, say
 from ..saddle_point.starts import as_start, default_start
 from .estimate import Estimate
+from .instance import Instance
 from .kinds import kind_of
 from .orientation import oriented
-from .run import Plan, Run, checked
+from .run import SGD, Plan, Run, checked
 from .wells import Polish
 from .workers import Failure, results
 
@@ -203,6 +204,9 @@ def simulate(
     return Simulation(plan, runs, tuple(sorted(failures, key=lambda f: f.seed)), interrupted, out_of_time)
 
 
+_SECONDS_A_GIGABYTE = 2.0  # of normal variates, drawn and scaled on one core
+
+
 def _collect(
     plan: Plan,
     wanted: Sequence[int],
@@ -216,6 +220,12 @@ def _collect(
         return
     if not plan.problem.solver.compiled_before():
         say(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
+    data = Instance(plan.problem, plan.d, missing[0], plan.exact, plan.memory).data_bytes
+    if data > plan.memory and plan.method != SGD:
+        say(
+            f"the data of a seed take {data / 1e9:.3g} GB, beyond {plan.memory / 1e9:.3g} GB: they are drawn again in "
+            f"every step, about {data / 1e9 * _SECONDS_A_GIGABYTE:.2g} s on one core"
+        )
     what = f"{plan.method} at d = {plan.d} from {plan.start}"
     jobs = results([(plan, seed) for seed in missing], workers_for(threads, len(missing)))
     with bar(what, len(wanted)) as task, closing(jobs):

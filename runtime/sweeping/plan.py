@@ -280,7 +280,9 @@ def planned(
         InputError: something unknown, empty, out of range or too large.
     """
     if bool(grid) == bool(rows):
-        raise InputError("a grid, as {'alpha': (3, 0.5, 40)}, or rows of parameters: give one of them")
+        several = next((name for name, value in given.items() if isinstance(value, list | tuple)), "")
+        example = f"{{{several!r}: {given[several]!r}}}" if several else "{'alpha': (3, 0.5, 40)}"
+        raise InputError(f"grid={example}, or points, rows of parameters: give one of them")
     require_known("value", ask, ASKED, "ask")
     require_in("accuracy", accuracy, "(0, 1)")
     if both_ways and (rows or ask == "simulate"):
