@@ -277,14 +277,14 @@ def checked_grid(
     """
     if ranges:
         if len(ranges) > 1 or values is not None:
-            raise InputError("give one range, as alpha=(0.1, 2, 40), or values with over=")
+            raise InputError("give one range, as alpha=(0.1, 2, 40), or a list of values, as alpha=[0.5, 1, 4]")
         ((over, span),) = ranges.items()
-        if len(span) > 1 and np.ndim(span[0]) and np.ndim(span[1]):
+        if np.size(span) > 1 and np.ndim(span[0]) and np.ndim(span[1]):
             problem = problem.with_(**{over: Between(span[0], span[1])})
             over, span = f"path_{over.rstrip('_')}", (0.0, 1.0, *span[2:])
         values = grid_of(over, span)
     if values is None:
-        raise InputError("give the grid, as alpha=(0.1, 2, 40), or values with over=")
+        raise InputError("give a range, as alpha=(0.1, 2, 40), or a list of values, as alpha=[0.5, 1, 4]")
     grid = sorted({float(v) for v in values})
     if not grid:
         raise InputError("the grid is empty")
@@ -304,13 +304,23 @@ def until_time_ends() -> Iterator[list[TimeLimitError]]:
         ended.append(error)
 
 
-def grid_of(name: str, span: Sequence[float]) -> np.ndarray:
-    """Values of `name=(low, high)` or `name=(low, high, count)`."""
-    if len(span) == 2:
-        return np.linspace(span[0], span[1], 25)
-    if len(span) == 3 and float(span[2]).is_integer() and span[2] >= 1:
-        return np.linspace(span[0], span[1], int(span[2]))
-    raise InputError(f"{name} = {span!r}: a range is (low, high) or (low, high, count)")
+def grid_of(name: str, span: Any) -> np.ndarray:
+    """Return the values of `name=(low, high)` or `name=(low, high, count)`, or those of a list or an array.
+
+    Raises:
+        InputError: it is neither.
+    """
+    try:
+        numbers = np.asarray(span, float)
+    except (TypeError, ValueError):
+        numbers = np.empty((0, 0))
+    if numbers.ndim == 1 and not isinstance(span, tuple):
+        return numbers
+    if numbers.shape == (2,):
+        return np.linspace(*numbers, 25)
+    if numbers.shape == (3,) and numbers[2].is_integer() and numbers[2] >= 1:
+        return np.linspace(*numbers[:2], int(numbers[2]))
+    raise InputError(f"{name} = {span!r}: a range (low, high, count) or a list of values [0.5, 1, 4] is expected")
 
 
 def _order(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> tuple[list[list[float]], float]:

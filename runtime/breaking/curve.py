@@ -68,7 +68,7 @@ def curve(
             replica symmetric branch was found, each from its neighbour's states, and on where replica symmetry ends.
         start: named start, see `Branch`.
         accuracy, seed: as for `solve`.
-        over, values: parameter and its grid; or give `alpha=(0.1, 2)` or `alpha=(0.1, 2, 40)` directly.
+        over, values: parameter and its grid; or give `alpha=(0.1, 2)`, `alpha=(0.1, 2, 40)` or `alpha=[0.5, 1, 4]`.
             `A=(first, last, 11)` with two arrays goes along the line between them (`Between`), by `path_A` from 0 to 1.
         refine_end: bisections of the interval in which the branch ends.
         reached: what the solutions go by where that is not the start's name (see `Branch`).

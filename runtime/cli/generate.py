@@ -59,11 +59,13 @@ def generate(
 
     root, fix = _tree(out)
     names = None if model is None else [model]
-    if model is not None:
+    if out is None and not check:
+        names = None  # files of one model stand with others
+    elif model is not None and out is not None:
         fix += f" {model}"
     if not check:
         _check_tree(root)
-    say(f"deriving and generating {model or 'the catalogue'} (some seconds a model)")
+    say(f"deriving and generating {model if names else 'the catalogue'} (some seconds a model)")
     if check:
         with sharp():
             found = differences(root, names)
@@ -83,10 +85,11 @@ def generate(
 def _origin(place: str) -> Outcome:
     """Who wrote a line of a generated file, of which formulas; FILE may be below the tree of the catalogue."""
     from ..derive.emit.stamps import origin_of
-    from ..problems.catalogue import GENERATED
+    from ..problems.catalogue import GENERATED, generated_file
 
     file, _, number = place.rpartition(":")
-    path = next((p for p in (Path(file).absolute(), GENERATED / file) if p.is_file()), None)
+    places = (generated_file(place) for place in (Path(file).absolute(), GENERATED / file))
+    path = next((place for place in places if place.is_file()), None)
     if path is None or not number.isdecimal():
         raise InputError(
             f"--origin {place}: FILE:LINE of a generated file is expected, as hinge/l1_s1_t1_k1/channel.py:46"

@@ -158,9 +158,9 @@ def insert_minimum(found, count, x, value):
 
 @njit(cache=True, error_model="numpy")
 def insert_place(edges, count, place):
-    """Put a place among the first `count` edges, ascending, unless it is no number or known; returns how many there
-    are then."""
-    if not abs(place) < math.inf:
+    """Put a place among the first `count` edges, ascending, unless it is known, no number or below the first, or there is
+    no room; returns how many there are then."""
+    if not edges[0] < place < math.inf or count >= len(edges):
         return count
     n = count
     while edges[n - 1] > place:
@@ -567,14 +567,14 @@ def _add_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, c
                         if at_a[k] * at_b[k] < 0.0 and count + 8 < len(cuts):
                             place = _implicit_kink_between(model, k, x_a, x_b, known, c)
                             _, slope, _ = _loss_at(model, place, known, c, edges)
-                            count = insert_place(cuts, count, place + slope / p)
+                            count = insert_place(cuts, count, min(max(place + slope / p, a), b))
                 for k in range(0, len(narrow), 2):
                     distance = narrow[k + 1]
                     while 1e-14 * (high - low) < distance < (high - low) / 64.0 and count + 8 < len(cuts):
                         for place in (narrow[k] - distance, narrow[k], narrow[k] + distance):
                             if x_a < place < x_b:
                                 _, slope, _ = _loss_at(model, place, known, c, edges)
-                                count = insert_place(cuts, count, place + slope / p)
+                                count = insert_place(cuts, count, min(max(place + slope / p, a), b))
                         distance *= 4.0
             if count + 4 > len(cuts):
                 return count
@@ -735,7 +735,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
                     within = low + length * (1e-9 if end == 0 else 1.0 - 1e-9)
                     _minima(model, centre[n] + spread[n] * within, p, known[n, choice], c, everywhere, edges, found)
                     sides[cut, choice, end] = found[0, 0]
-            parts = math.ceil(length / longest[n])
+            parts = math.ceil(min(length / longest[n], most / order))
             while panel_count + parts > starts.shape[0]:
                 starts = np.concatenate((starts, np.empty_like(starts)))
             for part in range(parts):

@@ -17,6 +17,24 @@ def catalogue() -> dict[str, dict[str, Any]]:
     return shipped.CATALOGUE
 
 
+def generated_file(path: Path) -> Path:
+    """Return where a generated file stands: there, or with the solver of the catalogue that has the same one."""
+    if not path.is_relative_to(GENERATED):
+        return path
+    relative = path.relative_to(GENERATED).as_posix()
+    return GENERATED / shipped.SHARED.get(relative, relative)
+
+
+def solver_files(folder: Path) -> dict[str, Path]:
+    """Return the Python files of a solver by their names below its folder, with where they stand, in order."""
+    own = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
+    if folder.is_relative_to(GENERATED):
+        below = folder.relative_to(GENERATED).as_posix() + "/"
+        names = [name.removeprefix(below) for name in shipped.SHARED if name.startswith(below)]
+        own |= {name: generated_file(folder / name) for name in names}
+    return dict(sorted(own.items()))
+
+
 def unknown_model(name: str) -> InputError:
     """Return the error of what is neither a model of the catalogue nor a path to a file."""
     return InputError(f"{describe_unknown('model', name, catalogue())}, or the path of a .py file")

@@ -487,7 +487,11 @@ def entry_of(name: str) -> tuple[str, tuple[int, ...]] | None:
 def _entry(name: str, values: Any, index: tuple[int, ...]) -> Any:
     shape = np.shape(values)
     if values is None or len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
-        known = f"its shape is {shape}" if values is not None else "there is no such parameter"
+        last = ",".join(map(str, shape))
+        first = re.sub(r"\d+", "1", last)
+        known = f"entries are {name.partition('[')[0]}[{first}] to [{last}], counted from 1"
+        if not shape:
+            known = "there is no such parameter" if values is None else "it is one number"
         raise InputError(f"unknown entry {name!r}: {known}")
     return np.asarray(values)[index]
 

@@ -24,7 +24,7 @@ from ..derive.errors import ModelError
 from ..errors import InputError, require_known, require_whole
 from ..files import write_whole
 from ..progress import say, step
-from .catalogue import GENERATED, STRUCTURAL, catalogue, unknown_model
+from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_files, unknown_model
 from .compiled import code_folder, digest_of, numba_cache
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
@@ -286,7 +286,7 @@ class Solver:
     @property
     def has_output(self) -> bool:
         """Whether the model says what is observed of the teacher's fields."""
-        return (self.folder / "bayes.py").exists()
+        return self._path("bayes").exists()
 
     @property
     def structure(self) -> dict[str, int]:
@@ -302,7 +302,8 @@ class Solver:
         """Whether Numba's cache holds some of this part of the solver (used only to announce a compilation)."""
         # Of the problem in fewer dimensions where there is one, which is all that is compiled then.
         folders = [self.folder] if self.base is None else [self.folder, self.base.folder]
-        return any(code_folder(file).is_dir() for folder in folders for file in folder.rglob(f"{part}.py"))
+        files = [file for folder in folders for file in solver_files(folder).values() if file.stem == part]
+        return any(code_folder(file).is_dir() for file in files)
 
     def __reduce__(self) -> tuple[type[Solver], tuple[Any, ...]]:
         # The modules are loaded anew where it is unpickled.
@@ -310,7 +311,7 @@ class Solver:
 
     def _path(self, part: str) -> Path:
         """Of a file: its own, or that of the solver that has the rest."""
-        path = self.folder / f"{part}.py"
+        path = generated_file(self.folder / f"{part}.py")
         return path if self.base is None or path.exists() else self.base._path(part)
 
     def _load(self, part: str) -> ModuleType:

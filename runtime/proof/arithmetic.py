@@ -11,6 +11,7 @@ import numpy as np
 from flint import arb
 
 from ..errors import NotProvedError
+from ..problems.catalogue import generated_file
 from ..problems.parts import PreciseReference
 from ..problems.problem import Problem
 from .duals import Dual, lift
@@ -70,7 +71,7 @@ class Arithmetic:
 
 def reference_on_balls(problem: Problem) -> PreciseReference:
     """The generated reference module of a problem's solver, on balls at the precision in force."""
-    return cast(PreciseReference, _loaded(problem.solver.folder / "reference.py"))
+    return cast(PreciseReference, _loaded(generated_file(problem.solver.folder / "reference.py")))
 
 
 @lru_cache(maxsize=64)

@@ -16,6 +16,7 @@ import xarray
 from .._version import __version__
 from ..branches.branch import Curve
 from ..files import write_whole
+from ..problems.catalogue import solver_files
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
 from ..progress import bar, say
@@ -140,7 +141,7 @@ class Run(ABC):
 
 def solver_digest(at: Problem) -> str:
     """Digest of a generated solver."""
-    return digest_of(b"\0".join(path.read_bytes() for path in sorted(at.solver.folder.glob("*.py"))))
+    return digest_of(b"\0".join(path.read_bytes() for path in solver_files(at.solver.folder).values()))
 
 
 def unpacked(at: Problem, vector: Sequence[float]) -> Overlaps:

@@ -35,6 +35,7 @@ class RelaxationOptions:
         rounding: times what rounding of q changes of it, below which a residual that is no longer halved is that of a
             solution.
         least_known: residual above which it is none, whatever rounding changes.
+        diverged: factor by which q or V grows, beyond which neither data nor penalty bounds the weights.
     """
 
     steps: int = 300
@@ -46,6 +47,7 @@ class RelaxationOptions:
     nonlinear: float = 0.75
     rounding: float = 16.0
     least_known: float = 1e-3
+    diverged: float = 1e12
 
 
 def relax(
@@ -90,6 +92,8 @@ def relax(
             move, length = found
             point, before = point.moved(relative.state(move)), residual
             visited += 1
+            if np.max(np.abs(point.u)) > options.diverged * max(1.0, float(np.max(np.abs(start.u)))):
+                return replace(point, status=Status.LEFT_DOMAIN)
         except TimeLimitError as error:
             error.point = replace(point, status=Status.TIME_LIMIT)
             raise

@@ -314,7 +314,9 @@ def _approach(problem: Problem, start: Overlaps | Solution, seed: int, extrapola
         visited += point.iterations
     if not _is_near(point) and integrated(problem).solver.channel.FIELDS == 1:
         relaxed = relax(coarse, point.moved(point.u, iterations=0), _RELAXED)
-        point, visited = (relaxed if relaxed.status.success or relaxed.outside else point), visited + relaxed.iterations
+        visited += relaxed.iterations
+        if relaxed.status.success or relaxed.status is Status.LEFT_DOMAIN or relaxed.outside:
+            point = relaxed
     if _is_near(point) and rules[1] != rules[0]:
         # A soft branch needs the finer set before Newton may take over.
         fine = StateMap(problem, rules[1], symmetry)

@@ -16,7 +16,7 @@ import numpy as np
 from ..branches.branch import grid_of
 from ..errors import InputError, require_in, require_known, require_whole
 from ..files import absolute
-from ..problems.catalogue import STRUCTURAL, catalogue
+from ..problems.catalogue import STRUCTURAL, catalogue, solver_files
 from ..problems.problem import Problem, parameter_name
 from ..problems.problem import problem as problem_of
 from ..saddle_point.starts import default_start
@@ -251,8 +251,8 @@ class Plan:
 def sources_of(folder: Path, metadata: str) -> str:
     """Digest of a solver's files: of what was generated, and by what."""
     digest = hashlib.sha256(metadata.encode())
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    for name, path in solver_files(folder).items():
+        digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()[:20]
 
 
@@ -423,7 +423,7 @@ def _values(name: str, span: Any) -> tuple[float, ...]:
     if _count(name, span) < 1:
         raise InputError(f"{name} = {span!r}: the range is empty; at least one value is expected")
     try:
-        values = [float(v) for v in (grid_of(name, span) if isinstance(span, tuple) else span)]
+        values = grid_of(name, span).tolist()
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise

@@ -44,7 +44,7 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type]]:
     elif solver.has_ridge:
         yield solver.prior, parts.RidgePrior
         yield solver.ridge_tangent, parts.RidgeTangent
-    if (solver.folder / "flow.py").exists():
+    if solver._path("flow").exists():
         yield solver.flow, parts.FlowEquations
         if solver.model.TRAINED:
             yield solver.own_flow, parts.OwnFlow

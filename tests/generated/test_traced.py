@@ -266,7 +266,7 @@ def test_a_metric_names_the_function_that_it_is_written_by_wherever_that_is(path
         ("lasso_regression/*/prior.py", "free_entropy", "(4.2), (4.5)"),
         ("lasso_regression/*/prior.py", "thermal_free_entropy", "(12.1), (12.2)"),
         ("lasso_regression/*/prior.py", "thermal_overlaps", "(6.3), (12.4), (12.5)"),
-        ("lasso_regression/*/tangent.py", "moment_slopes", "(8.4)"),
+        ("elastic_net_regression/*/tangent.py", "moment_slopes", "(8.4)"),
         ("hinge/*/bounds.py", "_shortfall", "(4.3), (15.1)"),
     ],
 )

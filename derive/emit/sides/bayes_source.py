@@ -10,7 +10,6 @@ from ...authoring.outputs import ANGLE, Coordinate, OutputAt
 from ...calculus.stable import stable
 from ...theory.bayes import fields, rows
 from ..kernel import Kernel, entries, freeze, home, upper_entries
-from .channel import constants_of
 from .metadata_source import literal
 
 
@@ -64,7 +63,6 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "L": L,
         "t": t,
         "D": L * t,
-        "constants": constants_of(model),
         "unpack": unpack,
         "kernels": kernels,
         "observed": [c.symbol.name for c in output.observed],

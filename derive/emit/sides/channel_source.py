@@ -95,7 +95,6 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "t": t,
         "rows": rows,
         "row": len(rows) // L,
-        "constants": channel.constants,
         "unpack": unpack,
         "branch": noise_branch(model, channel.noise_probabilities, channel.noise_values, unpack),
         "operations": {n: k.operations for n, k in kernels.items() if k is not None},
@@ -165,7 +164,6 @@ def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[st
     used = kernel.names
     return {
         "D": len(model.X),
-        "constants": channel.constants,
         "used_constants": [(n, name) for n, name in enumerate(channel.constants) if name in used],
         "features": list(channel.feature_names),
         "x_names": entries("x", L, s),

@@ -121,6 +121,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         *[f"    {_parameter_literal(p, structure)}," for p in at.parameters.values()],
         ")",
         f"SYMBOLS = {tuple(symbols)!r}",
+        f"CONSTANTS = {constants_of(at)!r}  # in the vector c of the kernels",
         "STARTS = {",
         *[f"    {name!r}: {_start_literal(start, structure)}," for name, start in model.starts.items()],
         "}",

@@ -11,7 +11,7 @@ from ...authoring.model import ModelAt
 from ...calculus.stable import stable
 from ..kernel import Kernel, entries, freeze, home, stamped
 from . import nodes
-from .channel import constants_of, gaussian_noise, joint_discrete_noise
+from .channel import gaussian_noise, joint_discrete_noise
 from .channel_source import noise_branch
 
 
@@ -65,7 +65,6 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "L": L,
         "s": s,
         "t": t,
-        "constants": constants_of(model),
         "kernels": kernels,
         "unpack": unpack,
         "has_metric": model.metric is not None,

@@ -15,7 +15,7 @@ from ...calculus.piecewise import almost_everywhere, switches, zeros
 from ...calculus.subexpressions import extract
 from ..kernel import Kernel, entries, freeze, upper_entries
 from ..printers.mpmath import MPMATH
-from .channel import Channel, constants_of, gaussian_noise, row_names
+from .channel import Channel, gaussian_noise, row_names
 from .metadata_source import literal, parameters_in
 from .prior_source import prior_context
 
@@ -140,7 +140,6 @@ def reference_context(
         "unpack": unpack,
         "code": lambda kernel: "\n".join("    " + line for line in MPMATH.body(kernel)),
         "returned": _returned,
-        "constants": constants_of(model),
         "features": list(channel.feature_names),
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),

@@ -9,7 +9,6 @@ from ...authoring.model import ModelAt
 from ..kernel import Entry, Kernel, entries, freeze, home, upper_entries
 from . import nodes
 from .channel import (
-    constants_of,
     discrete_noise,
     features_of,
     gaussian_noise,
@@ -58,7 +57,6 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "row": len(rows) // L,
         "scan": SCAN.get(L * s, 0),
         "has_averages": L * s <= MOST_FIELDS,
-        "constants": constants_of(model),
         "unpack": unpack,
         "kernels": kernels,
         "branch": noise_branch(model, probabilities, values, unpack),
