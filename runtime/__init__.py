@@ -200,7 +200,7 @@ _WHERE = {
 
 # Commands and terms whose functions have other names.
 _COMMANDS = {
-    **dict.fromkeys(("Lasso", "L1"), "penalty(lambda w, *, strength=0.1: strength * sp.Abs(w[0]))"),
+    **dict.fromkeys(("Lasso", "L1"), "sf.penalty(lambda w, *, strength=0.1: strength * sp.Abs(w[0]))"),
     "bayes": "bayes_optimal, bayes_threshold, bayes_line, bayes_messages",
     "derive": "derivation",
     "models": "`saddleforge models`",

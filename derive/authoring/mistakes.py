@@ -30,7 +30,11 @@ _REMEDIES = (
     (r"Cannot convert expression to float", r"\bmath\.(\w+)", "math takes numbers only: write sp.{0}"),
     (r"Cannot convert expression to float", "", "fields are symbols: functions of them are SymPy's, as sp.exp"),
     (r"unsupported operand type\(s\) for \^", r"\^", "powers are written **"),
-    (r"IndexError", "", "{shapes}: sizes are declared, as in @sf.model(tokens=2, student=2, teacher=1)"),
+    (
+        r"IndexError",
+        "",
+        "{shapes} (tokens x columns of W or of the teacher): sizes are declared, as in @sf.model(tokens=2, student=2)",
+    ),
     (r"matrix exponential", "", "of its entries it is M.applyfunc(sp.exp), over their sum sf.softmax(M)"),
     (
         r"not subscriptable",

@@ -36,6 +36,10 @@ class Search:
         self.problem.check_varied(self.parameter)
         starts = self.problem.solver.model.STARTS
         for name in self.branches:
+            if not isinstance(name, str):
+                raise InputError(
+                    f"{name!r} is no branch; between takes names of starts, its interval is bracket=(0.5, 2)"
+                )
             require_known("branch", name, starts, self.problem.solver.name)
         _ = self.interval
 

@@ -288,7 +288,7 @@ def test_summands_of_the_averages_are_named_by_what_they_average():
     text = solver_text("dot_product_attention/l2_s1_t1_k1/channel.py")
     assert "row_g_g_1_0_0 = g_1_0 * g_1_0" in text
     assert "row_g_dY_0_0_0 = dy_0_0 * g_0_0" in text
-    prior = solver_text("dot_product_attention/l2_s1_t1_k1/prior.py")
+    prior = solver_text("ridge_regression/l1_s1_t1_k1/prior.py")
     assert "q_hat[n, 0, 0] = alpha * mean_g_g_0_0" in prior
 
 
