@@ -158,8 +158,8 @@ def insert_minimum(found, count, x, value):
 
 @njit(cache=True, error_model="numpy")
 def insert_place(edges, count, place):
-    """Put a place among the first `count` edges, ascending, unless it is known, no number or below the first, or there is
-    no room; returns how many there are then."""
+    """Put a place among the first `count` edges, ascending, unless it is known, no number or below the first, or there
+    is no room; returns how many there are then."""
     if not edges[0] < place < math.inf or count >= len(edges):
         return count
     n = count

@@ -37,9 +37,7 @@ class Search:
         starts = self.problem.solver.model.STARTS
         for name in self.branches:
             if not isinstance(name, str):
-                raise InputError(
-                    f"{name!r} is no branch; between takes names of starts, its interval is bracket=(0.5, 2)"
-                )
+                raise InputError(f"{name!r} is no branch: between takes names of starts, bracket an interval")
             require_known("branch", name, starts, self.problem.solver.name)
         _ = self.interval
 
