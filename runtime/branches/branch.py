@@ -279,7 +279,7 @@ def checked_grid(
         if len(ranges) > 1 or values is not None:
             raise InputError("give one range, as alpha=(0.1, 2, 40), or a list of values, as alpha=[0.5, 1, 4]")
         ((over, span),) = ranges.items()
-        if np.size(span) > 1 and np.ndim(span[0]) and np.ndim(span[1]):
+        if isinstance(span, list | tuple) and len(span) > 1 and np.ndim(span[0]) and np.ndim(span[1]):
             problem = problem.with_(**{over: Between(span[0], span[1])})
             over, span = f"path_{over.rstrip('_')}", (0.0, 1.0, *span[2:])
         values = grid_of(over, span)

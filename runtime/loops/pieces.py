@@ -158,9 +158,9 @@ def insert_minimum(found, count, x, value):
 
 @njit(cache=True, error_model="numpy")
 def insert_place(edges, count, place):
-    """Put a place among the first `count` edges, ascending, unless it is known, no number or below the first, or there
-    is no room; returns how many there are then."""
-    if not edges[0] < place < math.inf or count >= len(edges):
+    """Put a place among the first `count` edges, ascending, unless it is known, no number or below the first; returns
+    how many there are then."""
+    if not edges[0] < place < math.inf:
         return count
     n = count
     while edges[n - 1] > place:
@@ -559,7 +559,7 @@ def _add_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, c
                         _, left_slope, _, _, right_slope, _ = _one_sided_values(model, edges, piece, known, c)
                         for slope in (left_slope, right_slope):
                             image = place + slope / p
-                            if a <= image <= b:
+                            if a <= image <= b and count + 8 < len(cuts):
                                 count = insert_place(cuts, count, image)
                 if model[IMPLICIT_KINKS] != 0:
                     at_a, at_b = implicit_kinks(model, x_a, known, c), implicit_kinks(model, x_b, known, c)

@@ -17,6 +17,18 @@ def test_a_number_outside_of_an_interval_is_refused_with_the_interval(value):
         require_in("damping", value, "[0, 1) (of the iteration, or none)")
 
 
+@pytest.mark.parametrize("given", [[0.5, 4, 2], np.array([0.5, 2, 4]), (0.5, 4, 3)])
+def test_a_curve_takes_lists_as_values_and_tuples_as_ranges(given):
+    found = sf.curve(sf.problem("ridge_regression"), alpha=given)
+    assert found.values.tolist() == ([0.5, 2.25, 4] if isinstance(given, tuple) else [0.5, 2, 4])
+
+
+@pytest.mark.parametrize("given", [(0.5, 1, 2, 4), (0.5, 4, 1.5), [[0.5, 1]], 2.0, ["a"]])
+def test_what_is_neither_a_range_nor_a_list_is_refused_with_both_forms(given):
+    with pytest.raises(InputError, match=r"a range \(low, high, count\) or a list of values \[0.5, 1, 4\] is expected"):
+        sf.curve(sf.problem("ridge_regression"), alpha=given)
+
+
 @pytest.mark.parametrize("value", [0, 5, 1.5, np.nan, np.inf, "two", None, [1]])
 def test_what_is_no_whole_number_in_range_is_refused_with_the_range(value):
     require_whole("d", 4.0, 1, 4)

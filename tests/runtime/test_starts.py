@@ -131,6 +131,12 @@ def test_weights_that_nothing_holds_are_named():
     assert run_off(kept, far) == ""
 
 
+def test_weights_that_nothing_holds_are_named_where_solving_ends():
+    """Without a ridge samples of fewer than two a weight are separable (Candes, Sur, arXiv 1804.09753)."""
+    found = sf.solve(sf.problem("hinge", alpha=1, lambda_=0), accuracy=1e-2)
+    assert not found.success and "neither data nor penalty bounds them" in found.advice
+
+
 def test_a_trained_number_that_nothing_holds_is_named():
     """Of softplus(-beta y X) the risk falls as beta grows and W shrinks, whose ridge alone is paid for."""
     import sympy as sp
