@@ -37,6 +37,11 @@ _REMEDIES = (
     ),
     (r"matrix exponential", "", "of its entries it is M.applyfunc(sp.exp), over their sum sf.softmax(M)"),
     (
+        r"'(\w+)' object (?:is not iterable|has no attribute '\w+')",
+        r"sp\.\w+\(",
+        "{shapes}, and SymPy's functions take one entry: write X.applyfunc(sp.{0}), or sum(sp.{0}(x) for x in X)",
+    ),
+    (
         r"not subscriptable",
         "",
         "the loss is that of one sample: X and Y hold its fields, a noise is one number (several have a name each)",

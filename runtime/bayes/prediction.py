@@ -109,7 +109,7 @@ def is_squared_distance(problem: Problem) -> bool:
         return False
     random = np.random.default_rng(0)
     points, noise = 1.5 * random.normal(size=(_POINTS, size)), random.normal(size=len(problem.noise_scale))
-    function = problem.solver.error_metric.metric
+    function = problem.solver.metric.metric
     centre = np.eye(_POINTS) - 1 / _POINTS
     for labels, _ in problem.label_choices:
         constants = problem.constants(labels)
@@ -167,7 +167,7 @@ def _best_matrix(
     problem: Problem, q: np.ndarray, outer: np.ndarray, shares: np.ndarray, inner: np.ndarray, weights: np.ndarray
 ) -> float:
     """E_omega min_B of the averaged quadratic error."""
-    metric = problem.solver.baseline_metric
+    metric = problem.solver.metric
     total = 0.0
     for labels, probability in problem.label_choices:
         contexts = problem.context_of(labels)
@@ -190,7 +190,7 @@ def _best_field(problem: Problem, q: np.ndarray, points: int) -> float:
     (labels, _), *others = problem.label_choices
     if others or len(problem.noise_scale) > 1:
         return np.nan
-    module, constants = problem.solver.error_bayes, problem.constants(labels)
+    module, constants = problem.solver.bayes, problem.constants(labels)
     planes = problem.planes("metric", constants)
     kinks = [float(-b / y) for x, y, *u, b in planes if y and not x and not any(u)]
     known = max(float(q[0, 0, 0]), 0.0)

@@ -317,9 +317,9 @@ def grid_of(name: str, span: Any) -> np.ndarray:
     if numbers.ndim == 1 and not isinstance(span, tuple):
         return numbers
     if numbers.shape == (2,):
-        return np.linspace(*numbers, 25)
+        return np.linspace(numbers[0], numbers[1], 25)
     if numbers.shape == (3,) and numbers[2].is_integer() and numbers[2] >= 1:
-        return np.linspace(*numbers[:2], int(numbers[2]))
+        return np.linspace(numbers[0], numbers[1], int(numbers[2]))
     raise InputError(f"{name} = {span!r}: a range (low, high, count) or a list of values [0.5, 1, 4] is expected")
 
 

@@ -192,7 +192,7 @@ def _atom(
     Raises:
         DomainError: no such averages exist.
     """
-    student, known, outer = problem.student_rank, problem.solver.penalty.GIVEN, hats[0]
+    student, known, outer = problem.student_rank, problem.solver.prior.GIVEN, hats[0]
     stiffness, spread = (np.einsum("c,cij->ij", gamma, block) for block in (hats[-1].V, outer.q))
     apart = np.diff([np.einsum("c,cij->ij", gamma, level.q) for level in hats], axis=0)
     field = np.concatenate([outer.m.T, np.einsum("c,cij->ij", gamma, outer.theta)], axis=1)
@@ -211,7 +211,7 @@ def _minimum(problem: Problem, stiffness: np.ndarray, b: np.ndarray, known: np.n
     Raises:
         DomainError: r(w) + w^T G w / 2 is not strictly convex.
     """
-    penalty = problem.solver.penalty
+    penalty = problem.solver.prior
     matrix = np.tile(stiffness, (len(b), 1, 1))
     known = np.ascontiguousarray(known[:, : penalty.KNOWN])
     w, responses = penalty.minimisers_at(b, matrix, known, problem.strengths)

@@ -22,7 +22,7 @@ def nodes_in_fields(problem: Problem, refinement: float) -> int:
 
 def sums(problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float) -> np.ndarray:
     """As the generated `sample` fills them at zero temperature: token rows, then totals, a row a chunk."""
-    channel = problem.solver.thermal_averages
+    channel = problem.solver.thermal
     return rows(
         channel,
         channel.averages,
@@ -43,7 +43,7 @@ def slopes(
     problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights (M,) and G = dg/domega (M, D, D), a row a node and value of labelled noise."""
-    channel = problem.solver.thermal_averages
+    channel = problem.solver.thermal
     shares, matrices = slopes_of(channel, nodes)
     share(
         channel.field_slopes,

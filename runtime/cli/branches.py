@@ -43,7 +43,7 @@ def curve(
         typer.Option(
             "--over",
             metavar="NAME=LO:HI:N",
-            help="The parameter to follow, alpha=0.1:2:40, alpha=2:0.1:40 or alpha=0.5,1,2.",
+            help="The parameter to follow, alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2.",
         ),
     ],
     set_: SetOption = None,

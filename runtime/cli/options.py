@@ -360,22 +360,27 @@ def names(option: str, text: str | None, what: str) -> list[str] | None:
 
 
 def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
-    """Return name and points, (N,), of `alpha=LO:HI:N`, in either order, or `alpha=0.5,1,2`, all up or all down.
+    """Return name and points, (N,), of `alpha=LO:HI:N`, `lambda=LO:HI:N:log` (equal ratios), in either order, or
+    `alpha=0.5,1,2`, all up or all down.
 
     Raises:
         InputError: another form.
     """
     import numpy as np
 
-    wrong = InputError(f"{option} {text}: NAME=LO:HI:N or a list is expected, as alpha=0.1:2:40 or alpha=0.5,1,2")
+    wrong = InputError(
+        f"{option} {text}: NAME=LO:HI:N, NAME=LO:HI:N:log or a list is expected, as alpha=0.1:2:40, "
+        "lambda=1e-4:1:9:log or alpha=0.5,1,2"
+    )
     name, _, span = (part.strip() for part in text.partition("="))
-    listed = ":" not in span and "," in span
+    listed = ":" not in span
     parts = span.split("," if listed else ":")
+    by_ratio = len(parts) == 4 and parts[3] == "log"
     if span.startswith("["):
         raise InputError(
             f"{wrong}; arrays go along a line by its place, --set '{name}=[..]:[..]' {option} path_{name}=0:1:11"
         )
-    if not name or not (listed or len(parts) == 3):
+    if not name or not (listed or by_ratio or len(parts) == 3):
         raise wrong
     try:
         numbers = [float(part) for part in (parts if listed else parts[:2])]
@@ -387,7 +392,14 @@ def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     steps = np.diff(numbers)
     if not np.isfinite(numbers).all() or not (np.all(steps > 0) or np.all(steps < 0) or (count == 1 and steps == 0)):
         raise InputError(f"{option} {text}: {'values must go up or down' if listed else 'LO and HI must differ'}")
-    return name, np.array(numbers) if listed else np.linspace(numbers[0], numbers[1], count)
+    if by_ratio and min(numbers) <= 0:
+        raise InputError(f"{option} {text}: LO and HI must be above 0 where the steps are ratios")
+    if not (by_ratio or listed) and min(numbers) > 0 and max(numbers) >= 1000 * min(numbers) and count > 2:
+        from ..progress import say
+
+        say(f"{option} {text}: the steps are equal; {text}:log has equal ratios")
+    space = np.geomspace if by_ratio else np.linspace
+    return name, np.array(numbers) if listed else space(numbers[0], numbers[1], count)
 
 
 def interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float] | None]:

@@ -292,6 +292,8 @@ def usage_error(error: Any, first: str, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else f"saddleforge {first}"
     sentence = " ".join(error.format_message().split()).rstrip(".")
+    if "unexpected extra argument" in sentence and path.endswith(" plot"):
+        sentence += "; plot draws one file, and other critical lines by --beside"
     # Parameters of models are no options, and a list is one word.
     if any(each.name == "set_" for each in getattr(context and context.command, "params", ())):
         if "unexpected extra argument" in sentence:

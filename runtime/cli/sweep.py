@@ -25,9 +25,9 @@ def sweep(
         list[str] | None,
         typer.Option(
             "--over",
-            metavar="NAME=FROM:TO:N",
-            help="A parameter and its values in order, alpha=3:0.5:40 or alpha=3,2,1. Repeats; solutions are "
-            "continued along the first one.",
+            metavar="NAME=LO:HI:N",
+            help="A parameter and its values in order, alpha=3:0.5:40, lambda=1e-4:1:9:log or alpha=3,2,1. Repeats; "
+            "solutions are continued along the first one.",
         ),
     ] = None,
     points: Annotated[
@@ -86,7 +86,7 @@ def sweep(
     """Solve over a grid or a table of parameters, from several starts, in parallel; the same command continues."""
     share = None if shard is None else _share(shard)
     if bool(over) == (points is not None):
-        raise InputError("--over NAME=FROM:TO:N, once or more, or --points TABLE.csv: give one of them")
+        raise InputError("--over NAME=LO:HI:N, once or more, or --points TABLE.csv: give one of them")
     if share is not None and output is None:
         raise InputError("--shard goes with -o FILE.nc, next to which its records are kept")
     grid = _grid(over or [])
@@ -192,36 +192,16 @@ def _bytes(gigabytes: float | None) -> int | None:
     return None if gigabytes is None else int(1e9 * gigabytes)
 
 
-def _grid(items: list[str]) -> dict[str, Any]:
+def _grid(items: list[str]) -> dict[str, list[float]]:
     """`--over` as axes.
 
     Raises:
-        InputError: another form, an empty range, or a name that stands twice.
+        InputError: another form, or a name that stands twice.
     """
-    grid: dict[str, Any] = {}
-    for item in items:
-        name, equals, span = (part.strip() for part in item.partition("="))
-        if not name or not equals or not span:
-            raise InputError(f"--over {item}: NAME=FROM:TO:N is expected, as alpha=3:0.5:40, or NAME=VALUE,VALUE,...")
-        if name in grid:
-            raise InputError(f"--over {item}: {name} is swept twice")
-        grid[name] = _span(item, span)
-    return grid
-
-
-def _span(item: str, span: str) -> Any:
-    parts = span.split(":")
-    try:
-        if len(parts) == 1:
-            return [float(value) for value in span.split(",")]
-        first, last, count = float(parts[0]), float(parts[1]), int(parts[2])
-    except (ValueError, IndexError):
-        raise InputError(
-            f"--over {item}: NAME=FROM:TO:N is expected, as alpha=3:0.5:40, or NAME=VALUE,VALUE,..."
-        ) from None
-    if len(parts) > 3 or count < 1 or (first == last and count > 1):
-        raise InputError(f"--over {item}: the range is empty; FROM:TO:N needs N of at least 1 and different ends")
-    return first, last, count
+    axes = [options.grid(item) for item in items]
+    if twice := {name for name, _ in axes if sum(name == other for other, _ in axes) > 1}:
+        raise InputError(f"--over: {min(twice)} is swept twice")
+    return {name: values.tolist() for name, values in axes}
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -265,7 +265,7 @@ def _few_known(
     gaussian = part.is_gaussian
     u = np.zeros((len(nodes), len(gaussian)))
     u[:, gaussian] = noise * part.noise_scale
-    laws = part.solver.labelled.noise_law_at(teachers, fields.constants) if channel.LABELLED_NOISE else None
+    laws = part.solver.proximal.noise_law_at(teachers, fields.constants) if channel.LABELLED_NOISE else None
     for choice in noise_choices(part):
         shares = weights
         if laws is not None:
@@ -296,7 +296,7 @@ def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float
         "g*dY.T": np.einsum("lan,lbn->lab", weighted, at.dY),
     }
     if part.solver.model.HOLDS_Q or part.trained:
-        parts |= _own(part, part.solver.holding_own.own_gradients_at(flat, at.known, fields.constants), at.weights)
+        parts |= _own(part, part.solver.proximal.own_gradients_at(flat, at.known, fields.constants), at.weights)
     rows = np.zeros((L, channel.ROW))
     for text, shape, offset in channel.MOMENTS:
         if text in parts:

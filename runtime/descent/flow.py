@@ -106,7 +106,7 @@ class Flow:
         """Of the numbers that are trained (docs/theory.md (19.2))."""
         found = np.zeros(len(moments.phi))
         if len(found):
-            self.problem.solver.own_flow.trained_slope(rate, averages.in_phi, self._own_ridge, moments.phi, found)
+            self.problem.solver.flow.trained_slope(rate, averages.in_phi, self._own_ridge, moments.phi, found)
         return found
 
     def packed(self, u: np.ndarray, rate: float) -> np.ndarray:

@@ -342,7 +342,7 @@ class Pieces(Sampled):
             known: features of every row, see `features_at`; longest: panel, reach: of a line, in units of `spread`.
         """
         t, w = gauss_legendre(self.points)
-        return problem.solver.pieces.panels(
+        return problem.solver.proximal.panels(
             known,
             np.ascontiguousarray(centre),
             spread,
@@ -380,7 +380,7 @@ class Pieces(Sampled):
 def between_steps(problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
     """Places (K + 1,) of Y, in units of its spread beside its mean, between which the loss knows of nothing else,
     infinities first and last; and a point (K,) well inside each interval."""
-    steps = problem.solver.stepped.steps(fields.constants)
+    steps = problem.solver.proximal.steps(fields.constants)
     steps = np.sort(steps[np.isfinite(steps)])
     places = np.full(len(steps) + 2, np.inf)
     places[0] = -np.inf

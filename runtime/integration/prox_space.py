@@ -188,7 +188,7 @@ class ProxSpace(Rule):
         grid, volumes = tensor(student_axes(problem, fields, edges, self.points))
         orbits = reduction.orbits(nodes, problem.teacher_rank)
         keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
-        tables = problem.solver.prox_space
+        tables = problem.solver.proximal
         teachers = tables.teacher_table(
             np.ascontiguousarray(nodes[keep]),
             np.ascontiguousarray(weights[keep]),
@@ -229,7 +229,7 @@ class ProxSpace(Rule):
         for labels, probability in problem.label_choices:
             fields = fields_of(problem, overlaps, labels)
             arguments, blur, reduction = self._prepared(problem, fields, labels)
-            out = summed(problem.solver.prox_space.prox_space, cut + 5, *arguments, blur).sum(axis=0)
+            out = summed(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
             out = reduction.moments(out, channel.ROW, channel.MOMENTS)
             rows.append(out)
             totals += probability * out[cut:]
@@ -271,7 +271,7 @@ class ProxSpace(Rule):
     @staticmethod
     def _slopes_of(problem: Problem, arguments: Sequence[Any]) -> tuple[_Array, _Array, _Array]:
         """E[G_ll], E[G_ll' (x) G_ll'] and derivatives of the token rows, of every chunk."""
-        channel, L, s = problem.solver.prox_space, problem.tokens, problem.student_rank
+        channel, L, s = problem.solver.proximal, problem.tokens, problem.student_rank
         slope, square = np.zeros((CHUNKS, L, s, s)), np.zeros((CHUNKS, L, L, s, s, s, s))
         tangents = np.zeros((CHUNKS, L * channel.ROW, channel.LAW))
         share(channel.prox_space_slopes, CHUNKS, CHUNKS, *arguments[:-1], slope, square, tangents)
@@ -287,7 +287,7 @@ class ProxSpace(Rule):
             if jumps:
                 arguments, blur, _ = self._prepared(problem, fields_of(problem, overlaps, labels), labels)
                 moved = np.zeros_like(tangents)
-                share(problem.solver.jumps.prox_space_jump_slopes, CHUNKS, CHUNKS, *arguments, blur, moved)
+                share(problem.solver.proximal.prox_space_jump_slopes, CHUNKS, CHUNKS, *arguments, blur, moved)
                 tangents = tangents + moved
             out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))

@@ -391,7 +391,7 @@ def _chances(problem: Problem, fields: Fields, lines: _Lines, choice: int) -> np
     if not problem.solver.channel.LABELLED_NOISE:
         return np.ones(len(lines.y))
     teachers = fields.teacher_mean[0] + lines.y @ fields.teacher_factor[0].T
-    return problem.solver.labelled.noise_law_at(np.ascontiguousarray(teachers), fields.constants)[:, choice]
+    return problem.solver.proximal.noise_law_at(np.ascontiguousarray(teachers), fields.constants)[:, choice]
 
 
 def _slopes(problem: Problem, fields: Fields, omega: np.ndarray, known: np.ndarray) -> np.ndarray:

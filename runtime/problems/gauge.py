@@ -72,7 +72,7 @@ def _penalty_conditions(problem: Problem, basis: np.ndarray) -> np.ndarray:
     if problem.has_ridge:
         strength = np.diag(problem.strengths) / (np.abs(problem.strengths).max() or 1.0)
         return np.stack([(A @ strength - strength @ A).ravel() for A in basis], axis=1)
-    prior, s = problem.solver.penalty, problem.student_rank
+    prior, s = problem.solver.prior, problem.student_rank
     generator = np.random.default_rng(13)
     lines = []
     for _ in range(_PROBES * s):

@@ -243,7 +243,7 @@ class Problem(AttributeHints):
             return None
         out = np.empty(self.student_rank)
         law = self.law
-        found = self.solver.sphere.multipliers(
+        found = self.solver.prior.multipliers(
             law.weights, law.gamma, law.gram, self.strengths, self.temperature, hats.q, hats.V, hats.m, hats.theta, out
         )
         if not found:
@@ -678,7 +678,7 @@ def _check_penalty(problem: Problem) -> None:
     """Refuse values of a penalty's parameters at which it is seen not to be convex (a probe on random chords)."""
     if problem.has_ridge:
         return
-    prior = problem.solver.penalty
+    prior = problem.solver.prior
     generator = np.random.default_rng(17)
     for _ in range(60):
         pi = generator.standard_normal(prior.KNOWN)
@@ -699,7 +699,7 @@ def _check_noise_law(problem: Problem) -> None:
     model = problem.solver.model
     if model.NO_PROXIMAL_MAP or all(is_gaussian for _, is_gaussian in model.NOISE):
         return
-    channel, generator = problem.solver.labelled, np.random.default_rng(7)
+    channel, generator = problem.solver.proximal, np.random.default_rng(7)
     for labels, _ in problem.label_choices:
         y = np.array([problem.teacher_fields(labels, generator).ravel() for _ in range(_FIELDS)])
         law = channel.noise_law_at.py_func(y, problem.constants(labels))  # type: ignore[attr-defined]

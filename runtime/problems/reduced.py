@@ -128,7 +128,7 @@ def _reduced(problem: Problem, integrand: str) -> Problem:
     solver = problem.solver.reduced.get(integrand)
     if solver is None:
         return problem
-    facts = solver.facts
+    facts = solver.model
     cases = [
         (number, label)
         for number, known in enumerate(facts.LABELS)

@@ -29,33 +29,16 @@ from .compiled import code_folder, digest_of, numba_cache
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
-    BaselineMetric,
     Bayes,
     Bounds,
     Channel,
-    ErrorBayes,
-    ErrorMetric,
     FlowEquations,
-    JumpChannel,
-    LabelledChannel,
     Metric,
     ModelFacts,
-    OwnChannel,
-    OwnFlow,
-    PenaltyPrior,
-    PiecesChannel,
-    PreciseReference,
     Prior,
     ProximalChannel,
-    ProxSpaceChannel,
-    ReducedFacts,
     Reference,
-    RidgeTangent,
-    SpherePrior,
-    SphereTangent,
-    SteppedChannel,
     Tangent,
-    ThermalAverages,
     ThermalChannel,
 )
 
@@ -98,11 +81,6 @@ class Solver:
         return {name: Solver(base.name, base.key, base.folder / f"metric_{name}", base=base) for name in others}
 
     @cached_property
-    def facts(self) -> ReducedFacts:
-        """What the fields of such a problem are."""
-        return cast(ReducedFacts, self._load("model"))
-
-    @cached_property
     def channel(self) -> Channel:
         """What both temperatures have: features, loss and layout."""
         return self.thermal if self.model.NO_PROXIMAL_MAP else self.proximal
@@ -126,42 +104,6 @@ class Solver:
             "is: give inverse_temperature"
         )
 
-    @property
-    def pieces(self) -> PiecesChannel:
-        """The channel of one field, whose pieces are known."""
-        assert self.proximal.FIELDS == 1
-        return cast(PiecesChannel, self.proximal)
-
-    @property
-    def stepped(self) -> SteppedChannel:
-        """The same where the loss knows of the teacher field between which steps it lies."""
-        assert self.pieces.TEACHER_STEPS
-        return cast(SteppedChannel, self.proximal)
-
-    @property
-    def prox_space(self) -> ProxSpaceChannel:
-        """The channel of few enough fields for a grid of proximal points."""
-        assert self.proximal.HAS_PROX_SPACE
-        return cast(ProxSpaceChannel, self.proximal)
-
-    @property
-    def jumps(self) -> JumpChannel:
-        """The same for a loss that holds neither overlaps nor trained numbers: what jumps of the proximal map add."""
-        assert not self.tangent.OWN
-        return cast(JumpChannel, self.prox_space)
-
-    @property
-    def labelled(self) -> LabelledChannel:
-        """The channel of a model with labelled noise."""
-        assert self.channel.LABELLED_NOISE
-        return cast(LabelledChannel, self.proximal)
-
-    @property
-    def holding_own(self) -> OwnChannel:
-        """The channel of a loss that holds overlaps or trained numbers."""
-        assert self.tangent.OWN
-        return cast(OwnChannel, self.proximal)
-
     @cached_property
     def thermal(self) -> ThermalChannel:
         """The channel at a finite temperature."""
@@ -171,18 +113,6 @@ class Solver:
     def flow(self) -> FlowEquations:
         """One-pass descent of a model with a ridge."""
         return cast(FlowEquations, self._load("flow"))
-
-    @property
-    def own_flow(self) -> OwnFlow:
-        """The same where numbers are trained with the weights."""
-        assert self.model.TRAINED
-        return cast(OwnFlow, self.flow)
-
-    @property
-    def thermal_averages(self) -> ThermalAverages:
-        """The same for few enough fields: averages over the Boltzmann law of X."""
-        assert self.thermal.HAS_AVERAGES
-        return cast(ThermalAverages, self.thermal)
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -205,62 +135,20 @@ class Solver:
         """Whether the norms of the columns of W are given, and the strengths of the ridge are their multipliers."""
         return self.model.REGULARISER == "sphere"
 
-    @property
-    def penalty(self) -> PenaltyPrior:
-        """The prior side of any other penalty."""
-        assert not self.has_ridge
-        return cast(PenaltyPrior, self.prior)
-
-    @property
-    def sphere(self) -> SpherePrior:
-        """The prior side under given norms."""
-        assert self.has_sphere
-        return cast(SpherePrior, self.prior)
-
     @cached_property
     def tangent(self) -> Tangent:
         """How conjugates and overlaps answer to small changes, in NumPy: the parts of dG/du."""
         return cast(Tangent, self._load("tangent"))
-
-    @property
-    def ridge_tangent(self) -> RidgeTangent:
-        """The same for a ridge of given strengths: the overlaps' answer, too."""
-        assert self.has_ridge and not self.has_sphere
-        return cast(RidgeTangent, self.tangent)
-
-    @property
-    def sphere_tangent(self) -> SphereTangent:
-        """The same under given norms."""
-        assert self.has_sphere
-        return cast(SphereTangent, self.tangent)
 
     @cached_property
     def metric(self) -> Metric:
         """Whether there are a test error and a linear baseline."""
         return cast(Metric, self._load("metric"))
 
-    @property
-    def error_metric(self) -> ErrorMetric:
-        """The test error, as averages over nodes."""
-        assert self.metric.HAS_METRIC
-        return cast(ErrorMetric, self.metric)
-
-    @property
-    def baseline_metric(self) -> BaselineMetric:
-        """The linear baseline, as averages over nodes."""
-        assert self.metric.HAS_BASELINE
-        return cast(BaselineMetric, self.metric)
-
     @cached_property
     def reference(self) -> Reference:
         """Channel, metric and prior for mpmath, at the precision in force."""
         return cast(Reference, self._load("reference"))
-
-    @property
-    def precise_reference(self) -> PreciseReference:
-        """The same where all averages are taken at that precision: a ridge, and two dimensions at most."""
-        assert self.has_ridge and "loss" in self.reference.DRIVES
-        return cast(PreciseReference, self.reference)
 
     @cached_property
     def bayes(self) -> Bayes:
@@ -276,12 +164,6 @@ class Solver:
                 f"have one are {having}, and any model file with output="
             )
         return cast(Bayes, self._load("bayes"))
-
-    @property
-    def error_bayes(self) -> ErrorBayes:
-        """The same for a model with a test error."""
-        assert self.metric.HAS_METRIC
-        return cast(ErrorBayes, self.bayes)
 
     @property
     def has_output(self) -> bool:

@@ -237,7 +237,7 @@ def _keeps_law(problem: Problem, exchange: Exchange) -> bool:
 def _keeps_regulariser(problem: Problem, exchange: Exchange) -> bool:
     if problem.has_ridge:
         return True
-    prior = problem.solver.penalty
+    prior = problem.solver.prior
     if prior.KNOWN and min(exchange.teacher) < 0:
         return False
     if problem.law.rows is not None:

@@ -12,7 +12,7 @@ from flint import arb
 
 from ..errors import NotProvedError
 from ..problems.catalogue import generated_file
-from ..problems.parts import PreciseReference
+from ..problems.parts import Reference
 from ..problems.problem import Problem
 from .duals import Dual, lift
 
@@ -69,9 +69,9 @@ class Arithmetic:
         return np.array([[1 / matrix[0, 0]]], dtype=object).view(Matrix)
 
 
-def reference_on_balls(problem: Problem) -> PreciseReference:
+def reference_on_balls(problem: Problem) -> Reference:
     """The generated reference module of a problem's solver, on balls at the precision in force."""
-    return cast(PreciseReference, _loaded(generated_file(problem.solver.folder / "reference.py")))
+    return cast(Reference, _loaded(generated_file(problem.solver.folder / "reference.py")))
 
 
 @lru_cache(maxsize=64)

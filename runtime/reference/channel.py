@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from mpmath import mp, mpf
 
 from ..errors import DomainError, InputError
 from ..problems.overlaps import Overlaps
-from ..problems.parts import ErrorReference, LabelledReference, PreciseReference
+from ..problems.parts import Reference
 from ..problems.problem import Problem
 from .numbers import Numbers
 
@@ -161,7 +161,7 @@ class Channel(ABC, Generic[How]):
     not_positive: ClassVar[str] = "not positive"
     squares_with_totals: ClassVar[bool] = True  # False: left out of the totals, as they cost too much beside them
 
-    def __init__(self, numbers: Numbers, overlaps: Overlaps, module: PreciseReference, number: Callable[[Any], Any]):
+    def __init__(self, numbers: Numbers, overlaps: Overlaps, module: Reference, number: Callable[[Any], Any]):
         self.numbers = numbers
         self.overlaps = overlaps
         self.module = module
@@ -225,7 +225,7 @@ class Channel(ABC, Generic[How]):
     @property
     def metric(self) -> Callable[..., Any]:
         """Of X, Y, noise and constants, where there is one."""
-        return cast(ErrorReference, self.module).metric
+        return self.module.metric
 
     def _averages(self, name: str, summands: Callable[..., Any], how: How) -> Iterator[tuple[int, Any, Sequence[Any]]]:
         """Label of the token, its probability, and what is found given it; `summands` take V and constants first."""
@@ -279,7 +279,7 @@ class Channel(ABC, Generic[How]):
         if not self.module.NOISE_VALUES:
             return [(self.number(1), ())]
         values = [tuple(map(self.number, row)) for row in self.module.NOISE_VALUES]
-        return zip(map(self.number, cast(LabelledReference, self.module).probabilities(y, c)), values, strict=True)
+        return zip(map(self.number, self.module.probabilities(y, c)), values, strict=True)
 
 
 def _square(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:

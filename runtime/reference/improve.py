@@ -146,7 +146,7 @@ def _level(digits: int) -> int:
 def kinks_and_lost_digits(problem: Problem) -> tuple[bool, int]:
     """Whether the loss has kinks in X, and digits that cancel on panels between kinks that lie close together."""
     with mp.workdps(1000):
-        module, c = problem.solver.precise_reference, Numbers.of(problem).constants(0)
+        module, c = problem.solver.reference, Numbers.of(problem).constants(0)
         found = module.loss_kinks(mpf(1), *[mpf(0)] * len(module.GAUSSIAN), c)
         gaps = [right - left for left, right in pairwise(sorted(mp.re(z) for z in found)) if right > left]
         return bool(found), max(0, int(mp.ceil(-mp.log10(min(gaps))))) if gaps else 0

@@ -20,7 +20,7 @@ class RuleChannel(Channel[Rule]):
     """Averages of one problem by a rule, at the precision in force."""
 
     def __init__(self, numbers: Numbers, overlaps: Overlaps):
-        super().__init__(numbers, overlaps, numbers.problem.solver.precise_reference, mpf)
+        super().__init__(numbers, overlaps, numbers.problem.solver.reference, mpf)
         self.reach = mp.sqrt(2 * mp.log(10) * (mp.dps + 2))
 
     def positive(self, number: Any) -> bool:

@@ -331,7 +331,7 @@ def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
     dataset["m"].attrs["sign"] = "free" if gauge.sign_is_free(problem) else "fixed"
     taught = (
         problem.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
-        or (not problem.has_ridge and problem.solver.penalty.KNOWN > 0)
+        or (not problem.has_ridge and problem.solver.prior.KNOWN > 0)
         or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
     )
     dataset["theta"].attrs["present"] = np.full(contexts, int(taught))

@@ -85,7 +85,7 @@ def coarse_crossing(base: Problem, rule: Rule, low: float = 0.8, high: float = 1
 def baseline_by_planes(base: Problem) -> float:
     """Error of the linear baseline by the 12 points of the coarse rule."""
     nodes, weights = plane_rule()
-    metric = base.solver.baseline_metric
+    metric = base.solver.metric
     (labels, _), *_ = base.label_choices
     contexts = base.context_of(labels)
     error, gradient, hessian = metric.baseline_terms(

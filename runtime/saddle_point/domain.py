@@ -165,7 +165,10 @@ def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
         if not np.isfinite(getattr(overlaps, name)).all():
             return f"{name} is not finite"
     overlaps = apart(problem, overlaps)
-    norm = "q - theta rho*^(-1) theta^T", "the weights are shorter than their part along the teacher"
+    norm = (
+        "q - theta rho*^(-1) theta^T",
+        "the weights are shorter than their part along the teacher (measured overlaps are divided by d)",
+    )
     if not overlaps.theta.any():  # a model without a teacher is not told about it
         norm = "q", "there are no weights of this length"
     variances = without_teacher(problem, overlaps)

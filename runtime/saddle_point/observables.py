@@ -284,7 +284,7 @@ class _Metric:
 
     @property
     def _loop(self) -> Callable[..., None]:
-        return self.problem.solver.error_metric.test_error
+        return self.problem.solver.metric.test_error
 
     def _arguments(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
         known = np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
@@ -364,7 +364,7 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
     """
     if not problem.solver.metric.HAS_BASELINE:
         return np.nan
-    metric = problem.solver.baseline_metric
+    metric = problem.solver.metric
     size = metric.BASELINE_SIZE
     error, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
     dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)

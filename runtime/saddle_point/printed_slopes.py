@@ -87,11 +87,9 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
         still, there = np.zeros((n + 1, problem.student_rank)), (hats.q, hats.V, hats.m, hats.theta)
         multipliers = problem.multipliers(hats)
         if multipliers is None:
-            changes = problem.solver.ridge_tangent.overlaps(
-                law.weights, law.gamma, law.gram, given, *there, still, *d_hats
-            )
+            changes = problem.solver.tangent.overlaps(law.weights, law.gamma, law.gram, given, *there, still, *d_hats)
         else:
-            changes = problem.solver.sphere_tangent.overlaps(
+            changes = problem.solver.tangent.overlaps(
                 law.weights, law.gamma, law.gram, given, multipliers, *there, still, *d_hats
             )
     else:

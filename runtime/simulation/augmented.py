@@ -508,9 +508,9 @@ class _SplitFromPenalty(_Split):
         problem, (samples, rows) = self.problem, self._separate(omega)
         d, s = rows.shape
         at, precision = super().envelope(samples, v), self._scale**2 / v
-        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.penalty.KNOWN])
+        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.prior.KNOWN])
         stiffness = np.tile(precision * np.eye(s), (d, 1, 1))
-        u, response = problem.solver.penalty.minimisers_at(rows * self._scale / v, stiffness, known, problem.strengths)
+        u, response = problem.solver.prior.minimisers_at(rows * self._scale / v, stiffness, known, problem.strengths)
         x = self._join(at.x, self._scale * u)
         return _Envelope(x, (omega - x) / v, at.curvatures, u, precision * (np.eye(s) - precision * response))
 

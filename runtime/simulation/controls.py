@@ -122,7 +122,7 @@ def _features(
     if not channel.LABELLED_NOISE:
         yield channel.features_at(y, noise, c), np.ones(len(y))
         return
-    chances = problem.solver.labelled.noise_law_at(y, c)
+    chances = problem.solver.proximal.noise_law_at(y, c)
     for values, chance in zip(channel.LABELLED_NOISE, chances.T, strict=True):
         noise[:, ~is_gaussian] = values
         yield channel.features_at(y, noise, c), chance

@@ -206,8 +206,8 @@ def _channel(
 def rows_at(problem: Problem, pi: np.ndarray, fields: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """w_prox (d, s) and dw/db (d, s, s) of every row at b (d, s) and A (d, s, s); nan where there is none."""
     if not problem.has_ridge:
-        known = np.ascontiguousarray(pi[:, : problem.solver.penalty.KNOWN])
-        return problem.solver.penalty.minimisers_at(fields, A, known, problem.strengths)
+        known = np.ascontiguousarray(pi[:, : problem.solver.prior.KNOWN])
+        return problem.solver.prior.minimisers_at(fields, A, known, problem.strengths)
     matrices = A + np.diag(problem.strengths)
     inside = np.linalg.eigvalsh(matrices)[:, 0] > 0
     response = np.full_like(matrices, np.nan)

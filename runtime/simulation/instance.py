@@ -237,7 +237,7 @@ class Instance:
             noise = np.empty((len(rows), len(gaussian)))
             noise[:, gaussian] = block.noise[rows]
             if channel.LABELLED_NOISE:
-                below = np.cumsum(problem.solver.labelled.noise_law_at(y, c), axis=1)[:, :-1]
+                below = np.cumsum(problem.solver.proximal.noise_law_at(y, c), axis=1)[:, :-1]
                 noise[:, ~gaussian] = np.array(channel.LABELLED_NOISE)[(block.uniform[rows, None] > below).sum(axis=1)]
             out[rows] = channel.features_at(y, noise, c)
         return out

@@ -168,7 +168,7 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
     if len(start.phi):
         raise InputError("fista: numbers trained with the weights are supported by lbfgs, gd and adam only")
     steep = curvature(risk, start, data_only=True)
-    count = 0 if problem.has_ridge else problem.solver.penalty.KNOWN
+    count = 0 if problem.has_ridge else problem.solver.prior.KNOWN
     known = np.ascontiguousarray(risk.instance.coordinates.pi[:, :count])
     eye = np.eye(problem.student_rank)
 
@@ -177,7 +177,7 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Minimum:
         if problem.has_ridge:
             return field / (steep + problem.strengths)
         matrices = np.broadcast_to(steep * eye, (d, *eye.shape)).copy()
-        return problem.solver.penalty.minimisers_at(field, matrices, known, problem.strengths)[0]
+        return problem.solver.prior.minimisers_at(field, matrices, known, problem.strengths)[0]
 
     W = ahead = start.W
     momentum, residual = 1.0, np.inf
@@ -236,7 +236,7 @@ def curvature(risk: Risk, at: Weights, data_only: bool = False) -> float:
 
 
 def _smooth_penalty(problem: Problem, method: str) -> None:
-    if not problem.has_ridge and problem.solver.penalty.CORNERS:
+    if not problem.has_ridge and problem.solver.prior.CORNERS:
         raise InputError(f"the penalty of {problem.solver.name} has corners, which {method} does not handle; use fista")
 
 

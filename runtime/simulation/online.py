@@ -182,7 +182,7 @@ class _Descent:
             x, features = fields[own], self.known[samples[own]]
             _, slopes[own] = problem.solver.proximal.losses_at(x, features, constants)
             if self.holds:
-                held = problem.solver.holding_own.own_gradients_at(x, features, constants).sum(axis=0)
+                held = problem.solver.proximal.own_gradients_at(x, features, constants).sum(axis=0)
                 in_phi += held[len(held) - len(in_phi) :]
                 if through_q is not None:
                     upper, columns = np.triu_indices(s)

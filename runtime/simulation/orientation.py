@@ -93,7 +93,7 @@ def _keeps(problem: Problem, order: tuple[int, ...]) -> bool:
         if np.any(problem.strengths != problem.strengths[columns]):
             return False
     else:
-        prior = problem.solver.penalty
+        prior = problem.solver.prior
         for _ in range(_PROBES):
             w, pi = generator.standard_normal(problem.student_rank), generator.standard_normal(prior.KNOWN)
             values = [prior.regulariser(*row, *pi, problem.strengths) for row in (w, w[columns])]

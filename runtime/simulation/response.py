@@ -110,11 +110,11 @@ class Response:
         if problem.has_ridge:
             strengths = problem.strengths if value.multipliers is None else value.multipliers
             return None, blocks + np.diag(strengths)
-        known = np.ascontiguousarray(self.risk.instance.coordinates.pi[:, : problem.solver.penalty.KNOWN])
+        known = np.ascontiguousarray(self.risk.instance.coordinates.pi[:, : problem.solver.prior.KNOWN])
         data = self.design.back(self.slopes.reshape(self.design.shape)) + np.einsum("iab,ib->ia", through_q, minimum.W)
         fields, matrices = np.ascontiguousarray(minimum.W - data), np.broadcast_to(np.eye(s), (d, s, s)).copy()
         values, vectors = np.linalg.eigh(
-            problem.solver.penalty.minimisers_at(fields, matrices, known, problem.strengths)[1]
+            problem.solver.prior.minimisers_at(fields, matrices, known, problem.strengths)[1]
         )
         return np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors), blocks
 

@@ -138,7 +138,7 @@ class Risk:
                 values, slopes[own] = problem.solver.proximal.losses_at(x, known, constants[labels])
                 total += float(values.sum())
                 if self.holds_own:
-                    held = problem.solver.holding_own.own_gradients_at(x, known, constants[labels]).sum(axis=0)
+                    held = problem.solver.proximal.own_gradients_at(x, known, constants[labels]).sum(axis=0)
                     own_sums += self._by_context(labels, held)
             by_token = slopes.reshape(-1, s)
             gradient += flat.T @ (by_token[:, 0] if s == 1 else by_token) / root
@@ -159,8 +159,8 @@ class Risk:
         if problem.has_ridge:
             slope = W * problem.strengths
             return float(np.sum(W * slope)) / (2 * self.instance.d) + own, Weights(slope, ridge * weights.phi)
-        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.penalty.KNOWN])
-        values, slope = problem.solver.penalty.penalties_at(W, known, problem.strengths)
+        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.prior.KNOWN])
+        values, slope = problem.solver.prior.penalties_at(W, known, problem.strengths)
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> Value:
@@ -206,7 +206,7 @@ class Risk:
         own_sums = np.zeros(self._own_count)
         for labels, own in self.instance.groups:
             at = fields[own], self.instance.known[own], constants[labels]
-            own_sums += self._by_context(labels, problem.solver.holding_own.own_gradients_at(*at).sum(axis=0))
+            own_sums += self._by_context(labels, problem.solver.proximal.own_gradients_at(*at).sum(axis=0))
         return self._through_q(own_sums)
 
     def _members(self, span: slice) -> list[tuple[tuple[int, ...], slice | np.ndarray]]:

@@ -326,7 +326,7 @@ def checked(plan: Plan) -> Plan:
     """
     problem = plan.problem
     problem.only_at_zero_temperature("weights of finite d are trained")
-    corners, in_loss = not problem.has_ridge and problem.solver.penalty.CORNERS > 0, has_corners(problem)
+    corners, in_loss = not problem.has_ridge and problem.solver.prior.CORNERS > 0, has_corners(problem)
     method = plan.method
     if method == SGD:
         return _checked_pass(plan)

@@ -296,6 +296,10 @@ WRONG = {
     "one optimum in a file": (["tune", "ridge_regression", "--over", "lambda", "-o", "best.nc"], ["--along"]),
     "interval": (["curve", "ridge_regression", "--over", "alpha=2:2:5"], ["alpha=2:2:5", "LO"]),
     "no count": (["curve", "ridge_regression", "--over", "alpha=1:2"], ["NAME=LO:HI:N"]),
+    "ratios through zero": (
+        ["curve", "ridge_regression", "--over", "lambda=0:1:3:log"],
+        ["LO and HI must be above 0 where the steps are ratios"],
+    ),
     "values up and down": (["curve", "ridge_regression", "--over", "alpha=1,3,2"], ["values must go up or down"]),
     "set and varied": (
         ["curve", "ridge_regression", "--over", "alpha=1:2:3", "--set", "alpha=1"],

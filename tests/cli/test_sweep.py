@@ -49,11 +49,11 @@ def test_a_table_of_rows_is_swept(call, tmp_path):
 
 
 BAD = {
-    "nothing": ([], "--over NAME=FROM:TO:N, once or more, or --points"),
+    "nothing": ([], "--over NAME=LO:HI:N, once or more, or --points"),
     "an unknown parameter": (["--over", "alfa=1:2:3"], "unknown parameter 'alfa'"),
-    "no form": (["--over", "alpha=1:2"], "NAME=FROM:TO:N is expected"),
-    "an empty range": (["--over", "alpha=1:2:0"], "the range is empty"),
-    "a range without a way": (["--over", "alpha=1:1:3"], "the range is empty"),
+    "no form": (["--over", "alpha=1:2"], "or a list is expected"),
+    "an empty range": (["--over", "alpha=1:2:0"], "the number of points must be 1 to 100000"),
+    "a range without a way": (["--over", "alpha=1:1:3"], "LO and HI must differ"),
     "a name twice": (["--over", "alpha=1:2:3", "--over", "alpha=1:2:3"], "alpha is swept twice"),
     "too many": (["--over", "alpha=1:2:100000", "--over", "lambda=1:2:10000"], "1e+09 points in all, is too large"),
     "a share that is none": (["--over", "alpha=1:2:3", "--shard", "two", "-o", "s.nc"], "I/N is expected"),

@@ -48,6 +48,12 @@ def test_the_message_shows_the_line_and_the_remedy(mistake):
         assert f"(line {loss.__code__.co_firstlineno}, " in message
 
 
+def test_a_function_of_a_row_is_taken_entry_by_entry():
+    loss = lambda X, Y: (sum(sp.tanh(Y)) - sum(sp.tanh(X))) ** 2  # noqa: E731
+    with pytest.raises(ModelError, match=r"X is 1 x 2, .*X\.applyfunc\(sp\.tanh\), or sum\(sp\.tanh\(x\) for x in X\)"):
+        sf.model(name="committee", student=2)(loss)
+
+
 LEAST_SQUARES = lambda X, Y: sf.half_square(Y[0] - X[0])  # noqa: E731
 BY_LABEL = lambda X, Y, k: sf.by_label(k[0], sf.half_square(Y[0] - X[0]), sp.Abs(X[0]))  # noqa: E731
 BY_X = lambda X, Y, k: sf.by_label(k[0], X[0] ** 2, sp.Abs(X[0]))  # noqa: E731

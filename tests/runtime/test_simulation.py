@@ -436,7 +436,7 @@ def test_newtons_method_takes_smooth_penalties_of_any_rows():
     assert ends[0].training_loss == pytest.approx(ends[1].training_loss, abs=1e-9)
     matrices = 1e8 * np.tile(np.eye(2), (3, 1, 1))
     fields = np.array([[3e8, -1e8], [-2e8, 5e8], [0.0, 7e8]])
-    rows, _ = pair[0].solver.penalty.minimisers_at(fields, matrices, np.zeros((3, 0)), pair[0].strengths)
+    rows, _ = pair[0].solver.prior.minimisers_at(fields, matrices, np.zeros((3, 0)), pair[0].strengths)
     assert rows == pytest.approx(fields / (1e8 + 0.3), rel=1e-14)
 
 

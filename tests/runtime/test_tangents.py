@@ -121,7 +121,7 @@ def test_multipliers_answer_to_changes_of_conjugates_and_norms() -> None:
     there = Conjugates(*np.reshape(hats[:2], (2, 1, 1, 1)), np.zeros((1, 1)), np.full((1, 1, 1), hats[3]))
     strength, law = problem.multipliers(there), problem.law
     directions = np.eye(5)[[0, 1, 3, 4]]  # q^, V^, theta^, then the norm
-    changes = problem.solver.sphere_tangent.overlaps(
+    changes = problem.solver.tangent.overlaps(
         law.weights, law.gamma, law.gram, problem.strengths, strength, there.q, there.V, there.m, there.theta,
         directions[:, 4:], *(directions[:, [i]].reshape(4, *shape) for i, shape in enumerate(
             [(1, 1, 1), (1, 1, 1), (1, 1), (1, 1, 1)])),
