@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import singledispatch
 from importlib import import_module
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .hints import AttributeHints
+
+if TYPE_CHECKING:
+    import xarray
 
 Renderer = TypeVar("Renderer", bound=Callable[..., Any])
 
@@ -65,3 +71,30 @@ to_frame = Face("frame")  # pandas
 to_tabular = Face("LaTeX tabular")
 plot = Face("plot")  # a matplotlib figure, saved where a path is given
 save = Face("file")  # netCDF, whole or not at all
+
+
+class Result(AttributeHints):
+    """A result that is shown as text and as JSON."""
+
+    def table(self) -> str:
+        """Return the result as text, for a terminal."""
+        return table(self)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that the command of the same name prints with --json."""
+        return to_json(self)
+
+
+class Recorded(Result):
+    """A result that is a table of points, too."""
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return values, error bars and verdicts along the parameters that vary."""
+        return to_dataset(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all, over what is there."""
+        save(self.to_xarray(), path)

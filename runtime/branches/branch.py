@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import presenting
 from ..errors import InputError, TimeLimitError, describe_unknown, require_known
-from ..hints import AttributeHints
+from ..presenting import Recorded
 from ..problems.between import Between
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -150,7 +150,7 @@ AnyPoint = TypeVar("AnyPoint", bound=Point)
 
 
 @dataclass(frozen=True)
-class Along(AttributeHints, Generic[AnyPoint]):
+class Along(Recorded, Generic[AnyPoint]):
     """Solutions of one branch along a parameter, and how far the branch was found to exist.
 
     Attributes:
@@ -202,10 +202,6 @@ class Along(AttributeHints, Generic[AnyPoint]):
     def to_latex(self, names: Mapping[str, str] | None = None) -> str:
         """A tabular of overlaps, training loss and test error with their errors, one row a solution (booktabs)."""
         return presenting.to_tabular(self, names)
-
-    def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
-        presenting.save(self.to_xarray(), path)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Figure of overlaps and errors along the parameter; saved where a path is given."""

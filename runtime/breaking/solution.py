@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .. import presenting
-from ..hints import AttributeHints
 from ..integration import Rule
 from ..integration.tilted_grid import Grids
 from ..integration.tilted_samples import Samples
 from ..numbers import with_error
+from ..presenting import Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
@@ -91,8 +91,8 @@ def status_of(
     return Status.CONVERGED
 
 
-@dataclass(frozen=True)
-class BrokenSolution(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class BrokenSolution(Result):
     """One or two steps of breaking beside the replica symmetric solution that they start from.
 
     Attributes:
@@ -273,10 +273,3 @@ class BrokenSolution(AttributeHints):
     def table(self, names: Mapping[str, str] | None = None) -> str:
         """For a terminal."""
         return presenting.table(self, names)
-
-    def to_json(self) -> dict[str, object]:
-        """The JSON object of `solve --rsb`."""
-        return presenting.to_json(self)
-
-    def __repr__(self) -> str:
-        return self.table()

@@ -12,6 +12,7 @@ import numpy as np
 from .. import presenting
 from ..branches.branch import Curve
 from ..errors import InputError, TimeLimitError, require_whole
+from ..presenting import Result
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -95,8 +96,8 @@ def _repeated(name: str, problem: Problem) -> bool:
     return name.startswith("q_") and problem.student_rank > 1 and len(index) == 2 and index[0] > index[1]
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
     """A branch and simulations at some of its points, each in the mirror image nearest to theory.
 
     Attributes:
@@ -122,13 +123,6 @@ class Comparison:
     def to_pandas(self) -> pandas.DataFrame:
         """A row a point and observable: value of the parameter, d, runs, theory, simulation, deviation, verdict."""
         return presenting.to_frame(self)
-
-    def table(self) -> str:
-        """For a terminal: losses and first overlaps of both."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Theory as lines, simulations as points with error bars; saved where a path is given."""
@@ -265,8 +259,8 @@ def _fit(dims: np.ndarray, estimates: Sequence[Estimate], power: float) -> Extra
     )
 
 
-@dataclass(frozen=True)
-class Scaling:
+@dataclass(frozen=True, repr=False)
+class Scaling(Result):
     """Simulations of one problem at several d beside its solution, runs on its branch only."""
 
     solution: Solution
@@ -299,13 +293,6 @@ class Scaling:
             fit = extrapolate(dims, estimates)
             limits[name] = (Measured(first.theory, first.half_width, fit.value, fit.error), fit)
         return limits
-
-    def table(self) -> str:
-        """For a terminal."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Observables against 1/d with the fits; saved where a path is given."""

@@ -13,6 +13,7 @@ from .. import presenting
 from ..branches.branch import Curve, curve
 from ..errors import InputError, NotConvergedError, require_known, require_whole
 from ..hints import AttributeHints
+from ..presenting import Result
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.starts import default_start
@@ -99,8 +100,8 @@ def learning_curve(
     return LearningCurve(np.array(counts) / d, found.mean(axis=1), widths, draws)
 
 
-@dataclass(frozen=True)
-class Beside:
+@dataclass(frozen=True, repr=False)
+class Beside(Result):
     """Points of one's own on a branch of theory.
 
     Attributes:
@@ -128,13 +129,6 @@ class Beside:
     def relative(self) -> np.ndarray:
         """(point - theory) / theory, (N,)."""
         return np.array([each.mean / each.theory - 1 for each in self.measured])
-
-    def table(self) -> str:
-        """A line a point."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row a point: the parameter, theory, half_width, mean, standard_error, deviation."""

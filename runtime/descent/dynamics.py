@@ -12,8 +12,8 @@ import numpy as np
 
 from .. import budget, presenting
 from ..errors import DomainError, InputError, TimeLimitError, require_in, require_known
-from ..hints import AttributeHints
 from ..integration.estimates import ladder_half_width
+from ..presenting import Recorded
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
@@ -66,8 +66,8 @@ class Plateau:
     point: StationaryPoint | None
 
 
-@dataclass(frozen=True)
-class Dynamics(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class Dynamics(Recorded):
     """Descent from a start.
 
     Attributes:
@@ -164,14 +164,6 @@ class Dynamics(AttributeHints):
                 continue  # the fields have no density, or the half widths reach beyond the domain
         return values, errors
 
-    def table(self) -> str:
-        """What `saddleforge dynamics` prints."""
-        return presenting.table(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that --json prints."""
-        return presenting.to_json(self)
-
     def to_xarray(self) -> Any:
         """An xarray dataset, time being its axis."""
         return presenting.to_dataset(self)
@@ -183,10 +175,6 @@ class Dynamics(AttributeHints):
     def plot(self, path: str | Path | None = None, **options: Any) -> Any:
         """Overlaps and errors against time; a matplotlib figure, saved where a path is given."""
         return presenting.plot(self, path, **options)
-
-    def save(self, path: str | Path) -> None:
-        """Write it as netCDF, whole or not at all."""
-        presenting.save(self.to_xarray(), path)
 
 
 @dataclass(frozen=True)

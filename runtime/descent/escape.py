@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import presenting
 from ..errors import InputError, NotConvergedError, require_in, require_whole
-from ..hints import AttributeHints
+from ..presenting import Result
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -36,8 +35,8 @@ class Growth:
     words: str
 
 
-@dataclass(frozen=True)
-class Escape(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class Escape(Result):
     """What happens next to no overlap.
 
     Attributes:
@@ -70,14 +69,6 @@ class Escape(AttributeHints):
     def reached(self) -> dict[str, int]:
         """How many draws have reached what."""
         return dict(Counter(self.branches))
-
-    def table(self) -> str:
-        """As the command line prints it."""
-        return presenting.table(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """As an object of JSON."""
-        return presenting.to_json(self)
 
 
 @step("escape from no overlap")

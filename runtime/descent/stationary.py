@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import presenting
 from ..errors import DomainError, InputError, NotConvergedError
-from ..hints import AttributeHints
+from ..presenting import Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import left, step
@@ -33,8 +32,8 @@ _FLAT = 1e-9  # of an eigenvalue relative to the largest: a symmetry of the equa
 _FIRST, _GROWTH = 0.05, 1.6  # relative steps of the rate
 
 
-@dataclass(frozen=True)
-class StationaryPoint(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class StationaryPoint(Result):
     """A fixed point of descent at a constant rate.
 
     Attributes:
@@ -81,14 +80,6 @@ class StationaryPoint(AttributeHints):
     def stable(self) -> bool:
         """Whether descent that is close stays close."""
         return not self.unstable
-
-    def table(self) -> str:
-        """As the command line prints it."""
-        return presenting.table(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """As an object of JSON."""
-        return presenting.to_json(self)
 
 
 @step("stationary point of descent")
@@ -282,8 +273,8 @@ def at(flow: Flow, u: np.ndarray, schedule: Schedule, half_widths: np.ndarray) -
     )
 
 
-@dataclass(frozen=True)
-class RateLimit(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class RateLimit(Result):
     """The largest rate up to which a stationary point is there and stable.
 
     Attributes:
@@ -300,14 +291,6 @@ class RateLimit(AttributeHints):
     error: float
     kind: str
     last: StationaryPoint
-
-    def table(self) -> str:
-        """As the command line prints it."""
-        return presenting.table(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """As an object of JSON."""
-        return presenting.to_json(self)
 
 
 @step("the rate above which a solution is lost")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +19,10 @@ from ..branches.branch_map import BranchMap
 from ..branches.continuation import Place, Stride, begin, onward
 from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError, require_known
-from ..hints import AttributeHints
 from ..integration.rule import Rule
 from ..interrupts import recognised
 from ..numbers import with_error
+from ..presenting import Recorded
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import bar
@@ -48,7 +47,7 @@ _INTERRUPTED, _OUT_OF_TIME = "interrupted", "the time limit ended it"
 
 
 @dataclass(frozen=True)
-class CriticalLine(AttributeHints):
+class CriticalLine(Recorded):
     """An event along a second parameter.
 
     Attributes:
@@ -87,10 +86,6 @@ class CriticalLine(AttributeHints):
     def to_xarray(self) -> xarray.Dataset:
         """value and error along `over`; special points (JSON) and the ending among the attributes."""
         return presenting.to_dataset(self)
-
-    def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
-        presenting.save(self.to_xarray(), path)
 
     def at(self, value: float) -> tuple[float, float]:
         """The event and its half width where `over` has a value, by cubic interpolation between the points.

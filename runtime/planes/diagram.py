@@ -17,8 +17,8 @@ from .. import presenting
 from ..branches.branch import Branch
 from ..errors import InputError, TimeLimitError, require_in, require_whole
 from ..files import write_whole
-from ..hints import AttributeHints
 from ..interrupts import held_back
+from ..presenting import Recorded
 from ..problems.problem import Problem, parameter_name
 from ..problems.reduced import integrated
 from ..progress import bar, say
@@ -46,8 +46,8 @@ _REFINEMENTS = 1, 0
 _EFFORTS = 4, 2  # sizes of a rule, with which a point may miss its accuracy: farther on doubts are decided by a walk
 
 
-@dataclass(frozen=True, eq=False)
-class PhaseDiagram(AttributeHints):
+@dataclass(frozen=True, eq=False, repr=False)
+class PhaseDiagram(Recorded):
     """Solutions on a grid whose rows are finest where they differ, and the boundaries between them.
 
     Attributes:
@@ -101,24 +101,9 @@ class PhaseDiagram(AttributeHints):
         """Lowest branch, losses, replicons of every branch on the grid; the points of boundaries along `point`."""
         return presenting.to_dataset(self)
 
-    def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
-        presenting.save(self.to_xarray(), path)
-
     def plot(self, path: str | Path | None = None) -> Any:
         """Named regions, boundaries with half widths, hatching where replica symmetry is unstable."""
         return presenting.plot(self, path)
-
-    def table(self) -> str:
-        """For a terminal: the phases, and boundaries with their half widths."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of `saddleforge phases --json`."""
-        return presenting.to_json(self)
 
 
 def phases(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import presenting
-from ..hints import AttributeHints
+from ..presenting import Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
@@ -21,7 +21,7 @@ ROUGH = 1e-4  # accuracy of the solution in double precision to start from
 
 
 @dataclass(frozen=True, repr=False)
-class PreciseSolution(AttributeHints):
+class PreciseSolution(Result):
     """Overlaps as arrays of mpf, with half widths that two rules agree within, or that are proved.
 
     Attributes:
@@ -60,16 +60,9 @@ class PreciseSolution(AttributeHints):
         """Of the solution in double precision that it was found from."""
         return self.near.start
 
-    def __repr__(self) -> str:
-        return self.table()
-
     def table(self, names: Mapping[str, str] | None = None) -> str:
         """For a terminal; `names` are symbols of the reader's own."""
         return presenting.table(self, names)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `solve`, with decimal strings for numbers, of what there is at this precision."""
-        return presenting.to_json(self)
 
 
 def verified_solution(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import presenting
-from ..hints import AttributeHints
+from ..presenting import Result
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..problems.quantities import find_quantity, value_in
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sensitivity(AttributeHints):
+class Sensitivity(Result):
     """Derivatives with respect to one number of a problem, each with a half width.
 
     Attributes:
@@ -74,13 +74,9 @@ class Sensitivity(AttributeHints):
         )
         return -entry if name in OVERLAPS and there < 0 else entry, width
 
-    def to_json(self) -> dict[str, Any]:
-        """As the object of a solution: derivatives in place of values."""
-        return presenting.to_json(self)
 
-
-@dataclass(frozen=True)
-class Sensitivities(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class Sensitivities(Result):
     """Sensitivities of one solution, by name: `found["lambda"].test_error`, `found["A[1,2]"].overlaps.theta`.
 
     Example:
@@ -105,17 +101,6 @@ class Sensitivities(AttributeHints):
 
     def __len__(self) -> int:
         return len(self.entries)
-
-    def table(self) -> str:
-        """The derivatives for a terminal: a row an observable, a column a parameter."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
-
-    def to_json(self) -> dict[str, Any]:
-        """Parameter -> derivatives."""
-        return presenting.to_json(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row a parameter; columns as those of a curve, derivatives in place of values."""

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..hints import AttributeHints
 from ..interrupts import recognised
 from ..numbers import with_error
+from ..presenting import Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, parameter_name
 from ..progress import bar
@@ -55,8 +54,8 @@ class Trial:
     observed_error: float
 
 
-@dataclass(frozen=True)
-class JointOptimum(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class JointOptimum(Result):
     """Values of several parameters at which an observable is least on a branch.
 
     Attributes:
@@ -112,17 +111,6 @@ class JointOptimum(AttributeHints):
 
     def __getitem__(self, name: str) -> float:
         return self.values[self.parameters.index(parameter_name(name))]
-
-    def table(self) -> str:
-        """The optimum for a terminal."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
-
-    def to_json(self) -> dict[str, Any]:
-        """As of `Optimum`, with an object by name for value, error and kind, and all places tried."""
-        return presenting.to_json(self)
 
 
 @dataclass(frozen=True)

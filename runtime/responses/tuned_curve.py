@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +11,8 @@ import numpy as np
 from .. import presenting
 from ..branches.branch import Curve, grid_of
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..hints import AttributeHints
 from ..interrupts import recognised
+from ..presenting import Recorded
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from .minimum import Search, in_words, minimised
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     import xarray
 
 
-@dataclass(frozen=True)
-class TunedCurve(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class TunedCurve(Recorded):
     """Optima along a second parameter, each at its own best value of the first.
 
     Attributes:
@@ -64,10 +63,6 @@ class TunedCurve(AttributeHints):
         """Whether there is an optimum at every value, each with success."""
         return not self.missing and all(optimum.success for optimum in self.optima)
 
-    def table(self) -> str:
-        """One line a value, then what the full scans had to say."""
-        return presenting.table(self)
-
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
         """As a curve's, with best_NAME, best_NAME_error, optimum (its kind) and optimum_status beside the rest."""
         return presenting.to_dataset(self, stability)
@@ -75,10 +70,6 @@ class TunedCurve(AttributeHints):
     def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
         """One row a value."""
         return presenting.to_frame(self.to_xarray(stability))
-
-    def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
-        presenting.save(self.to_xarray(), path)
 
 
 def tuned_curve(

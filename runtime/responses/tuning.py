@@ -14,11 +14,10 @@ from typing import Any, overload
 
 import numpy as np
 
-from .. import presenting
 from ..derive.errors import suggestion
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..hints import AttributeHints
 from ..numbers import with_error
+from ..presenting import Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
@@ -28,8 +27,8 @@ from .joint import JointOptimum, tune_jointly
 from .minimum import Candidate, Point, Search, describe_best, minimised
 
 
-@dataclass(frozen=True)
-class Optimum(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class Optimum(Result):
     """The value of a parameter at which an observable is least on a branch.
 
     Attributes:
@@ -80,17 +79,6 @@ class Optimum(AttributeHints):
             "time_limit": f"the time limit ended the search: {shown} is the best of the values tried",
             "branch_end": f"{best} at {shown}, where the {self.branch} branch ends or jumps",
         }[self.status]
-
-    def table(self) -> str:
-        """The optimum for a terminal."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
-
-    def to_json(self) -> dict[str, Any]:
-        """As the object of a threshold (docs/design.md section 5), with the solution there."""
-        return presenting.to_json(self)
 
 
 @overload

@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import presenting
 from ..errors import InputError, TimeLimitError, require_known, require_whole
-from ..hints import AttributeHints
 from ..interrupts import held_back
+from ..presenting import Recorded
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar, say
@@ -36,8 +35,8 @@ _CONTROLLED = SCALARS[:4]  # what depends on the data drawn
 POLISH = tuple(known.name for known in fields(Polish))
 
 
-@dataclass(frozen=True)
-class Simulation(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class Simulation(Recorded):
     """Runs of one plan.
 
     Attributes:
@@ -129,24 +128,9 @@ class Simulation(AttributeHints):
         runs = tuple(replace(r, overlaps=oriented(self.problem, r.overlaps, reference)) for r in self.runs)
         return replace(self, runs=runs)
 
-    def table(self) -> str:
-        """For a terminal."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of `saddleforge simulate --json`."""
-        return presenting.to_json(self)
-
     def to_xarray(self) -> xarray.Dataset:
         """Runs along `seed`; overlaps with the axes of a curve's."""
         return presenting.to_dataset(self)
-
-    def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
-        presenting.save(self.to_xarray(), path)
 
 
 def simulate(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from .. import budget, presenting
 from ..channel.landscape import Landscape, landscape
 from ..errors import TimeLimitError
-from ..hints import AttributeHints
 from ..integration import Averages, Rule, slope_rules
+from ..presenting import Result
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
@@ -83,8 +83,8 @@ def by_name(solution: Measured) -> dict[str, tuple[float, float]]:
     return {names[0]: (solution.test_error, solution.test_error_error), **solution.other_errors} if names else {}
 
 
-@dataclass(frozen=True)
-class Solution(AttributeHints):
+@dataclass(frozen=True, repr=False)
+class Solution(Result):
     """A solution of the saddle point with error bars; or, where `status` says so, the last iterate.
 
     Attributes:
@@ -267,13 +267,6 @@ class Solution(AttributeHints):
     def table(self, names: Mapping[str, str] | None = None) -> str:
         """The solution for a terminal; `names` are symbols of the reader's own, {"theta": "T", "omega": "a"}."""
         return presenting.table(self, names)
-
-    def __repr__(self) -> str:
-        return self.table()
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of the command line's contract (docs/design.md section 5)."""
-        return presenting.to_json(self)
 
 
 def has_lost(problem: Problem, start: str | Overlaps | Solution, solution: Solution) -> bool:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import presenting
 from ..errors import InputError, TimeLimitError
-from ..hints import AttributeHints
 from ..interrupts import held_back
+from ..presenting import Recorded
 from ..progress import Task, bar
 from .engine import Engine
 from .line import FAILED, UNFINISHED, Record, is_done, is_found
@@ -33,8 +33,8 @@ _SPOKEN = 5.0  # seconds from one description to the next, or this share of what
 _SHARE = 0.02
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep(AttributeHints):
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep(Recorded):
     """What is known of a plan.
 
     Attributes:
@@ -99,24 +99,9 @@ class Sweep(AttributeHints):
         """One row a point, columns named q_1, V_1, ... per token."""
         return presenting.to_frame(self)
 
-    def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
-        presenting.save(self.to_xarray(), path)
-
     def plot(self, path: str | Path | None = None) -> Any:
         """Families of curves along one axis, maps along two; saved where a path is given."""
         return presenting.plot(self, path)
-
-    def table(self) -> str:
-        """For a terminal: what was found along every line."""
-        return presenting.table(self)
-
-    def __repr__(self) -> str:
-        return self.table()
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of `saddleforge sweep --json`."""
-        return presenting.to_json(self)
 
 
 def sweep(

@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import presenting
 from ..breaking.solution import BrokenSolution, Splitting
-from ..hints import AttributeHints
 from ..numbers import with_error
+from ..presenting import Result
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 from ..stability.assess import Stability
 
 
 @dataclass(frozen=True)
-class Threshold(AttributeHints):
+class Threshold(Result):
     """A threshold with its half width.
 
     Attributes:
@@ -87,11 +86,3 @@ class Threshold(AttributeHints):
         """Value, to two digits beyond its half width, and half width as decimal strings."""
         digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
         return f"{self.value:.{digits}f}", f"{self.error:.2g}"
-
-    def table(self) -> str:
-        """The threshold for a terminal: what its half width is made of, and the stability there."""
-        return presenting.table(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of the command line's contract (docs/design.md section 5)."""
-        return presenting.to_json(self)
