@@ -70,10 +70,10 @@ def curve(
     problem = options.problem_of(model, set_, name, inverse_temperature)
     symbols = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
+    from ..problems.columns import BROKEN
     from ..report.branches import check_columns
-    from ..report.tables import BROKEN_COLUMNS
 
-    check_columns(problem, name, symbols, shown, *(BROKEN_COLUMNS if rsb else ()))
+    check_columns(problem, name, symbols, shown, *(BROKEN if rsb else ()))
     from ..branches.branch import Curve
     from ..breaking.curve import BrokenCurve
     from ..breaking.curve import curve as follow

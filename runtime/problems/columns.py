@@ -14,17 +14,51 @@ if TYPE_CHECKING:
     from .overlaps import Overlaps
     from .problem import Problem
 
-RESULTS = {
-    *(*OVERLAPS, "token", "cluster", "column", "column2", "teacher"),
-    *("training_loss", "test_error", "baseline_error", "free_entropy", "residual", "status", "branch", "verdict"),
-    *("replica_symmetry", "longitudinal"),
-    *("rsb", "parisi", "q_between", "distance", "energy_moved", "clustering", "splitting"),
-    *("symmetric_training_loss", "symmetric_test_error"),
-    *("replicon", "bistable_share", "jump_weight", "longitudinal_eigenvalue", "self_overlap_loss"),
-    *("multiplier", "arclength", "optimum", "optimum_status", "parameter", "value", "error", "over", "point", "seed"),
-    *("start", "direction", "reason", "accuracy", "lost_from", "lost_to"),
+QUANTITIES = {
+    "q": "overlap q of the student's weights with themselves",
+    "V": "variance (susceptibility) V",
+    "m": "positional overlap m, with means and encodings",
+    "theta": "semantic overlap theta, with the teacher",
+    "multiplier": "strength of the ridge that keeps the norm of a column",
+    "training_loss": "training loss per d",
+    "test_error": "test error",
+    "baseline_error": "test error of the best linear positional layer",
+    "residual": "undamped residual max |G(u) - u| / (block scale)",
+    "status": "how the iteration ended",
+    "branch": "branch reached",
+    "replicon": "Perron root of the replicon map from derivatives; RS needs < 1",
+    "bistable_share": "probability that the Moreau objective has a second minimum",
+    "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
+    "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
+    "verdict": "stability of the replica-symmetric solution, in words",
+    "replica_symmetry": "stable, marginal (the replicon is 1 within its error), unstable or undecided",
+    "longitudinal": "stable, marginal (the largest real part is 1 within its error) or unstable",
+    "accuracy": "largest error bar asked of every overlap, relative to its block",
+    "reason": "why there is no solution, in words",
+    "lost_from": "last value of the first axis at which a line had its branch",
+    "lost_to": "first value at which it had not",
+    "q_between": "overlap of two of the lowest states, q_0",
+    "distance": "Delta = q_1 - q_0",
+    "parisi": "Parisi parameter y",
+    "energy_moved": "training loss above the replica symmetric one",
+    "symmetric_training_loss": "replica symmetric training loss per d",
+    "symmetric_test_error": "replica symmetric test error",
+    "clustering": "Perron root of type I; states cluster above 1",
+    "splitting": "Perron root of type II without jumps; states fall apart above 1",
+    "rsb": "steps of breaking",
 }
-"""Names of columns and axes that a table has of its own, with `_error` behind them for half widths."""
+"""Columns that a table has of its own, in words; with `_error` behind the name, the error bar."""
+
+BROKEN = ("q", "q_between", "distance", "parisi", "training_loss", "energy_moved", "symmetric_training_loss",
+          "symmetric_test_error", "clustering", "splitting", "rsb")  # fmt: skip
+"""Those of solutions with broken replica symmetry."""
+
+RESULTS = {
+    *QUANTITIES,
+    *("token", "cluster", "column", "column2", "teacher", "free_entropy", "self_overlap_loss", "arclength", "optimum"),
+    *("optimum_status", "parameter", "value", "error", "over", "point", "seed", "start", "direction"),
+}
+"""All names of columns and axes."""
 _STEMS = (*OVERLAPS, "q_between", "distance", "multiplier")
 _ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_.*")
 

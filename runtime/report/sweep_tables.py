@@ -18,7 +18,7 @@ from ..sweeping.line import SCALARS, VERDICTS
 from ..sweeping.sweep import Sweep
 from .contract import clean
 from .frames import flat_frame
-from .tables import BLOCKS, LONG_NAMES, describe_fields
+from .tables import BLOCKS, describe_columns, describe_fields
 
 _WORDS = ("status", "branch", *VERDICTS, "reason")
 _AXES = {"token": "tokens", "cluster": "clusters", "column": "student_rank", "column2": "student_rank"}
@@ -81,11 +81,7 @@ def sweep_dataset(sweep: Sweep, stability: bool = True) -> xarray.Dataset:
     variables |= _row_columns(sweep)
     coordinates = {name: np.arange(1, size + 1) for name, size in sizes.items()}
     dataset = xarray.Dataset(variables, coords={**_coordinates(sweep), **coordinates})
-    for name, text in LONG_NAMES.items():
-        if name in dataset:
-            dataset[name].attrs["long_name"] = text
-    if plan.problem.inverse_temperature is not None:
-        dataset["training_loss"].attrs["long_name"] = "free energy per d"
+    describe_columns(dataset, plan.problem)
     described = plan.problem_at(plan.values_at((0,) * (len(wide) - 2)))
     if all(getattr(described, count) == sizes[axis] for axis, count in _SIZES.items()):
         describe_fields(dataset, described)

@@ -27,7 +27,7 @@ from ..following.critical import CriticalLine
 from ..following.follow import Followed
 from ..presenting import save, to_dataset
 from ..problems import gauge
-from ..problems.columns import block_shape, column_of
+from ..problems.columns import BROKEN, QUANTITIES, block_shape, column_of
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..responses.tuned_curve import TunedCurve
@@ -48,42 +48,10 @@ BLOCKS: dict[str, tuple[str, ...]] = {
 BETWEEN = ("q_between", "distance")
 """Of two states, with the axes of q."""
 
-LONG_NAMES = {
-    "q": "overlap q of the student's weights with themselves",
-    "V": "variance (susceptibility) V",
-    "m": "positional overlap m, with means and encodings",
-    "theta": "semantic overlap theta, with the teacher",
-    "multiplier": "strength of the ridge that keeps the norm of a column",
-    "training_loss": "training loss per d",
-    "test_error": "test error",
-    "baseline_error": "test error of the best linear positional layer",
-    "residual": "undamped residual max |G(u) - u| / (block scale)",
-    "status": "how the iteration ended",
-    "branch": "branch reached",
-    "replicon": "Perron root of the replicon map from derivatives; RS needs < 1",
-    "bistable_share": "probability that the Moreau objective has a second minimum",
-    "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
-    "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
-    "verdict": "stability of the replica-symmetric solution, in words",
-    "replica_symmetry": "stable, marginal (the replicon is 1 within its error), unstable or undecided",
-    "longitudinal": "stable, marginal (the largest real part is 1 within its error) or unstable",
-    "accuracy": "largest error bar asked of every overlap, relative to its block",
-    "reason": "why there is no solution, in words",
-    "lost_from": "last value of the first axis at which a line had its branch",
-    "lost_to": "first value at which it had not",
-}
-BROKEN_COLUMNS = {
+# Of a solution with broken symmetry, in place of what they mean otherwise.
+_OF_LOWEST_STATES = {
     "q": "overlap of a minimiser's weights with themselves, q_1",
-    "q_between": "overlap of two of the lowest states, q_0",
-    "distance": "Delta = q_1 - q_0",
-    "parisi": "Parisi parameter y",
     "training_loss": "training loss per d of the lowest states",
-    "energy_moved": "training loss above the replica symmetric one",
-    "symmetric_training_loss": "replica symmetric training loss per d",
-    "symmetric_test_error": "replica symmetric test error",
-    "clustering": "Perron root of type I; states cluster above 1",
-    "splitting": "Perron root of type II without jumps; states fall apart above 1",
-    "rsb": "steps of breaking",
 }
 # Scalars of a solution's stability; not a number where there is none or it was not asked for.
 _STABILITY: dict[str, Callable[[Stability], float]] = {
@@ -158,8 +126,8 @@ def broken_dataset(curve: BrokenCurve, stability: bool = True) -> xarray.Dataset
     }
     for name, pick in scalars.items():
         dataset[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
-    for name, text in BROKEN_COLUMNS.items():
-        dataset[name].attrs["long_name"] = text
+    for name in BROKEN:
+        dataset[name].attrs["long_name"] = _OF_LOWEST_STATES.get(name, QUANTITIES[name])
     return dataset
 
 
@@ -285,13 +253,9 @@ def _dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.D
     for name in ("verdict", "replica_symmetry", "longitudinal"):
         words(name, partial(_stability_word, judged, name))
     dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
-    for name, text in LONG_NAMES.items():
-        if name in dataset:
-            dataset[name].attrs["long_name"] = text
+    describe_columns(dataset, problem)
     if problem is not None:
         describe_fields(dataset, problem)
-    if problem is not None and problem.inverse_temperature is not None:
-        dataset["training_loss"].attrs["long_name"] = "free energy per d"
     dataset.attrs = {**_attributes(problem, curve.parameter), "branch": curve.name, "ends": curve.end_text()}
     return dataset
 
@@ -317,6 +281,14 @@ def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
         "notes": json.dumps(list(tuned.notes), ensure_ascii=False),
     }
     return dataset
+
+
+def describe_columns(dataset: xarray.Dataset, problem: Problem | None) -> None:
+    """Give columns that a table has of its own their `long_name`."""
+    for name in set(QUANTITIES) & set(map(str, dataset.data_vars)):
+        dataset[name].attrs["long_name"] = QUANTITIES[name]
+    if problem is not None and problem.inverse_temperature is not None:
+        dataset["training_loss"].attrs["long_name"] = "free energy per d"
 
 
 def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
