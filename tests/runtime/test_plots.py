@@ -12,7 +12,7 @@ from saddleforge.errors import InputError
 from saddleforge.report import tables
 from saddleforge.report.plots import branches as plots
 from saddleforge.report.plots import drawing
-from saddleforge.reproduce.figures import transition
+from saddleforge.reproduce.pages import transition
 
 
 def made_dataset(branch="semantic", count=6, jumps_below=1.2, unstable_below=0.0):
