@@ -49,11 +49,7 @@ def threshold_near(
         overlap_accuracy: of the overlaps on which the threshold is located, relative.
         reached: what the solutions of a branch go by where that is not its name (see `Branch`).
     """
-    names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
-    followers = {n: Branch(at, "alpha", n, overlap_accuracy, reached=reached.get(n)) for n in names}
-    for name, follower in followers.items():
-        if name in seeds:
-            follower.begin(guess + step / 2, seeds[name])
+    followers = followers_near(kind, at, guess + step / 2, seeds, overlap_accuracy, reached)
     bracket = bracketed(kind, followers, guess + step / 2, step)
     if isinstance(bracket, str):
         return absent_result(kind, followers, bracket)
@@ -61,6 +57,23 @@ def threshold_near(
         return threshold_result(threshold_in(kind, at, followers, bracket, accuracy))
     except NotConvergedError as error:
         return {**absent_result(kind, followers, str(error)), "status": "not_converged"}
+
+
+def followers_near(
+    kind: str,
+    at: Problem,
+    value: float,
+    seeds: Mapping[str, Overlaps],
+    accuracy: float = OVERLAP_ACCURACY,
+    reached: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Branch]:
+    """The branches that a threshold compares, begun at a value of alpha where there are overlaps to begin from."""
+    names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
+    followers = {n: Branch(at, "alpha", n, accuracy, reached=reached.get(n)) for n in names}
+    for name, follower in followers.items():
+        if name in seeds:
+            follower.begin(value, seeds[name])
+    return followers
 
 
 def bracketed(

@@ -12,16 +12,15 @@ import numpy as np
 
 import saddleforge.derive.models
 
-from ..branches.branch import Branch
 from ..derive.digest import generator_digest
 from ..files import write_whole
 from ..following.critical import line_from
 from ..problems.catalogue import GENERATED
 from ..problems.problem import Problem
-from .alpha_thresholds import GAIN, OVERLAP_ACCURACY, is_settled, threshold_in
+from .alpha_thresholds import GAIN, followers_near, is_settled, threshold_in
 from .base_case import OMEGAS, BaseCaseRun
 from .coarse import COARSE_RULES, baseline_by_planes, coarse_crossing
-from .run import BRANCHES, MODEL, SHOWN_OMEGA, Task, unpacked
+from .run import MODEL, SHOWN_OMEGA, Task, unpacked
 from .steps import digest_of
 
 DERIVATION = ("derivation.txt", "derivation.tex")
@@ -106,12 +105,10 @@ def threshold_line(kind: str, base: Problem, known: Mapping[str, Any]) -> dict[s
     """A threshold in alpha along omega: omega, alpha, error (ascending in omega), and why it ends on either side."""
     if known["value"] is None:
         return {"omega": [], "alpha": [], "error": [], "endings": [known["sentence"]]}
-    names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
-    followers = {name: Branch(base, "alpha", name, OVERLAP_ACCURACY) for name in names}
     value = float(known["value"])
     bracket = (value - 0.01, value + 0.01)
-    for name, follower in followers.items():
-        follower.begin(bracket[1], unpacked(base, known["overlaps"][name]))
+    seeds = {name: unpacked(base, vector) for name, vector in known["overlaps"].items()}
+    followers = followers_near(kind, base, bracket[1], seeds)
     event = threshold_in(kind, base, followers, bracket, LINE_ACCURACY)
     what, condition = ("crossing", None) if kind == "alpha_c" else ("where", GAIN)
     lines = [line_from(event, what, ("omega", SHOWN_OMEGA, end), condition, LINE_ACCURACY) for end in LINE_ENDS]

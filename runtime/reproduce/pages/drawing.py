@@ -14,37 +14,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...report.plots.drawing import (
-    BRANCH_COLOURS,
-    GREY,
-    STYLE,
-    draw_line,
-    parameter_label,
-    parameter_values,
-    save_figure,
-    verdicts_of,
-)
+from ...report.plots import drawing as plots
 
-ALPHA, OMEGA = parameter_label("alpha"), parameter_label("omega")
+ALPHA, OMEGA = plots.parameter_label("alpha"), plots.parameter_label("omega")
 FAINT = 0.4
 
 
 @contextmanager
 def sheet(path: str | Path | None, width: float, height: float) -> Iterator[Figure]:
     """A figure to be drawn on, in the style of the package with titles at the left; saved at the end of the block."""
-    with rc_context({**STYLE, "axes.titlelocation": "left"}):
+    with rc_context({**plots.STYLE, "axes.titlelocation": "left"}):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
     if path is not None:
-        save_figure(figure, path)
+        plots.save_figure(figure, path)
 
 
 def colour_of(branch: str) -> str:
     """The colour of a branch; grey where it has none."""
-    return BRANCH_COLOURS.get(branch, GREY)
+    return plots.BRANCH_COLOURS.get(branch, plots.GREY)
 
 
-def handle(label: str, colour: str = GREY, **style: Any) -> Line2D:
+def handle(label: str, colour: str = plots.GREY, **style: Any) -> Line2D:
     """An entry of a legend."""
     return Line2D([], [], color=colour, label=label, **style)
 
@@ -56,7 +47,7 @@ def branch_keys(names: Iterable[str]) -> list[Line2D]:
 
 def draw_zero(axes: Axes) -> None:
     """A thin line at zero, and powers of ten at the axis."""
-    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.axhline(0, color=plots.GREY, linewidth=0.8)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
 
 
@@ -76,12 +67,12 @@ def draw_branch(
     Args:
         at: values of the parameter at which it is known, of those of the table; default all.
     """
-    every, colour = parameter_values(dataset), colour_of(name)
+    every, colour = plots.parameter_values(dataset), colour_of(name)
     x = every if at is None else at
     if faint:
         axes.plot(x, y, color=colour, linewidth=1.2, alpha=FAINT, zorder=1)
     else:
-        draw_line(axes, x, y, error, verdicts_of(dataset)[np.isin(every, x)], colour, "o", label)
+        plots.draw_line(axes, x, y, error, plots.verdicts_of(dataset)[np.isin(every, x)], colour, "o", label)
 
 
 def draw_test_error(axes: Axes, name: str, dataset: xarray.Dataset, **how: Any) -> None:
@@ -90,7 +81,7 @@ def draw_test_error(axes: Axes, name: str, dataset: xarray.Dataset, **how: Any) 
 
 
 def on_grid(
-    rows: Sequence[Mapping[str, Any]], values: Sequence[float], alphas: Sequence[float], omegas: Sequence[float]
+    rows: Sequence[Mapping[str, Any]], values: Iterable[float], alphas: Sequence[float], omegas: Sequence[float]
 ) -> np.ndarray:
     """The values of rows by their alpha and omega, (alphas, omegas); nan where there is none."""
     grid = np.full((len(alphas), len(omegas)), np.nan)

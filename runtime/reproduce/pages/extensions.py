@@ -90,9 +90,9 @@ def plot_extensions(
             datasets, found = tables[name], results["settings"][name]["alpha_c"]
             shown = found.get(f"{SHOWN_OMEGA:g}", {"value": None})
             marks = [] if shown["value"] is None else [shown]
-            values = [*(d["alpha"].values for d in datasets.values()), [mark["value"] for mark in marks]]
-            span = np.concatenate(values if datasets else [[0.0, 1.0], values[-1]])
-            low, high = span.min(), span.max()
+            values = [alpha for d in datasets.values() for alpha in d["alpha"].values.tolist()] or [0.0, 1.0]
+            values += [mark["value"] for mark in marks]
+            low, high = min(values), max(values)
             nearby = {name: dataset.sel(alpha=slice(low, high)) for name, dataset in base.items()}
             for axes in (losses, errors):
                 draw_marks(axes, marks)

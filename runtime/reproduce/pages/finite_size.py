@@ -197,7 +197,8 @@ def _draw_scaling(axes: Axes, scaled: Mapping[str, Any]) -> None:
     for name, row in scaled["rows"].items():
         if abs(row["theory"]) >= 1e-6 and not name.endswith("_2"):
             theory = row["theory"], row["half_width"]
-            fit = Extrapolation(*(row[part] for part in ("value", "error", "slope", "power", "chi2")), 0)
+            parts = ("value", "error", "slope", "power", "chi2")
+            fit = Extrapolation(**{part: row[part] for part in parts}, freedom=0)
             means, errors = (np.array(row[part], float) for part in ("means", "errors"))
             every = [{name: Measured(*theory, mean, error)} for mean, error in zip(means, errors, strict=True)]
             rows[name] = ((Measured(*theory, fit.value, fit.error), fit), every)

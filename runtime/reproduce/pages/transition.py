@@ -19,27 +19,8 @@ from matplotlib.patches import Patch
 
 from ...numbers import with_error
 from ...progress import say
-from ...report.plots.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    distinct_entries,
-    draw_baseline,
-    draw_ends,
-    draw_legend,
-    draw_marks,
-    end_handles,
-    from_zero,
-    jump_intervals,
-    mark_handles,
-    parameter_label,
-    parameter_values,
-    setting_of,
-    style_handles,
-    verdicts_of,
-)
+from ...report.plots import drawing as plots
+from ...report.plots.drawing import BLUE, GREEN, GREY, ORANGE, PINK
 from ...report.tables import loss_difference_along, save_dataset
 from ...saddle_point import observables
 from ..base_case import OMEGAS
@@ -81,7 +62,7 @@ def write(run: TransitionRun) -> None:
     draw: dict[str, Callable[[Path], Any]] = {
         "overlaps": lambda path: plot_overlaps(datasets, path, marks=marks["alpha_c"]),
         "test_error": lambda path: plot_test_error(datasets, path, marks=marks["alpha_c"] + marks["alpha_l"]),
-        "loss_difference": lambda path: plot_loss_difference(*datasets.values(), path, marks=marks["alpha_c"]),
+        "loss_difference": lambda path: plot_loss_difference(datasets, path, marks=marks["alpha_c"]),
         "phase_diagram": lambda path: plot_phase_diagram(phase_lines(results), path),
     }
     write_page(run, content(results, run.figures), draw)
@@ -93,7 +74,7 @@ def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas
     omegas = sorted({float(w) for found in thresholds.values() for w in found})
     columns: dict[str, Any] = {"omega": np.array(omegas)}
     for kind, found in thresholds.items():
-        missing = {"value": None, "error": None, "status": "", "verdicts": {}}
+        missing: dict[str, Any] = {"value": None, "error": None, "status": "", "verdicts": {}}
         rows = [found.get(f"{w:g}", missing) for w in omegas]
         columns[kind], columns[f"{kind}_error"] = columns_of(rows, "value", "error")
         columns[f"{kind}_published"] = np.array([PUBLISHED[kind].get(f"{w:g}", np.nan) for w in omegas])
@@ -142,7 +123,7 @@ def plot_overlaps(
         texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
         for axes, (name, label) in zip(panels, texts.items(), strict=True):
             for branch, dataset in datasets.items():
-                for number, one in enumerate(distinct_entries(dataset, name)):
+                for number, one in enumerate(plots.distinct_entries(dataset, name)):
                     text = None if number else f"{branch} branch"
                     draw_branch(axes, branch, dataset, one.values, one.errors, label=text)
             axes.axhline(0, color=GREY, linewidth=0.6)
@@ -160,9 +141,9 @@ def plot_test_error(
         axes = figure.subplots()
         for branch, dataset in datasets.items():
             draw_test_error(axes, branch, dataset, label=f"{branch} branch")
-        spans = {name: np.ptp(x) if len(x := parameter_values(d)) else 0.0 for name, d in datasets.items()}
-        draw_baseline(axes, datasets[max(spans, key=lambda name: spans[name])])
-        from_zero(axes)
+        spans = {name: np.ptp(x) if len(x := plots.parameter_values(d)) else 0.0 for name, d in datasets.items()}
+        plots.draw_baseline(axes, datasets[max(spans, key=lambda name: spans[name])])
+        plots.from_zero(axes)
         axes.set_ylabel("test error per token")
         _draw_strips(axes, datasets, marks)
         _finish_branches(axes, axes, datasets, "Test error", marks)
@@ -170,9 +151,10 @@ def plot_test_error(
 
 
 def plot_loss_difference(
-    first: xarray.Dataset, second: xarray.Dataset, path: str | Path | None = None, *, marks: Marks = ()
+    datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
 ) -> Figure:
     """Training loss of one branch minus that of the other where both were found; the sign says which is the minimum."""
+    first, second = datasets.values()
     values, difference, error = loss_difference_along(first, second)
     one, other = first.attrs["branch"], second.attrs["branch"]
     with sheet(path, 9.2, 4.4) as figure:
@@ -182,10 +164,11 @@ def plot_loss_difference(
             axes.fill_between(values, 0, difference, where=side, label=f"{name} has the lower training loss", **style)
         axes.errorbar(values, difference, yerr=error, color="black", marker="o", markersize=4, capsize=2)
         draw_zero(axes)
-        axes.set(ylabel=f"training loss per d:\n{one} minus {other}", xlabel=parameter_label(first.attrs["parameter"]),
-                 title=f"Difference of training losses, {setting_of(first)}")  # fmt: skip
-        draw_marks(axes, marks)
-        draw_legend(axes, mark_handles(marks))
+        axes.set_xlabel(plots.parameter_label(first.attrs["parameter"]))
+        axes.set_ylabel(f"training loss per d:\n{one} minus {other}")
+        axes.set_title(f"Difference of training losses, {plots.setting_of(first)}")
+        plots.draw_marks(axes, marks)
+        plots.draw_legend(axes, plots.mark_handles(marks))
     return figure
 
 
@@ -215,31 +198,31 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
                 axes.plot(*published.T, linestyle="none", marker=marker, markersize=8, markerfacecolor="none",
                           markeredgecolor="black", markeredgewidth=1.2, label=label)  # fmt: skip
         axes.set(xlabel=OMEGA, ylabel=ALPHA, title="Phase diagram")
-        from_zero(axes)
-        draw_legend(axes, [])
+        plots.from_zero(axes)
+        plots.draw_legend(axes, [])
     return figure
 
 
 def _draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset], marks: Marks) -> None:
     """A thin strip a branch at the foot of the panel, where its proximal map jumps; lines where it ends, and marks."""
     for row, (branch, dataset) in enumerate(datasets.items()):
-        for left, right in jump_intervals(dataset):
+        for left, right in plots.jump_intervals(dataset):
             foot = 0.022 * row
             axes.axvspan(left, right, foot, foot + 0.018, color=colour_of(branch), alpha=0.45, linewidth=0)
-        draw_ends(axes, dataset, colour_of(branch))
-    draw_marks(axes, marks)
+        plots.draw_ends(axes, dataset, colour_of(branch))
+    plots.draw_marks(axes, marks)
 
 
 def _finish_branches(first: Axes, last: Axes, datasets: Mapping[str, xarray.Dataset], title: str, marks: Marks) -> None:
     """Title, labels and one legend for figures with a colour a branch."""
     one = next(iter(datasets.values()))
-    last.set_xlabel(parameter_label(one.attrs["parameter"]))
-    first.set_title(f"{title}, {setting_of(one)}")
-    handles: list[Any] = style_handles(np.concatenate([verdicts_of(d) for d in datasets.values()]))
-    handles += [*mark_handles(marks), *end_handles(datasets.values())]
-    if any(jump_intervals(d) for d in datasets.values()):
+    last.set_xlabel(plots.parameter_label(one.attrs["parameter"]))
+    first.set_title(f"{title}, {plots.setting_of(one)}")
+    handles: list[Any] = plots.style_handles(np.concatenate([plots.verdicts_of(d) for d in datasets.values()]))
+    handles += [*plots.mark_handles(marks), *plots.end_handles(datasets.values())]
+    if any(plots.jump_intervals(d) for d in datasets.values()):
         handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
-    draw_legend(first, handles)
+    plots.draw_legend(first, handles)
 
 
 def content(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
@@ -340,7 +323,7 @@ def _baseline(results: Mapping[str, Any]) -> list[Block]:
     omega = f"{results['omega']:g}"
     exact, planes = results["baseline"][omega], results["coarse"]["baseline"]
     published = "published (sum over two tokens 0.00398092)"
-    rows = [
+    rows: list[Sequence[Any]] = [
         ["ours", f"{exact:.14f}", None],
         [published, f"{PUBLISHED_BASELINE:.8f}", deviation(PUBLISHED_BASELINE, exact)],
         ["12 points of degree 7", f"{planes:.8f}", deviation(planes, exact)],
@@ -377,8 +360,8 @@ def _coarse(results: Mapping[str, Any]) -> list[Block]:
         for (name, value), digits in zip(publications.items(), (4, 3), strict=True):
             rows.append([name, f"{value:.{digits}f}", deviation(value, ours)])
     for row in crossings:
-        value = f"none: {row['sentence']}" if row["value"] is None else f"{row['value']:.4f}"
-        rows.append([row["rule"], value, deviation(row["value"], ours)])
+        crossing = f"none: {row['sentence']}" if row["value"] is None else f"{row['value']:.4f}"
+        rows.append([row["rule"], crossing, deviation(row["value"], ours)])
     blocks: list[Block] = [
         "## Why the published numbers deviate",
         "The publication integrates with 12 points of degree 7 in each plane and solves the proximal map from one "
