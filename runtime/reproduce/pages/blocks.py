@@ -38,6 +38,37 @@ class Table:
         return [self.head.split(" | "), *([_cell(cell) for cell in row] for row in self.rows)]
 
 
+def cells(rows: Iterable[Mapping[str, Any]], *columns: str | Callable[[Any], Any]) -> list[tuple[Any, ...]]:
+    """Rows of a table.
+
+    Args:
+        columns: names of quantities; two, as "value error", for a value and its error; or a function of a row.
+    """
+
+    def cell(row: Mapping[str, Any], column: str | Callable[[Any], Any]) -> Any:
+        if callable(column):
+            return column(row)
+        value, *error = (row[name] for name in column.split())
+        return (value, *error) if error else value
+
+    return [tuple(cell(row, column) for column in columns) for row in rows]
+
+
+def words(name: str) -> Callable[[Mapping[str, Any]], str]:
+    """A column of names as words: with spaces."""
+    return lambda row: row[name].replace("_", " ")
+
+
+def counts(part: str, whole: str = "of") -> Callable[[Mapping[str, Any]], str]:
+    """A column that says how many of how many."""
+    return lambda row: f"{row[part]} of {row[whole]}"
+
+
+def rounded(name: str, digits: str, times: int = 1) -> Callable[[Mapping[str, Any]], str | None]:
+    """A column of numbers in a format; none for what is not finite."""
+    return lambda row: None if row[name] is None or not np.isfinite(row[name]) else format(times * row[name], digits)
+
+
 @dataclass(frozen=True)
 class Picture:
     """A figure by its name, with a caption."""
@@ -141,3 +172,8 @@ def write_page(run: Run, blocks: Sequence[Block], draw: Mapping[str, Callable[[P
 def columns_of(rows: Sequence[Mapping[str, Any]], *names: str) -> list[np.ndarray]:
     """Numbers of rows, one array a name; NaN for what was not found."""
     return [np.array([row[name] for row in rows], float) for name in names]
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """How many of what, as in '3 semantic, 1 mixed'."""
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

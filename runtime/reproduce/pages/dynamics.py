@@ -12,7 +12,7 @@ import numpy as np
 from ...report.plots.drawing import BLUE, GREEN, GREY, RED
 from ...report.plots.simulation import draw_points
 from ..dynamics import DIMENSIONS, DYNAMICS, IN_PLANE, RATE, SEEDS, SIMULATED, START, DynamicsRun
-from .blocks import Block, Picture, Table, write_page, write_rows
+from .blocks import Block, Picture, Table, counted, write_page, write_rows
 from .drawing import colour_of, handle, sheet
 
 _DRAWN = (("q", GREEN, "^"), ("m", RED, "o"), ("θ", BLUE, "s"))
@@ -126,14 +126,14 @@ def content(results: Mapping[str, Any]) -> list[Block]:
     escape, off = results["escape"], distances(results["trajectory"])
     growths = ", ".join(f"{rate:.4g} along {words}" for rate, words in escape["growths"])
     medians = [
-        [f"{d:g}", f"{_median(times):.4g}" if len(times) else None, _counted(reached)]
+        [f"{d:g}", f"{_median(times):.4g}" if len(times) else None, counted(reached)]
         for d, times, reached in zip(escape["d"], _times(escape), escape["reached"], strict=True)
     ]
     planes = []
     for name, found in results["basins"].items():
         counts = dict(Counter(word for _, word in starts_of(found)).most_common())
         same, every = agreeing(found)
-        planes.append([*name.split(", "), _counted(counts), len(found["boundary"]), f"{same} of {every}"])
+        planes.append([*name.split(", "), counted(counts), len(found["boundary"]), f"{same} of {every}"])
     return [
         "# Which solution does one-pass descent reach?",
         f"{results['model']}, saddleforge {results['version']}. From {START} at rate {RATE:g}, {SEEDS} simulations "
@@ -148,7 +148,3 @@ def content(results: Mapping[str, Any]) -> list[Block]:
         Table("rate | omega | starts that reach | points of the boundary | passes that end alike", planes),
         Table("d | median time of escape | reached", medians),
     ]
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())

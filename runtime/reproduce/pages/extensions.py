@@ -14,7 +14,7 @@ from ...report.plots.drawing import GREY, MARK_STYLES, draw_marks, from_zero, st
 from ...report.tables import loss_difference_along
 from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Picture, Table, write_page, write_rows
+from .blocks import Block, Picture, Table, cells, words, write_page, write_rows
 from .drawing import ALPHA, FAINT, OMEGA, branch_keys, draw_branch, draw_test_error, draw_zero, handle, sheet
 from .transition import SOURCE, line_of, verdicts_text
 
@@ -159,6 +159,10 @@ def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
     return {"eigenvalues": eigenvalues, "lowest": lowest}
 
 
+def _located(row: Mapping[str, Any]) -> Any:
+    return "none found" if row["alpha_c"] is None else (row["alpha_c"], row["error"])
+
+
 def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The report as blocks."""
     blocks: list[Block] = [
@@ -175,18 +179,8 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
         "## Transitions",
     ]
     head = "setting | omega | alpha_c | shift | what | status | RS verdict of each branch"
-    table = [
-        (
-            row["setting"],
-            row["omega"],
-            "none found" if row["alpha_c"] is None else (row["alpha_c"], row["error"]),
-            (row["shift"], row["shift_error"]),
-            _WORDS[row["transition"]],
-            row["status"].replace("_", " "),
-            row["rs_verdict"] or None,
-        )
-        for row in rows
-    ]
+    table = cells(rows, "setting", "omega", _located, "shift shift_error", lambda row: _WORDS[row["transition"]],
+                  words("status"), lambda row: row["rs_verdict"] or None)  # fmt: skip
     blocks.append(Table(head, table))
     blocks += [f"{r['setting']}, omega = {r['omega']:g}: {r['sentence']}." for r in rows if r["alpha_c"] is None]
     for setting in SETTINGS.values():

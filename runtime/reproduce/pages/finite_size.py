@@ -25,7 +25,7 @@ from ..finite_size import (
     FiniteSizeRun,
 )
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Picture, Table, columns_of, write_page, write_rows
+from .blocks import Block, Picture, Table, cells, columns_of, counted, counts, rounded, words, write_page, write_rows
 from .drawing import ALPHA, handle, sheet
 
 CLEAR = 3.0  # standard errors
@@ -118,11 +118,14 @@ def plot_finite_size(results: Mapping[str, Any], theory: Mapping[str, Any], path
 
 def _draw_overlaps(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
     """Of polished minima, and crosses for what L-BFGS finds."""
-    for name, (colour, marker, _) in OVERLAP_STYLES.items():
-        for branch, style, face in (("semantic", "-", "white"), ("positional", "--", colour)):
-            axes.plot(theory[branch]["alpha"], theory[branch][name], color=colour, linestyle=style)
-            _draw_found(axes, points[POLISHED][branch], name, colour, marker, face)
-            _draw_found(axes, points[FOUND][branch], name, colour, "x")
+    for branch, one in theory.items():
+        for name, (colour, _, _) in OVERLAP_STYLES.items():
+            axes.plot(one["alpha"], one[name], color=colour, linestyle="-" if branch == "semantic" else "--")
+    for search in (POLISHED, FOUND):
+        for branch, found in points[search].items():
+            for name, (colour, marker, _) in OVERLAP_STYLES.items():
+                mark, face = marker if search == POLISHED else "x", colour if branch == "positional" else "white"
+                _draw_found(axes, found, name, colour, mark, face)
     axes.set_ylim(top=0.36)  # room for the legend
     axes.set(title=f"overlaps, d = {D}, {SEEDS} seeds", xlabel=ALPHA, ylabel="overlap")
     handles = [handle(label, colour, marker=marker) for colour, marker, label in OVERLAP_STYLES.values()]
@@ -139,11 +142,13 @@ def _draw_found(axes: Axes, found: Mapping[str, Any], name: str, colour: str, ma
 
 
 def _draw_losses(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
-    for name, style, marker in (("training_loss", "-", "o"), ("test_error", ":", "s")):
-        for branch, one in theory.items():
+    for branch, one in theory.items():
+        for name, style in (("training_loss", "-"), ("test_error", ":")):
             axes.plot(one["alpha"], one[name], color=BRANCH_COLOURS[branch], linestyle=style)
-            _draw_found(axes, points[POLISHED][branch], name, BRANCH_COLOURS[branch], marker)
-            _draw_found(axes, points[FOUND][branch], name, BRANCH_COLOURS[branch], "x")
+    for search, markers in ((POLISHED, "os"), (FOUND, "xx")):
+        for branch, found in points[search].items():
+            for name, marker in zip(LOSSES, markers, strict=True):
+                _draw_found(axes, found, name, BRANCH_COLOURS[branch], marker)
     title = "training loss (circles), test error (squares, dotted); crosses: L-BFGS"
     axes.set(title=title, xlabel=ALPHA, ylabel="loss per d, error per token")
     from_zero(axes)
@@ -251,6 +256,9 @@ def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
     known = results["thresholds"]["alpha_c"][f"{SHOWN_OMEGA:g}"]
     stable = [r for r in rows if r["verdict"].startswith("RS stable") and np.isfinite(r["deviation"])]
     near = [r for r in stable if abs(r["deviation"]) <= CLEAR]
+    head = "branch | alpha | search | runs | observable | theory | simulation | deviation | verdict of theory"
+    table = cells(rows, "branch", "alpha", "search", counts("runs"), words("observable"), "theory half_width",
+                  "simulation standard_error", rounded("deviation", "+.1f"), "verdict")  # fmt: skip
     found = " and ".join(f"{with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items())
     blocks: list[Block] = [
         "# Theory meets finite size",
@@ -270,23 +278,7 @@ def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
             "not describe.",
         ),
         "## Both branches",
-        Table(
-            "branch | alpha | search | runs | observable | theory | simulation | deviation | verdict of theory",
-            [
-                (
-                    row["branch"],
-                    row["alpha"],
-                    row["search"],
-                    f"{row['runs']} of {row['of']}",
-                    row["observable"].replace("_", " "),
-                    (row["theory"], row["half_width"]),
-                    (row["simulation"], row["standard_error"]),
-                    f"{row['deviation']:+.1f}" if np.isfinite(row["deviation"]) else None,
-                    row["verdict"],
-                )
-                for row in rows
-            ],
-        ),
+        Table(head, table),
     ]
     for search, name, scaled in [(s, n, one) for s, found in results["scaling"].items() for n, one in found.items()]:
         dims = " | ".join(f"d = {d}" for d in scaled["dims"])
@@ -305,25 +297,10 @@ def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
             f"Verdict of theory: {scaled['verdict']}.",
             Table(f"observable | theory | {dims} | d to infinity | deviation", lines),
         ]
-    random = [
-        (row["method"], row["alpha"], f"{row['runs']} of {row['of']}",
-         ", ".join(f"{count} {name}" for name, count in row["reached"].items()))
-        for row in results["random"]
-    ]  # fmt: skip
-    judged = [
-        (
-            row["branch"],
-            row["alpha"],
-            row["verdict"],
-            f"{row['stayed']} of {row['of']}",
-            row["converged"],
-            _rounded(row["replicon"], ".3f"),
-            _rounded(row["measured"], ".3f"),
-            _rounded(row["late_over_q"], ".2g"),
-            _rounded(row["self_overlap_loss"], ".2g", 2),
-        )
-        for row in results["judged"]
-    ]
+    random = cells(results["random"], "method", "alpha", counts("runs"), lambda row: counted(row["reached"]))
+    judged = cells(results["judged"], "branch", "alpha", "verdict", counts("stayed"), "converged",
+                   rounded("replicon", ".3f"), rounded("measured", ".3f"), rounded("late_over_q", ".2g"),
+                   rounded("self_overlap_loss", ".2g", times=2))  # fmt: skip
     return [
         *blocks,
         "## Random starts",
@@ -337,7 +314,3 @@ def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
             "branch | alpha | verdict | stayed | converged | replicon | measured | late distance / q | 2 D*/q", judged
         ),
     ]
-
-
-def _rounded(value: float | None, digits: str, times: int = 1) -> str | None:
-    return None if value is None else format(times * value, digits)
