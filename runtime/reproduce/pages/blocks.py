@@ -59,9 +59,9 @@ def words(name: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda row: row[name].replace("_", " ")
 
 
-def counts(part: str, whole: str = "of") -> Callable[[Mapping[str, Any]], str]:
+def counts(part: str) -> Callable[[Mapping[str, Any]], str]:
     """A column that says how many of how many."""
-    return lambda row: f"{row[part]} of {row[whole]}"
+    return lambda row: f"{row[part]} of {row['of']}"
 
 
 def rounded(name: str, digits: str, times: int = 1) -> Callable[[Mapping[str, Any]], str | None]:
