@@ -7,6 +7,7 @@ was computed just now or long ago.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def threshold_near(
     accuracy: float,
     *,
     overlap_accuracy: float = OVERLAP_ACCURACY,
-    reached: Mapping[str, str] | None = None,
+    reached: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """A threshold in alpha near a guess, as plain numbers and words; where there is none, the evidence for that.
 
@@ -48,13 +49,7 @@ def threshold_near(
         overlap_accuracy: of the overlaps on which the threshold is located, relative.
         reached: what the solutions of a branch go by where that is not its name (see `Branch`).
     """
-    names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
-    called = dict(reached or {})
-    followers = {n: Branch(at, "alpha", n, overlap_accuracy, reached=called.get(n)) for n in names}
-    for name, follower in followers.items():
-        start = seeds.get(name)
-        if start is not None:
-            follower.begin(guess + step / 2, start)
+    followers = followers_near(kind, at, guess + step / 2, seeds, overlap_accuracy, reached)
     bracket = bracketed(kind, followers, guess + step / 2, step)
     if isinstance(bracket, str):
         return absent_result(kind, followers, bracket)
@@ -62,6 +57,23 @@ def threshold_near(
         return threshold_result(threshold_in(kind, at, followers, bracket, accuracy))
     except NotConvergedError as error:
         return {**absent_result(kind, followers, str(error)), "status": "not_converged"}
+
+
+def followers_near(
+    kind: str,
+    at: Problem,
+    value: float,
+    seeds: Mapping[str, Overlaps],
+    accuracy: float = OVERLAP_ACCURACY,
+    reached: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Branch]:
+    """The branches that a threshold compares, begun at a value of alpha where there are overlaps to begin from."""
+    names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
+    followers = {n: Branch(at, "alpha", n, accuracy, reached=reached.get(n)) for n in names}
+    for name, follower in followers.items():
+        if name in seeds:
+            follower.begin(value, seeds[name])
+    return followers
 
 
 def bracketed(
@@ -127,10 +139,7 @@ def threshold_result(threshold: Threshold) -> dict[str, Any]:
     """What is kept of a threshold: value, half width, evidence, and for each branch its verdict and packed overlaps."""
     pairs = list(zip(threshold.branches, threshold.solutions, strict=True))
     return {
-        "value": threshold.value,
-        "error": threshold.error,
-        "error_kind": threshold.error_kind,
-        "status": threshold.status,
+        **{name: getattr(threshold, name) for name in ("value", "error", "error_kind", "status")},
         "verdicts": {name: s.stability.verdict if s.stability else "not known" for name, s in pairs},
         "bistable_shares": {name: s.averages.bistable if s.averages else None for name, s in pairs},
         "evidence": threshold.evidence,
@@ -143,17 +152,12 @@ def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> 
     """No threshold was found: what was compared, and where each branch was seen and not seen."""
     known = [follower.known for follower in followers.values()]
     common = sorted(set(known[0]).intersection(*known[1:]))
-    rows = []
-    for alpha in common:
-        solutions = [k[alpha] for k in known]
-        rows.append({"alpha": alpha, **compared(kind, solutions)})
+    rows = [{"alpha": alpha, **compared(kind, [k[alpha] for k in known])} for alpha in common]
     lost = {n: max([a for a in f.failed if a not in f.known], default=None) for n, f in followers.items()}
     lowest = {n: min(f.known, default=None) for n, f in followers.items()}
     nearest = {n: f.known[min(f.known)].overlaps.pack() for n, f in followers.items() if f.known}
     return {
-        "value": None,
-        "error": None,
-        "error_kind": None,
+        **dict.fromkeys(("value", "error", "error_kind")),
         "status": "absent",
         "verdicts": {},
         "bistable_shares": {},
@@ -181,8 +185,8 @@ def compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
 def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
     """Overlaps of a curve's table at its value of alpha nearest to the one given."""
     row = dataset.sel(alpha=alpha, method="nearest")
-    shapes = {"q": (at.student_rank,) * 2, "V": (at.student_rank,) * 2, "m": (at.student_rank,)}
-    shapes["theta"] = (at.student_rank, at.teacher_rank)
+    s, t = at.student_rank, at.teacher_rank
+    shapes = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
     return Overlaps(**{name: row[name].values.reshape(at.contexts, *shape) for name, shape in shapes.items()})
 
 

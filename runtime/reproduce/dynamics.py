@@ -7,7 +7,8 @@ The trajectory of a start with both overlaps beside simulations; for three rates
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from ..saddle_point.starts import branch_of
 from ..simulation.instance import Instance
 from ..simulation.kinds import kind_of
 from ..simulation.online import one_pass, weights_with
-from .run import Plan, Run
+from .run import SHOWN_OMEGA, Run, Task
 
 DYNAMICS = "dynamics"
 STRENGTH = 0.002  # of the ridge, per sentence
@@ -56,18 +57,15 @@ class DynamicsRun(Run):
         super().__init__(out, figures)
         self.results |= {"basins": {}, "escape": {}}
 
-    def plan(self) -> Plan:
+    def plan(self) -> Iterator[Task]:
         """The trajectory, a step a plane, and the times of escape."""
-        planes: Plan = [
-            (f"basins at rate {rate:g}, omega = {omega:g}", 60, partial(self._plane, rate, omega))
-            for omega in OMEGAS
-            for rate in RATES
-        ]
-        return [
-            ("the base case in time, beside simulations", 60, self._trajectory),
-            *planes,
-            ("times of escape against d", 60, self._escape),
-        ]
+        title = "the base case in time, beside simulations"
+        yield Task(title, 60, "dynamics_trajectory", self.trajectory, into=("trajectory",))
+        for omega in OMEGAS:
+            for rate in RATES:
+                title, step = f"basins at rate {rate:g}, omega = {omega:g}", f"dynamics_basins_{rate:g}_{omega:g}"
+                yield Task(title, 60, step, self.plane, (rate, omega), ("basins", f"{rate:g}, {omega:g}"))
+        yield Task("times of escape against d", 60, "dynamics_escape", self.escape, into=("escape",))
 
     def is_complete(self) -> bool:
         """Whether the trajectory has its accuracy."""
@@ -76,75 +74,51 @@ class DynamicsRun(Run):
     def _at(self, omega: float) -> Problem:
         return self.base.with_(omega=omega, **{"lambda": STRENGTH})
 
-    def _trajectory(self) -> None:
-        problem, times = self._at(self.base.value_of("omega")), np.linspace(0.0, END, 121)
+    def trajectory(self) -> dict[str, Any]:
+        """Overlaps in time, and means of simulations."""
+        problem, times = self._at(SHOWN_OMEGA), np.linspace(0.0, END, 121)
+        found = dynamics(problem, RATE, times, START, accuracy=1e-5)
+        measured = times[::20]
+        runs = [simulated_path(problem, SIMULATED, seed, RATE, START, measured) for seed in range(SEEDS)]
+        return {
+            "status": found.status, "times": times, "path": _shown([o.pack() for o in found.overlaps]),
+            "test_error": found.test_error, "measured": measured,
+            "means": _shown(np.mean(runs, axis=0)), "errors": _shown(np.std(runs, axis=0, ddof=1) / SEEDS**0.5),
+        }  # fmt: skip
 
-        def work() -> dict[str, Any]:
-            found = dynamics(problem, RATE, times, START, accuracy=1e-5)
-            measured = times[::20]
-            begin = start_of(problem, START)[1]
-            runs = []
-            for seed in range(SEEDS):
-                instance = Instance(problem.with_(alpha=END), SIMULATED, seed, memory=0.0)
-                weights = weights_with(instance, begin)
-                runs.append(one_pass(instance, weights, Schedule(RATE), Batch(), measured).path)
-            return {
-                "status": found.status, "times": times, "path": _shown([o.pack() for o in found.overlaps]),
-                "test_error": found.test_error, "measured": measured,
-                "means": _shown(np.mean(runs, axis=0)), "errors": _shown(np.std(runs, axis=0, ddof=1) / SEEDS**0.5),
-            }  # fmt: skip
-
-        settings = {"rate": RATE, "start": START, "end": END, "d": SIMULATED, "seeds": SEEDS}
-        self.results["trajectory"] = self.step("dynamics_trajectory", settings, work)
-
-    def _plane(self, rate: float, omega: float) -> None:
+    def plane(self, rate: float, omega: float) -> dict[str, Any]:
+        """What starts of given overlaps reach, the boundary in m, and what one pass at finite d reaches."""
         problem = self._at(omega)
+        flow = Flow(problem, sizes_for(problem)[1])
+        thetas, ms = np.linspace(0.0, THETA, SIDE).tolist(), np.linspace(0.0, M, SIDE).tolist()
+        reached = [[end_of(flow, rate, theta, m) for m in ms] for theta in thetas]
+        boundary = []
+        for theta, row in zip(thetas, reached, strict=True):
+            for (low, name), (high, other) in pairwise(zip(ms, row, strict=True)):
+                if name != other:
+                    for _ in range(REFINED):
+                        middle = (low + high) / 2
+                        low, high = (middle, high) if end_of(flow, rate, theta, middle) == name else (low, middle)
+                    boundary.append([theta, (low + high) / 2, (high - low) / 2])
+        simulated = [
+            [theta, m, simulated_end_of(problem, rate, theta, m)]
+            for theta, row in zip(thetas[::EVERY], reached[::EVERY], strict=True)
+            for m, name in zip(ms[::EVERY], row[::EVERY], strict=True)
+            if name
+        ]
+        return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary, "simulated": simulated}
 
-        def work() -> dict[str, Any]:
-            rule = sizes_for(problem)[1]
-            flow = Flow(problem, rule)
-            thetas, ms = np.linspace(0.0, THETA, SIDE), np.linspace(0.0, M, SIDE)
-            reached = [[end_of(flow, rate, theta, m) for m in ms] for theta in thetas]
-            boundary = []
-            for theta, row in zip(thetas, reached, strict=True):
-                for n in range(SIDE - 1):
-                    if row[n] != row[n + 1]:
-                        low, high = float(ms[n]), float(ms[n + 1])
-                        for _ in range(REFINED):
-                            middle = (low + high) / 2
-                            if end_of(flow, rate, theta, middle) == row[n]:
-                                low = middle
-                            else:
-                                high = middle
-                        boundary.append([float(theta), (low + high) / 2, (high - low) / 2])
-            simulated = [
-                [float(theta), float(m), simulated_end_of(problem, rate, theta, m)]
-                for theta, row in zip(thetas[::EVERY], reached[::EVERY], strict=True)
-                for m, name in zip(ms[::EVERY], row[::EVERY], strict=True)
-                if name
-            ]
-            return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary, "simulated": simulated}
-
-        settings = {"rate": rate, "omega": omega, "side": SIDE, "q": Q, "most": [THETA, M], "end": SETTLED}
-        settings |= {"simulated": [IN_PLANE, EVERY, PASSED], "refined": REFINED}
-        name = f"{rate:g}, {omega:g}"
-        self.results["basins"][name] = self.step(f"dynamics_basins_{rate:g}_{omega:g}", settings, work)
-
-    def _escape(self) -> None:
-        problem = self._at(self.base.value_of("omega"))
-
-        def work() -> dict[str, Any]:
-            found = [escape(problem, RATE, d=d, seeds=DRAWS, time=400.0, accuracy=1e-3) for d in DIMENSIONS]
-            return {
-                "d": DIMENSIONS,
-                "times": [one.times for one in found],
-                "reached": [one.reached for one in found],
-                "growths": [[growth.rate, growth.words] for growth in found[0].growths],
-                "information_exponent": found[0].information_exponent,
-            }
-
-        settings = {"rate": RATE, "d": DIMENSIONS, "draws": DRAWS}
-        self.results["escape"] = self.step("dynamics_escape", settings, work)
+    def escape(self) -> dict[str, Any]:
+        """Times of escape from random starts in all dimensions."""
+        problem = self._at(SHOWN_OMEGA)
+        found = [escape(problem, RATE, d=d, seeds=DRAWS, time=400.0, accuracy=1e-3) for d in DIMENSIONS]
+        return {
+            "d": DIMENSIONS,
+            "times": [one.times for one in found],
+            "reached": [one.reached for one in found],
+            "growths": [[growth.rate, growth.words] for growth in found[0].growths],
+            "information_exponent": found[0].information_exponent,
+        }
 
 
 def _shown(packed: Any) -> np.ndarray:
@@ -152,11 +126,15 @@ def _shown(packed: Any) -> np.ndarray:
     return np.asarray(packed)[:, [0, 4, 6]]
 
 
+def _start(theta: float, m: float) -> dict[str, float]:
+    return {"q": Q, "theta": theta, "m_1": m}
+
+
 def end_of(flow: Flow, rate: float, theta: float, m: float) -> str:
     """What a start of given overlaps has reached when descent has settled; empty where no weights have them."""
     problem = flow.problem
     try:
-        begin = start_of(problem, {"q": Q, "theta": theta, "m_1": m})[1].pack()
+        begin = start_of(problem, _start(theta, m))[1].pack()
     except (InputError, DomainError):
         return ""
     # An overlap that vanishes and does not move stays so by symmetry; of unstable points rounding would lead away.
@@ -170,8 +148,12 @@ def end_of(flow: Flow, rate: float, theta: float, m: float) -> str:
 
 def simulated_end_of(problem: Problem, rate: float, theta: float, m: float) -> str:
     """What one pass at finite d has reached in a shorter time, from weights with these overlaps."""
-    end = PASSED / rate
-    instance = Instance(problem.with_(alpha=end), IN_PLANE, 0, memory=0.0)
-    begin = start_of(problem, {"q": Q, "theta": theta, "m_1": m})[1]
-    found = one_pass(instance, weights_with(instance, begin), Schedule(rate), Batch(), np.array([0.0, end]))
-    return kind_of(problem, IN_PLANE, Overlaps.unpack(found.path[-1], problem.sizes))
+    path = simulated_path(problem, IN_PLANE, 0, rate, _start(theta, m), np.array([0.0, PASSED / rate]))
+    return kind_of(problem, IN_PLANE, Overlaps.unpack(path[-1], problem.sizes))
+
+
+def simulated_path(problem: Problem, d: int, seed: int, rate: float, start: Any, times: np.ndarray) -> np.ndarray:
+    """Packed overlaps of one pass at finite d at some times."""
+    instance = Instance(problem.with_(alpha=float(times[-1])), d, seed, memory=0.0)
+    weights = weights_with(instance, start_of(problem, start)[1])
+    return one_pass(instance, weights, Schedule(rate), Batch(), times).path

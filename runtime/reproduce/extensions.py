@@ -8,15 +8,15 @@ the positional branch (see `onset`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..branches.branch import Branch, curve
+from ..branches.branch import Branch
+from ..breaking.curve import curve
 from ..errors import NotConvergedError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
@@ -29,8 +29,8 @@ from .alpha_thresholds import (
     threshold_near,
     threshold_result,
 )
-from .base_case import BaseCaseRun
-from .run import BRANCHES, SHOWN_OMEGA, Plan, solver_digest, unpacked
+from .base_case import OMEGAS, BaseCaseRun
+from .run import BRANCHES, SHOWN_OMEGA, Task, solver_digest, table_files, unpacked
 
 EXTENSIONS = "extensions"
 FOLDER = "extensions"
@@ -43,24 +43,23 @@ class Setting:
 
     Attributes:
         parameters: structural sizes and values that differ from the model's defaults.
+        grid: values of alpha of the branches at omega = 0.3; omegas: those of the transition, each after its neighbour.
+        overlap_accuracy: of the overlaps along the branches, and where the transition is located.
+        accuracy: half width asked of the transition in alpha.
+        budget: seconds that a branch and a transition may take on two cores.
         branches: those followed; with ONSET the transition is where theta grows out of the positional one, with
             CROSSING where semantic and positional have equal training loss.
         reached: what the solutions of a branch go by where that is not its name (see `Branch`).
-        grid: values of alpha of the branches at omega = 0.3; omegas: those of the transition, each after its neighbour.
-        curve_accuracy, overlap_accuracy: of the overlaps along the branches, and where the transition is located.
-        accuracy: half width asked of the transition in alpha.
-        budget: seconds that a branch and a transition may take on two cores.
     """
 
     title: str
     model: str
     parameters: Mapping[str, Any]
     grid: Sequence[float]
-    omegas: Sequence[float]
-    curve_accuracy: float
     overlap_accuracy: float
     accuracy: float
     budget: tuple[int, int]
+    omegas: Sequence[float] = OMEGAS
     branches: Sequence[str] = BRANCHES
     transition: str = CROSSING
     reached: Mapping[str, str] = field(default_factory=dict)
@@ -96,8 +95,6 @@ SETTINGS: dict[str, Setting] = {
         branches=("mixed", *BRANCHES),
         transition=ONSET,
         grid=(0.7, 0.85, 1.0, 1.25, 1.5, 1.75, 2.0),
-        omegas=(0.3, 0.2, 0.1, 0.0, 0.4),
-        curve_accuracy=1e-2,
         overlap_accuracy=1e-2,
         accuracy=3e-2,
         budget=(75, 75),
@@ -107,8 +104,6 @@ SETTINGS: dict[str, Setting] = {
         model="untied_attention",
         parameters={},
         grid=(1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0),
-        omegas=(0.3, 0.2, 0.1, 0.0, 0.4),
-        curve_accuracy=1e-2,
         overlap_accuracy=1e-2,
         accuracy=4e-3,
         budget=(25, 25),
@@ -119,7 +114,6 @@ SETTINGS: dict[str, Setting] = {
         parameters={"sigma": widths_of_clusters(NARROW), "labels": EQUAL_LABELS},
         grid=(0.75, 1.0, 1.25, 1.5, 1.75, 2.0),
         omegas=(0.3, 0.2, 0.1, 0.4),  # at 0 both branches jump on 13 % of the measure where they would cross
-        curve_accuracy=3e-3,
         overlap_accuracy=3e-3,
         accuracy=1e-3,
         budget=(90, 60),
@@ -130,8 +124,6 @@ SETTINGS: dict[str, Setting] = {
         parameters={},
         reached={"positional": "mixed"},  # its value column follows the teacher
         grid=(2.0, 2.25, 2.5, 2.75),
-        omegas=(0.3, 0.2, 0.1, 0.0, 0.4),
-        curve_accuracy=2e-2,
         overlap_accuracy=2e-2,
         accuracy=5e-2,
         budget=(120, 240),
@@ -159,37 +151,34 @@ class ExtensionsRun(BaseCaseRun):
         self.results["settings"] = {name: {"curves": {}, "alpha_c": {}} for name in SETTINGS}
         self.results["variations"] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> Iterator[Task]:
         """The base case, then branches and transitions setting by setting, then the variations of correlated tokens."""
-        plan = self.base_plan(alpha_c="base case")
+        yield from self.curves()
+        yield from self.thresholds(alpha_c="base case")
+        base = [f"alpha_c_{omega:g}" for omega in OMEGAS]
         for name, setting in SETTINGS.items():
-            plan += [
-                (
-                    f"{setting.title}: following the {branch} branch at omega = {SHOWN_OMEGA:g}",
-                    setting.budget[0],
-                    partial(self._setting_curve, name, branch),
-                )
-                for branch in setting.branches
-            ]
-            plan += [
-                (
-                    f"{setting.title}: locating the transition at omega = {omega:g}",
-                    setting.budget[1],
-                    partial(self._setting_threshold, name, omega),
-                )
-                for omega in setting.omegas
-            ]
+            stem, into, (quick, slow) = f"{FOLDER}_{name}", ("settings", name), setting.budget
+            for branch in setting.branches:
+                title = f"{setting.title}: following the {branch} branch at omega = {SHOWN_OMEGA:g}"
+                yield Task(title, quick, f"{stem}_curve_{branch}", self.setting_curve, (name, branch),
+                           (*into, "curves", branch), files=table_files(FOLDER, f"{name}_{branch}"),
+                           settings=_identity(setting.problem(SHOWN_OMEGA)))  # fmt: skip
+            after = [f"{stem}_curve_{branch}" for branch in setting.branches]
+            for number, omega in enumerate(setting.omegas):
+                title = f"{setting.title}: locating the transition at omega = {omega:g}"
+                earlier = [f"{stem}_{w:g}" for w in setting.omegas[:number]]
+                yield Task(title, slow, f"{stem}_{omega:g}", self.setting_threshold, (name, omega),
+                           (*into, "alpha_c", f"{omega:g}"), [*after, *earlier, *base],
+                           settings=_identity(setting.problem(omega)))  # fmt: skip
             if setting.transition == ONSET:
-                plan.append(
-                    (
-                        f"{setting.title}: where its two saddles have equal training loss",
-                        setting.budget[1],
-                        partial(self._saddles, name),
-                    )
-                )
+                title = f"{setting.title}: where its two saddles have equal training loss"
+                yield Task(title, slow, f"{stem}_saddles", self.saddles, (name,), (*into, "saddles"), after,
+                           settings=_identity(setting.problem(SHOWN_OMEGA)))  # fmt: skip
         for number, change in enumerate(VARIATIONS):
-            plan.append((f"correlated tokens: {change}", 60, partial(self._variation, number, change)))
-        return [*plan, *self.judged_plan()]
+            title, step = f"correlated tokens: {change}", f"{FOLDER}_variation_{number}"
+            yield Task(title, 60, step, self.variation, (change,), ("variations", change),
+                       [f"alpha_c_{SHOWN_OMEGA:g}"], settings=_identity(_varied(change)))  # fmt: skip
+        yield from self.verdicts()
 
     def is_complete(self) -> bool:
         """Whether every transition was located to its accuracy, or has no sign change to be found."""
@@ -198,69 +187,26 @@ class ExtensionsRun(BaseCaseRun):
             found += [*setting["alpha_c"].values(), *([setting["saddles"]] if "saddles" in setting else [])]
         return all(is_settled(r) for r in found)
 
-    # What is computed
-
-    def _setting_curve(self, name: str, branch: str) -> None:
+    def setting_curve(self, name: str, branch: str) -> dict[str, Any]:
+        """Follow a branch of a setting, and write its tables."""
         setting = SETTINGS[name]
-        at = setting.problem(SHOWN_OMEGA)
-        files = (f"tables/{FOLDER}/{name}_{branch}.nc", f"tables/{FOLDER}/{name}_{branch}.csv")
-
-        def work() -> dict[str, Any]:
-            followed = curve(
-                at,
-                start=branch,
-                over="alpha",
-                values=setting.grid,
-                accuracy=setting.curve_accuracy,
-                refine_end=0,
-                reached=setting.reached.get(branch),
-            )
-            return self.keep_curve(followed, files)
-
-        settings = {
-            "solver": _identity(at),
-            "grid": setting.grid,
-            "accuracy": setting.curve_accuracy,
-            "reached": setting.reached,
-        }
-        step = f"{FOLDER}_{name}_curve_{branch}"
-        self.results["settings"][name]["curves"][branch] = self.step(step, settings, work, files=files)
+        followed = curve(setting.problem(SHOWN_OMEGA), start=branch, over="alpha", values=setting.grid, refine_end=0,
+                         accuracy=setting.overlap_accuracy, reached=setting.reached.get(branch))  # fmt: skip
+        return self.keep_curve(followed, table_files(FOLDER, f"{name}_{branch}"))
 
     def branch_tables(self, name: str) -> dict[str, Any]:
         """Branch -> table of a setting, those of the branches that were found at all."""
         found = self.results["settings"][name]["curves"]
         return {b: self.dataset(f"{FOLDER}/{name}_{b}") for b in SETTINGS[name].branches if found[b]["points"]}
 
-    def _setting_threshold(self, name: str, omega: float) -> None:
-        setting = SETTINGS[name]
-        known = self.results["settings"][name]["alpha_c"]
-        earlier = {float(w): r for w, r in known.items()}
-        at = setting.problem(omega)
-
-        def work() -> dict[str, Any]:
-            guess, seeds = self._setting_guess(name, omega, earlier)
-            if setting.transition == ONSET:
-                return onset_result(at, guess, seeds.get("positional"), setting)
-            return threshold_near(
-                "alpha_c",
-                at,
-                guess,
-                0.08 if earlier else 0.04,
-                seeds,
-                setting.accuracy,
-                overlap_accuracy=setting.overlap_accuracy,
-                reached=setting.reached,
-            )
-
-        settings = {
-            "solver": _identity(at),
-            "accuracy": [setting.accuracy, setting.overlap_accuracy],
-            "transition": setting.transition,
-            "reached": setting.reached,
-        }
-        after = [f"{FOLDER}_{name}_curve_{branch}" for branch in setting.branches]
-        after += [f"{FOLDER}_{name}_{w:g}" for w in earlier] + [f"alpha_c_{w}" for w in self._base]
-        known[f"{omega:g}"] = self.step(f"{FOLDER}_{name}_{omega:g}", settings, work, after=after)
+    def setting_threshold(self, name: str, omega: float) -> dict[str, Any]:
+        """Locate the transition of a setting at an omega."""
+        setting, at = SETTINGS[name], SETTINGS[name].problem(omega)
+        earlier = {float(w): r for w, r in self.results["settings"][name]["alpha_c"].items()}
+        guess, seeds = self._setting_guess(name, omega, earlier)
+        if setting.transition == ONSET:
+            return onset_result(at, guess, seeds.get("positional"), setting)
+        return _crossing_near(setting, at, guess, 0.08 if earlier else 0.04, seeds, setting.reached)
 
     @property
     def _base(self) -> dict[str, dict[str, Any]]:
@@ -273,12 +219,7 @@ class ExtensionsRun(BaseCaseRun):
         setting = SETTINGS[name]
         located_at = {w: r for w, r in earlier.items() if r["value"] is not None}
         if not located_at:
-            datasets = self.branch_tables(name)
-            guess = guess_from_curves("alpha_c", datasets) if set(BRANCHES) <= set(datasets) else setting.grid[-1]
-            if setting.transition == ONSET:
-                guess = setting.grid[0]
-            at = setting.problem(omega)
-            return guess, {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
+            return self._guess_along(name, omega)
         near = sorted(located_at, key=lambda w: abs(w - omega))[:2]
         seeds = located_at[near[0]]["overlaps"]
         base = {w: self._base.get(f"{w:g}", {}).get("value") for w in (omega, *near)}
@@ -290,59 +231,50 @@ class ExtensionsRun(BaseCaseRun):
             guess = base[omega] * (ratios[0] + slope * (omega - near[0]))
         return guess, {b: unpacked(setting.problem(omega), u) for b, u in seeds.items()}
 
-    def _saddles(self, name: str) -> None:
-        setting = SETTINGS[name]
-        at = setting.problem(SHOWN_OMEGA)
+    def _guess_along(self, name: str, omega: float, crossing: bool = False) -> tuple[float, dict[str, Overlaps]]:
+        """The same from the curves alone, of a crossing also where the transition is none."""
+        setting, datasets = SETTINGS[name], self.branch_tables(name)
+        guess = guess_from_curves("alpha_c", datasets) if set(BRANCHES) <= set(datasets) else setting.grid[-1]
+        if setting.transition == ONSET and not crossing:
+            guess = setting.grid[0]
+        at = setting.problem(omega)
+        return guess, {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
 
-        def work() -> dict[str, Any]:
-            datasets = self.branch_tables(name)
-            guess = guess_from_curves("alpha_c", datasets)
-            seeds = {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
-            accuracy = setting.overlap_accuracy
-            return threshold_near("alpha_c", at, guess, 0.04, seeds, setting.accuracy, overlap_accuracy=accuracy)
+    def saddles(self, name: str) -> dict[str, Any]:
+        """Where the semantic and positional saddles of a setting have equal training loss."""
+        guess, seeds = self._guess_along(name, SHOWN_OMEGA, crossing=True)
+        return _crossing_near(SETTINGS[name], SETTINGS[name].problem(SHOWN_OMEGA), guess, 0.04, seeds)
 
-        after = [f"{FOLDER}_{name}_curve_{branch}" for branch in setting.branches]
-        settings = {"solver": _identity(at), "accuracy": [setting.accuracy, setting.overlap_accuracy]}
-        step = f"{FOLDER}_{name}_saddles"
-        self.results["settings"][name]["saddles"] = self.step(step, settings, work, after=after)
-
-    def _variation(self, number: int, change: str) -> None:
-        setting = SETTINGS["mixture"]
-        at = problem(setting.model, omega=SHOWN_OMEGA, **VARIATIONS[change])
-        base = self._base[f"{SHOWN_OMEGA:g}"]
-
-        def work() -> dict[str, Any]:
-            taught = bool(np.any(at.law.teacher_means))
-            seeds = {b: _per_cluster(unpacked(self.base, u), at.clusters) for b, u in base["overlaps"].items()}
+    def variation(self, change: str) -> dict[str, Any]:
+        """The transition of correlated tokens with one change, from that of the base case."""
+        at, base = _varied(change), self._base[f"{SHOWN_OMEGA:g}"]
+        guess = 1.0 if base["value"] is None else float(base["value"])
+        if np.any(at.law.teacher_means):
             # A teacher that overlaps the means gives the semantic branch an overlap with them.
-            reached = {"semantic": "mixed"} if taught else {}
-            guess = 1.0 if base["value"] is None else float(base["value"])
-            accuracy = setting.overlap_accuracy
-            return threshold_near(
-                "alpha_c",
-                at,
-                guess,
-                0.08,
-                {} if taught else seeds,
-                setting.accuracy,
-                overlap_accuracy=accuracy,
-                reached=reached,
-            )
+            return _crossing_near(SETTINGS["mixture"], at, guess, 0.08, {}, {"semantic": "mixed"})
+        seeds = {b: _per_cluster(unpacked(self.base, u), at.clusters) for b, u in base["overlaps"].items()}
+        return _crossing_near(SETTINGS["mixture"], at, guess, 0.08, seeds)
 
-        settings = {"solver": _identity(at), "accuracy": [setting.accuracy, setting.overlap_accuracy]}
-        step = f"{FOLDER}_variation_{number}"
-        self.results["variations"][change] = self.step(step, settings, work, after=[f"alpha_c_{SHOWN_OMEGA:g}"])
+
+def _crossing_near(
+    setting: Setting, at: Problem, guess: float, step: float, seeds: Mapping[str, Overlaps],
+    reached: Mapping[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """alpha_c to the accuracy of a setting."""
+    accuracy = setting.overlap_accuracy
+    return threshold_near(
+        "alpha_c", at, guess, step, seeds, setting.accuracy, overlap_accuracy=accuracy, reached=reached or {}
+    )
+
+
+def _varied(change: str) -> Problem:
+    return problem(SETTINGS["mixture"].model, omega=SHOWN_OMEGA, **VARIATIONS[change])
 
 
 def _identity(at: Problem) -> dict[str, Any]:
     """What decides the digits of a problem beyond the sources of this package."""
     values = {name: np.asarray(value).tolist() for name, value in at.parameters.items()}
-    return {
-        "model": at.solver.name,
-        "structure": at.solver.key,
-        "solver": solver_digest(at),
-        "parameters": values,
-    }
+    return {"model": at.solver.name, "structure": at.solver.key, "solver": solver_digest(at), "parameters": values}
 
 
 def _per_cluster(overlaps: Overlaps, clusters: int) -> Overlaps:

@@ -8,13 +8,15 @@ evolution.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..branches.branch import curve
+from ..breaking.curve import curve
+from ..breaking.solve import solve
 from ..comparison.compare import LOSSES, scaling
 from ..errors import TimeLimitError
 from ..integration import rule_named
@@ -24,9 +26,8 @@ from ..simulation.estimate import Estimate
 from ..simulation.finite_transition import PairedDifference, paired, root_of
 from ..simulation.gamp import state_evolution
 from ..simulation.simulation import Simulation, simulate
-from ..solving.solve import solve
-from .base_case import SECONDS, BaseCaseRun
-from .run import BRANCHES, SHOWN_OMEGA, Plan
+from .base_case import BaseCaseRun
+from .run import BRANCHES, SHOWN_OMEGA, Task
 
 FINITE_SIZE = "finite-size"
 OVERLAPS = ("m", "theta", "q")  # measured, first token
@@ -42,8 +43,6 @@ RANDOM_METHODS, RANDOM_ALPHAS, RANDOM_D, RANDOM_SEEDS = ("adam", "gd"), (0.5, 1.
 GAMP_START, GAMP_ALPHA, GAMP_D, GAMP_SEEDS, GAMP_STEPS, GAMP_INERTIA = "semantic", 2.0, 2000, 16, 30, 0.6
 JUDGED = (("semantic", 2.0), ("semantic", 1.5), ("semantic", 1.0), ("positional", 1.0), ("positional", 0.5))
 JUDGE_SEEDS, JUDGE_STEPS, JUDGE_INERTIA = 8, 600, 0.8
-
-
 SECONDS_POINTS, SECONDS_PAIRS = {FOUND: 60, POLISHED: 300}, {FOUND: 300, POLISHED: 1500}
 
 
@@ -52,235 +51,166 @@ class FiniteSizeRun(BaseCaseRun):
 
     draws = (FINITE_SIZE,)
     page, data = "finite-size", "finite_size"
-    writing = "tables, figure and the report"
 
     def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
         super().__init__(out, figures)
         self.results |= {"points": {}, "transition": {}, "scaling": {}, "random": [], "plane": [], "judged": []}
 
-    def plan(self) -> Plan:
+    def plan(self) -> Iterator[Task]:
         """Branches and transition at omega = 0.3, then one step a group of simulations."""
-        plan = self.curves_plan()
-        located = partial(self.threshold, "alpha_c", SHOWN_OMEGA)
-        plan.append(("locating the transition at omega = 0.3", SECONDS["alpha_c"], located))
+        yield from self.curves()
+        yield from self.thresholds((SHOWN_OMEGA,), alpha_c="transition")
+        both = [(search, name) for search in SEARCHES for name in BRANCHES]
+        for search, name in both:
+            title, step = f"simulating from the {name} start, {search}", f"finite_points_{search}_{name}"
+            yield Task(title, SECONDS_POINTS[search], step, self.points, (search, name), ("points", search, name))
         for search in SEARCHES:
-            plan += [
-                (
-                    f"simulating from the {name} start, {search}",
-                    SECONDS_POINTS[search],
-                    partial(self._points, search, name),
-                )
-                for name in BRANCHES
-            ]
-        for search in SEARCHES:
-            plan.append(
-                (f"the transition from paired runs, {search}", SECONDS_PAIRS[search], partial(self._transition, search))
-            )
-        for search in SEARCHES:
-            plan += [
-                (f"scaling in d on the {name} branch, {search}", 120, partial(self._scaling, search, name))
-                for name in BRANCHES
-            ]
-        plan += [(f"both starts at omega = {omega:g}", 40, partial(self._plane, omega)) for omega in PLANE_OMEGAS]
-        plan += [(f"random starts with {method}", 90, partial(self._random, method)) for method in RANDOM_METHODS]
-        plan.append(("GAMP beside state evolution", 30, self._gamp))
-        plan += [
-            (f"GAMP as the judge: {name}, alpha = {alpha:g}", 40, partial(self._judge, name, alpha))
-            for name, alpha in JUDGED
+            title, step = f"the transition from paired runs, {search}", f"finite_transition_{search}"
+            yield Task(title, SECONDS_PAIRS[search], step, self.transition, (search,), ("transition", search))
+        for search, name in both:
+            title, step = f"scaling in d on the {name} branch, {search}", f"finite_scaling_{search}_{name}"
+            yield Task(title, 120, step, self.scaling, (search, name), ("scaling", search, name))
+        for omega in PLANE_OMEGAS:
+            title, step = f"both starts at omega = {omega:g}", f"finite_plane_{omega:g}"
+            yield Task(title, 40, step, self.plane, (omega,), ("plane",))
+        for method in RANDOM_METHODS:
+            title, step = f"random starts with {method}", f"finite_random_{method}"
+            yield Task(title, 90, step, self.random, (method,), ("random",))
+        yield Task("GAMP beside state evolution", 30, "finite_gamp", self.gamp, into=("gamp",))
+        for name, alpha in JUDGED:
+            title, step = f"GAMP as the judge: {name}, alpha = {alpha:g}", f"finite_judge_{name}_{alpha:g}"
+            yield Task(title, 40, step, self.judge, (name, alpha), ("judged",))
+        yield from self.verdicts()
+
+    def points(self, search: str, name: str) -> list[dict[str, Any]]:
+        """What is simulated from a start along its branch."""
+        problems = [self.base.with_(alpha=alpha) for alpha in ALPHAS]
+        return [row_of(simulated(p, d=D, seeds=SEEDS, start=name, **options_of(search, name))) for p in problems]
+
+    def transition(self, search: str) -> dict[str, Any]:
+        """Where minima of both starts on the same data have equal training loss."""
+        found = [_pair(self.base.with_(alpha=a), D, TRANSITION_SEEDS, search) for a in TRANSITION_ALPHAS]
+        value, error = root_of(found)
+        rows = [
+            {"alpha": one.alpha, "pairs": len(one.values), "mean": one.mean, "standard_error": one.standard_error}
+            for one in found
         ]
-        return [*plan, *self.judged_plan()]
+        return {"value": value, "error": error, "differences": rows}
 
-    def _points(self, search: str, name: str) -> None:
-        def work() -> dict[str, Any]:
-            problems = [self.base.with_(alpha=alpha) for alpha in ALPHAS]
-            found = [simulate(p, d=D, seeds=SEEDS, start=name, **options_of(search, name)) for p in problems]
-            return {"rows": [row_of(finished(one)) for one in found]}
-
-        settings = {"d": D, "seeds": SEEDS, "alphas": ALPHAS, "search": search}
-        rows = self.step(f"finite_points_{search}_{name}", settings, work)["rows"]
-        self.results["points"].setdefault(search, {})[name] = rows
-
-    def _transition(self, search: str) -> None:
-        def work() -> dict[str, Any]:
-            found = []
-            for alpha in TRANSITION_ALPHAS:
-                found.append(paired(*self._pair(self.base.with_(alpha=alpha), D, TRANSITION_SEEDS, search), BRANCHES))
-            value, error = root_of(found)
-            return {"value": value, "error": error, "differences": [difference_json(d) for d in found]}
-
-        settings = {"d": D, "seeds": TRANSITION_SEEDS, "alphas": TRANSITION_ALPHAS, "search": search}
-        self.results["transition"][search] = self.step(f"finite_transition_{search}", settings, work)
-
-    def _pair(self, at: Problem, d: int, seeds: int, search: str) -> tuple[Simulation, Simulation]:
-        one, other = (
-            finished(simulate(at, d=d, seeds=seeds, start=name, **options_of(search, name))) for name in BRANCHES
-        )
-        return one, other
-
-    def _scaling(self, search: str, name: str) -> None:
-        def work() -> dict[str, Any]:
-            solution = solve(self.base.with_(alpha=SCALING_ALPHA), name)
-            scaled = scaling(solution, dims=DIMS[search], seeds=SCALING_SEEDS, **options_of(search, name))
-            every = scaled.measurements()
-            stability = solution.stability
-            return {
-                "dims": scaled.dims,
-                "runs": [len(one.runs) for one in scaled.simulations],
-                "verdict": stability.verdict if stability else "",
-                "rows": {
-                    key: {
-                        "theory": limit.theory,
-                        "half_width": limit.half_width,
-                        "value": fit.value,
-                        "error": fit.error,
-                        "slope": fit.slope,
-                        "power": fit.power,
-                        "chi2": fit.chi2,
-                        "deviation": limit.deviation,
-                        "means": [one[key].mean for one in every],
-                        "errors": [one[key].standard_error for one in every],
-                    }
-                    for key, (limit, fit) in scaled.limits().items()
-                },
+    def scaling(self, search: str, name: str) -> dict[str, Any]:
+        """Observables at several d, and their limits."""
+        solution = solve(self.base.with_(alpha=SCALING_ALPHA), name)
+        scaled = scaling(solution, dims=DIMS[search], seeds=SCALING_SEEDS, **options_of(search, name))
+        every, stability = scaled.measurements(), solution.stability
+        rows = {
+            key: {
+                "theory": limit.theory,
+                "half_width": limit.half_width,
+                **{name: value for name, value in asdict(fit).items() if name != "freedom"},
+                "deviation": limit.deviation,
+                "means": [one[key].mean for one in every],
+                "errors": [one[key].standard_error for one in every],
             }
+            for key, (limit, fit) in scaled.limits().items()
+        }
+        runs = [len(one.runs) for one in scaled.simulations]
+        return {"dims": scaled.dims, "runs": runs, "verdict": stability.verdict if stability else "", "rows": rows}
 
-        settings = {"dims": DIMS[search], "seeds": SCALING_SEEDS, "alpha": SCALING_ALPHA, "search": search}
-        found = self.step(f"finite_scaling_{search}_{name}", settings, work)
-        self.results["scaling"].setdefault(search, {})[name] = found
-
-    def _plane(self, omega: float) -> None:
-        def work() -> dict[str, Any]:
-            rows = []
-            base = self.base.with_(omega=omega)
-            grid = np.arange(min(PLANE_ALPHAS), max(PLANE_ALPHAS) + 0.1, 0.25)  # close enough to follow
-            curves = [curve(base, start=name, over="alpha", values=grid, refine_end=0) for name in BRANCHES]
-            losses = [{s.problem.alpha: s.training_loss for s in found.solutions} for found in curves]
-            for alpha in PLANE_ALPHAS:
-                at = base.with_(alpha=alpha)
-                there = all(alpha in found for found in losses)
-                difference = paired(*self._pair(at, PLANE_D, PLANE_SEEDS, FOUND), BRANCHES)
-                enough = len(difference.values) > 1
-                rows.append(
-                    {
-                        "omega": omega,
-                        "alpha": alpha,
-                        "theory": losses[0][alpha] - losses[1][alpha] if there else None,
-                        "simulation": difference.mean if enough else None,
-                        "error": difference.standard_error if enough else None,
-                        "pairs": len(difference.values),
-                    }
-                )
-            return {"rows": rows}
-
-        settings = {"d": PLANE_D, "seeds": PLANE_SEEDS, "alphas": PLANE_ALPHAS}
-        self.results["plane"] += self.step(f"finite_plane_{omega:g}", settings, work)["rows"]
-
-    def _random(self, method: str) -> None:
-        def work() -> dict[str, Any]:
-            rows = []
-            for alpha in RANDOM_ALPHAS:
-                at = self.base.with_(alpha=alpha)
-                simulation = finished(
-                    simulate(at, d=RANDOM_D, seeds=RANDOM_SEEDS, start="random", method=method, tolerance=1e-5)
-                )
-                rows.append(
-                    {
-                        "method": method,
-                        "alpha": alpha,
-                        "runs": len(simulation.converged),
-                        "of": RANDOM_SEEDS,
-                        "reached": simulation.branches,
-                    }
-                )
-            return {"rows": rows}
-
-        settings = {"d": RANDOM_D, "seeds": RANDOM_SEEDS, "alphas": RANDOM_ALPHAS}
-        self.results["random"] += self.step(f"finite_random_{method}", settings, work)["rows"]
-
-    def _gamp(self) -> None:
-        def work() -> dict[str, Any]:
-            at = self.base.with_(alpha=GAMP_ALPHA)
-            simulated = finished(
-                simulate(
-                    at,
-                    d=GAMP_D,
-                    seeds=GAMP_SEEDS,
-                    start=GAMP_START,
-                    method="gamp",
-                    most=GAMP_STEPS,
-                    inertia=GAMP_INERTIA,
-                    tolerance=1e-14,  # all steps are shown
-                )
+    def plane(self, omega: float) -> list[dict[str, Any]]:
+        """Differences of the training losses of both branches at an omega, in theory and of pairs."""
+        base = self.base.with_(omega=omega)
+        grid = np.arange(min(PLANE_ALPHAS), max(PLANE_ALPHAS) + 0.1, 0.25)  # close enough to follow
+        curves = [curve(base, start=name, over="alpha", values=grid, refine_end=0) for name in BRANCHES]
+        one, other = ({s.problem.alpha: s.training_loss for s in found.solutions} for found in curves)
+        rows = []
+        for alpha in PLANE_ALPHAS:
+            difference = _pair(base.with_(alpha=alpha), PLANE_D, PLANE_SEEDS, FOUND)
+            enough = len(difference.values) > 1
+            rows.append(
+                {
+                    "omega": omega,
+                    "alpha": alpha,
+                    "theory": one[alpha] - other[alpha] if alpha in one and alpha in other else None,
+                    "simulation": difference.mean if enough else None,
+                    "error": difference.standard_error if enough else None,
+                    "pairs": len(difference.values),
+                }
             )
-            rule = rule_named("prox-space", 96, 0)
-            theory = state_evolution(at, start_overlaps(at, GAMP_START), rule, GAMP_STEPS, GAMP_INERTIA)
-            paths = np.array([np.abs(run.path) for run in simulated.runs if run.path is not None])
-            estimate = Estimate.of(paths)
-            places = {"q": 0, "m": 2 * at.contexts, "theta": 3 * at.contexts}  # of the first token, s = t = 1
-            simulation = {}
-            for name, place in places.items():
-                simulation[name] = estimate.mean[:, place]
-                simulation[f"{name}_error"] = estimate.standard_error[:, place]
-            return {
-                "start": GAMP_START,
-                "alpha": GAMP_ALPHA,
-                "d": GAMP_D,
-                "theory": {name: [float(o.pack()[place]) for o in theory] for name, place in places.items()},
-                "simulation": simulation,
-            }
+        return rows
 
-        settings = {"d": GAMP_D, "seeds": GAMP_SEEDS, "steps": GAMP_STEPS, "inertia": GAMP_INERTIA}
-        self.results["gamp"] = self.step("finite_gamp", settings, work)
+    def random(self, method: str) -> list[dict[str, Any]]:
+        """The minima that a method reaches from random starts."""
+        options: dict[str, Any] = {"d": RANDOM_D, "seeds": RANDOM_SEEDS, "method": method, "tolerance": 1e-5}
+        found = [simulated(self.base.with_(alpha=alpha), start="random", **options) for alpha in RANDOM_ALPHAS]
+        return [
+            {"method": method, "alpha": one.problem.alpha, "runs": len(one.converged), "of": RANDOM_SEEDS,
+             "reached": one.branches}
+            for one in found
+        ]  # fmt: skip
 
-    def _judge(self, name: str, alpha: float) -> None:
-        def work() -> dict[str, Any]:
-            at = self.base.with_(alpha=alpha)
-            stability = solve(at, name, accuracy=1e-3).stability
-            found = finished(
-                simulate(at, d=D, seeds=JUDGE_SEEDS, start=name, method="gamp", most=JUDGE_STEPS, inertia=JUDGE_INERTIA)
-            )
-            stayed = [run for run in found.runs if found.branch(run) == name]
-            measured = [run.contraction for run in stayed if np.isfinite(run.contraction)]
-            q = [float(np.trace(run.overlaps.q, axis1=1, axis2=2).max()) for run in stayed]
-            return {
-                "branch": name,
-                "alpha": alpha,
-                "verdict": stability.verdict if stability else "",
-                "self_overlap_loss": stability.self_overlap_loss if stability else None,
-                "replicon": stability.replicon if stability else None,
-                "converged": sum(run.status == "converged" for run in stayed),
-                "measured": float(np.nanmean(measured)) if measured else None,
-                "stayed": len(stayed),
-                "of": JUDGE_SEEDS,
-                "late_over_q": float(np.mean([r.late / x for r, x in zip(stayed, q, strict=True)])) if stayed else None,
-            }
+    def gamp(self) -> dict[str, Any]:
+        """Overlaps of GAMP, iteration by iteration, and state evolution."""
+        at = self.base.with_(alpha=GAMP_ALPHA)
+        # All steps are shown.
+        options: dict[str, Any] = {"most": GAMP_STEPS, "inertia": GAMP_INERTIA, "tolerance": 1e-14}
+        found = simulated(at, d=GAMP_D, seeds=GAMP_SEEDS, start=GAMP_START, method="gamp", **options)
+        rule = rule_named("prox-space", 96, 0)
+        theory = state_evolution(at, start_overlaps(at, GAMP_START), rule, GAMP_STEPS, GAMP_INERTIA)
+        estimate = Estimate.of(np.array([np.abs(run.path) for run in found.runs if run.path is not None]))
+        places = {"q": 0, "m": 2 * at.contexts, "theta": 3 * at.contexts}  # of the first token, s = t = 1
+        simulation = {}
+        for name, place in places.items():
+            simulation[name] = estimate.mean[:, place]
+            simulation[f"{name}_error"] = estimate.standard_error[:, place]
+        return {
+            "start": GAMP_START,
+            "alpha": GAMP_ALPHA,
+            "d": GAMP_D,
+            "theory": {name: [float(o.pack()[place]) for o in theory] for name, place in places.items()},
+            "simulation": simulation,
+        }
 
-        settings = {"d": D, "seeds": JUDGE_SEEDS, "steps": JUDGE_STEPS, "inertia": JUDGE_INERTIA}
-        self.results["judged"].append(self.step(f"finite_judge_{name}_{alpha:g}", settings, work))
+    def judge(self, name: str, alpha: float) -> dict[str, Any]:
+        """Whether GAMP converges where theory is stable, and how fast."""
+        at = self.base.with_(alpha=alpha)
+        stability = solve(at, name, accuracy=1e-3).stability
+        options: dict[str, Any] = {"method": "gamp", "most": JUDGE_STEPS, "inertia": JUDGE_INERTIA}
+        found = simulated(at, d=D, seeds=JUDGE_SEEDS, start=name, **options)
+        stayed = [run for run in found.runs if found.branch(run) == name]
+        measured = [run.contraction for run in stayed if np.isfinite(run.contraction)]
+        late = [run.late / float(np.trace(run.overlaps.q, axis1=1, axis2=2).max()) for run in stayed]
+        return {
+            "branch": name,
+            "alpha": alpha,
+            "verdict": stability.verdict if stability else "",
+            "self_overlap_loss": stability.self_overlap_loss if stability else None,
+            "replicon": stability.replicon if stability else None,
+            "converged": sum(run.status == "converged" for run in stayed),
+            "measured": float(np.nanmean(measured)) if measured else None,
+            "stayed": len(stayed),
+            "of": JUDGE_SEEDS,
+            "late_over_q": float(np.mean(late)) if late else None,
+        }
 
     def is_complete(self) -> bool:
         """Whether every run along the branches converged."""
-        return all(
-            row["converged"] == row["of"]
-            for found in self.results["points"].values()
-            for rows in found.values()
-            for row in rows
-        )
+        every = [rows for found in self.results["points"].values() for rows in found.values()]
+        return all(row["converged"] == row["of"] for rows in every for row in rows)
 
 
 def options_of(search: str, branch: str) -> dict[str, Any]:
     """What `simulate` is told beside the start."""
-    if search == FOUND:
-        return {"controls": True}
-    return {"controls": True, "polish": "wells", "project": VANISHING[branch]}
+    polished = {} if search == FOUND else {"polish": "wells", "project": VANISHING[branch]}
+    return {"controls": True, **polished}
 
 
-def finished(simulation: Simulation) -> Simulation:
-    """The simulation, unless it was interrupted.
+def simulated(problem: Problem, **options: Any) -> Simulation:
+    """As `simulate`, to its end.
 
     Raises:
-        KeyboardInterrupt: it was.
+        KeyboardInterrupt, TimeLimitError: it was ended early.
     """
+    simulation = simulate(problem, **options)
     if simulation.interrupted:
         raise KeyboardInterrupt
     if simulation.out_of_time:
@@ -288,10 +218,15 @@ def finished(simulation: Simulation) -> Simulation:
     return simulation
 
 
+def _pair(at: Problem, d: int, seeds: int, search: str) -> PairedDifference:
+    """Minima from both starts on the same data."""
+    one, other = (simulated(at, d=d, seeds=seeds, start=name, **options_of(search, name)) for name in BRANCHES)
+    return paired(one, other, BRANCHES)
+
+
 def row_of(simulation: Simulation) -> dict[str, Any]:
     """Means and standard errors of the runs on the start's own branch, first token, absolute values."""
-    plan = simulation.plan
-    kept = simulation.only(plan.start)
+    kept = simulation.only(simulation.plan.start)
     row: dict[str, Any] = {
         "alpha": simulation.problem.alpha,
         "of": len(simulation.runs) + len(simulation.failures),
@@ -299,22 +234,11 @@ def row_of(simulation: Simulation) -> dict[str, Any]:
         "on_branch": len(kept.runs),
         "branches": simulation.branches,
     }
-    for name in OVERLAPS:
-        estimate = kept.average([abs(float(np.ravel(getattr(run.overlaps, name))[0])) for run in kept.runs])
-        row[name], row[f"{name}_error"] = float(estimate.mean), float(estimate.standard_error)
-    for name in LOSSES:
-        estimate = kept.estimate(name)
+    overlaps = {n: [abs(float(np.ravel(getattr(run.overlaps, n))[0])) for run in kept.runs] for n in OVERLAPS}
+    estimates = {name: kept.average(values) for name, values in overlaps.items()}
+    estimates |= {name: kept.estimate(name) for name in LOSSES}
+    for name, estimate in estimates.items():
         row[name], row[f"{name}_error"] = float(estimate.mean), float(estimate.standard_error)
     for name in ("wrong_before", "wrong_after"):
         row[name] = float(kept.polish[name].mean) if kept.polish else None
     return row
-
-
-def difference_json(difference: PairedDifference) -> dict[str, Any]:
-    """A paired difference of training losses at one alpha, for results.json."""
-    return {
-        "alpha": difference.alpha,
-        "pairs": len(difference.values),
-        "mean": difference.mean,
-        "standard_error": difference.standard_error,
-    }

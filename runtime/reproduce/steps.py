@@ -40,35 +40,27 @@ class Steps:
         self.begin: Callable[[], None] = lambda: None
         self._since = time.time()
 
-    def key(self, name: str, settings: Mapping[str, Any], code: str, after: Iterable[str]) -> str:
-        """Digest of everything the step depends on: model, version, code, settings and the steps before it."""
-        parts = {
-            "name": name,
-            "common": self.common,
-            "code": code,
-            "settings": clean(dict(settings)),
-            "after": {n: self.keys[n] for n in after},
-        }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
     def run(
         self,
         name: str,
         settings: Mapping[str, Any],
-        work: Callable[[], Mapping[str, Any]],
+        work: Callable[[], Any],
         *,
         code: str,
         files: Sequence[str] = (),
         after: Iterable[str] = (),
-    ) -> dict[str, Any]:
-        """The result of a step, read back if it is there, else computed and kept.
+    ) -> Any:
+        """Return the result of a step, read back if it is there, else computed and kept.
 
         Args:
+            settings: what the result depends on beside the code, what is common to all steps, and earlier steps.
             work: returns what JSON can hold, and writes `files` (relative to the folder) itself.
             code: digest of what computes it (see `code_digest`).
             after: names of earlier steps whose results it uses.
         """
-        key = self.keys[name] = self.key(name, settings, code, after)
+        parts = {"name": name, "common": self.common, "code": code, "settings": clean(dict(settings))}
+        earlier = {"after": {n: self.keys[n] for n in after}}
+        key = self.keys[name] = digest_of(json.dumps(parts | earlier, sort_keys=True).encode())
         path = self.out / STEPS / f"{name}.json"
         kept = self._read(path, key)
         if kept is None:
@@ -76,14 +68,13 @@ class Steps:
             with self._mine(name):
                 kept = self._read(path, key)
                 if kept is None:
-                    result = clean(dict(work()))
+                    result = clean(work())
                     digests = {file: digest_of((self.out / file).read_bytes()) for file in files}
-                    write_whole(
-                        path, dumps({"key": key, "settings": dict(settings), "files": digests, "result": result}) + "\n"
-                    )
+                    whole = {"key": key, "settings": dict(settings), "files": digests, "result": result}
+                    write_whole(path, dumps(whole) + "\n")
                     self.computed.append(name)
                     return result
-        if path.stat().st_mtime >= self._since:
+        if name not in self.computed and path.stat().st_mtime >= self._since:
             self.beside.append(name)
         return kept
 
@@ -100,15 +91,11 @@ class Steps:
             if lock is not None:
                 lock.close()
 
-    def _read(self, path: Path, key: str) -> dict[str, Any] | None:
+    def _read(self, path: Path, key: str) -> Any:
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["key"] != key:
-                return None
-            for file, digest in kept["files"].items():
-                if digest_of((self.out / file).read_bytes()) != digest:
-                    return None
-            return kept["result"]
+            fresh = all(digest_of((self.out / file).read_bytes()) == was for file, was in kept["files"].items())
+            return kept["result"] if kept["key"] == key and fresh else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 

@@ -12,7 +12,7 @@ from saddleforge.errors import InputError
 from saddleforge.report import tables
 from saddleforge.report.plots import branches as plots
 from saddleforge.report.plots import drawing
-from saddleforge.reproduce.figures import transition
+from saddleforge.reproduce.pages import transition
 
 
 def made_dataset(branch="semantic", count=6, jumps_below=1.2, unstable_below=0.0):
@@ -255,7 +255,7 @@ def test_the_difference_of_training_losses_is_taken_where_both_exist(tmp_path):
     assert values == pytest.approx(one["alpha"].values)
     assert difference == pytest.approx(-0.001 * (values - 1))
     assert error == pytest.approx(2e-5)
-    (axes,) = transition.plot_loss_difference(one, other, tmp_path / "difference.png").axes
+    (axes,) = transition.plot_loss_difference({"semantic": one, "positional": other}, tmp_path / "difference.png").axes
     assert axes.get_ylabel() == "training loss per d:\nsemantic minus positional"
     assert "semantic has the lower training loss" in texts(axes)
     assert is_png(tmp_path / "difference.png")

@@ -16,11 +16,10 @@ from saddleforge.numbers import with_error
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import clean
 from saddleforge.reproduce import alpha_thresholds, base_case, coarse, jobs, transition
-from saddleforge.reproduce.figures.transition import plot_phase_diagram
 from saddleforge.reproduce.finite_size import row_of
 from saddleforge.reproduce.pages.blocks import html_of, markdown_of
 from saddleforge.reproduce.pages.finite_size import comparison_rows
-from saddleforge.reproduce.pages.transition import content, phase_lines, threshold_tables
+from saddleforge.reproduce.pages.transition import content, phase_lines, plot_phase_diagram, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest
 from saddleforge.threads import limited
 
@@ -186,13 +185,13 @@ def test_a_step_is_done_once_and_again_only_if_it_changed(tmp_path):
 
 def test_a_step_of_the_base_case_is_the_same_in_every_run_and_no_page_decides_it():
     from saddleforge.reproduce import extensions, finite_size
-    from saddleforge.reproduce.pages import writing
+    from saddleforge.reproduce.pages import blocks
 
     shared = code_digest(base_case.BaseCaseRun.threshold)
     for run in (transition.TransitionRun, extensions.ExtensionsRun, finite_size.FiniteSizeRun):
         assert code_digest(run.threshold) == shared
         assert code_digest(run.plan) != shared
-    assert code_digest(writing.write_page) != shared
+    assert code_digest(blocks.write_page) != shared
 
 
 def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
@@ -305,8 +304,9 @@ def test_an_interruption_keeps_the_steps_before_it(without_solving, monkeypatch,
 def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(without_solving, tmp_path):
     def done(out, kind):
         run = transition.TransitionRun(jobs.check_folder(out), transition.FIGURES)
-        for work in run.aside() if kind == "aside" else [work for _, _, work in run.plan()]:
-            work()
+        tasks = {task.name: task for task in run.plan()}
+        for name in run.aside if kind == "aside" else tasks:
+            run.do(tasks[name])
         return run
 
     alone = done(tmp_path / "alone", "plan")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ...files import write_whole
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from ...numbers import with_error
-from ...report.contract import dumps
+from ...report.plots.drawing import BRANCH_COLOURS, GREY
 from ..breaking import BREAKING, MAP_ALPHAS, BreakingRun
-from ..figures.breaking import plot_breaking
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Heading, Paragraph, Picture, Table
-from .writing import drawn, write_page, write_rows
+from .blocks import Block, Picture, Table, columns_of, write_page, write_rows
+from .drawing import ALPHA, OMEGA, branch_keys, colour_of, draw_zero, handle, on_grid, sheet
 
 # Of a prototype on grids, to about one per cent; theta of replica symmetry beside, left out where it has none.
 PROTOTYPE: dict[tuple[str, float], dict[str, float]] = {
@@ -25,19 +28,16 @@ PROTOTYPE: dict[tuple[str, float], dict[str, float]] = {
 _SHOWN = {"q": "q_1", "m": "|m|", "theta": "theta", "energy_moved": "training loss moved, 1e-7", "distance": "Delta",
           "parisi": "y"}  # fmt: skip
 _UNITS = {"energy_moved": 1e-7}
+_BESIDE = ("energy_moved", "energy_moved_error", "symmetric_theta", "symmetric_theta_error", "symmetric_seconds")
+
+Rows = Sequence[Mapping[str, Any]]
 
 
 def write(run: BreakingRun) -> None:
     """Table, figure and page."""
-    rows, symmetric = table_rows(run.results), symmetric_rows(run.results)
-    write_rows(run, "rsb", rows)
-    write_whole(run.out / "tables" / "rsb.json", dumps(rows) + "\n")
-    crossing = run.results["crossing"]
-    crossings = {name: crossing[name] for name in ("symmetric", "broken") if crossing.get(name)}
-    crossings["visited"] = crossing.get("evidence", {}).get("visited", [])
-    image = drawn(run, BREAKING, lambda path: plot_breaking(rows, symmetric, ends_of(run.results), crossings,
-                                                            SHOWN_OMEGA, path))  # fmt: skip
-    write_page(run, content(run.results, rows), {BREAKING: image})
+    rows = table_rows(run.results)
+    write_rows(run, "rsb", rows, as_json=True)
+    write_page(run, content(run.results, rows), {BREAKING: lambda path: plot_breaking(run.results, rows, path)})
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -51,25 +51,17 @@ def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def symmetric_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The replica symmetric solutions at the omega shown."""
-    return [
-        {"branch": name, **point} for name, one in results["curves"].items() for point in one["symmetric"]["points"]
-    ]
-
-
 def _row(name: str, omega: float, point: Mapping[str, Any], beside: Mapping[str, Any] | None) -> dict[str, Any]:
     row = {"branch": name, "omega": omega, **{key: value for key, value in point.items() if key != "rule"}}
     row["share"] = point["distance"] / point["q"]
     row["share_error"] = (point["distance_error"] + row["share"] * point["q_error"]) / point["q"]
     row["on_map"] = point["alpha"] in MAP_ALPHAS
-    row |= dict.fromkeys(("energy_moved", "energy_moved_error", "symmetric_theta", "symmetric_theta_error",
-                          "symmetric_seconds"))  # fmt: skip
+    row |= dict.fromkeys(_BESIDE)
     if beside is not None:
-        row["energy_moved"] = point["training_loss"] - beside["training_loss"]
-        row["energy_moved_error"] = point["training_loss_error"] + beside["training_loss_error"]
-        row["symmetric_theta"], row["symmetric_theta_error"] = beside["theta"], beside["theta_error"]
-        row["symmetric_seconds"] = beside["seconds"]
+        moved = point["training_loss"] - beside["training_loss"]
+        error = point["training_loss_error"] + beside["training_loss_error"]
+        known = moved, error, beside["theta"], beside["theta_error"], beside["seconds"]
+        row |= dict(zip(_BESIDE, known, strict=True))
     return row
 
 
@@ -84,40 +76,135 @@ def ends_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+def plot_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
+    """Energy moved, share of the self-overlap between states, theta, y along alpha; crossings; map of the energy moved.
+
+    Args:
+        rows: see `table_rows`.
+    """
+    here = [row for row in rows if row["omega"] == SHOWN_OMEGA]
+    symmetric = {name: one["symmetric"]["points"] for name, one in results["curves"].items()}
+    broken = {name: [row for row in here if row["branch"] == name] for name in BRANCH_COLOURS}
+    names = [name for name, own in broken.items() if own]
+    with sheet(path, 13.0, 7.4) as figure:
+        (moved, share, theta), (parisi, crossing, plane) = figure.subplots(2, 3)
+        for name in sorted(names):
+            _draw(moved, name, broken[name], "energy_moved")
+            _draw(share, name, broken[name], "share")
+            _draw(parisi, name, [row for row in broken[name] if row["distance"] > 0], "parisi")
+        _draw(theta, "semantic", broken["semantic"], "theta", marker="o")
+        _draw(theta, "semantic", symmetric.get("semantic", []), "theta", marker="s", linestyle="--",
+              markerfacecolor="white")  # fmt: skip
+        for end in ends_of(results):
+            if end["branch"] == "semantic":
+                theta.axvspan(*sorted(end["alpha"]), color=GREY, alpha=0.25 if end["steps"] else 0.12, linewidth=0)
+        labels = {moved: "training loss per d, moved\nby one step of breaking", share: "Δ / q, between states",
+                  theta: "θ of the semantic branch", parisi: "Parisi parameter y"}  # fmt: skip
+        for axes, label in labels.items():
+            axes.set(xlabel=ALPHA, ylabel=label)
+        for axes in (moved, parisi):
+            axes.set_yscale("log")
+        for axes in (theta, share):
+            axes.set_ylim(bottom=0)
+        _draw_crossing(crossing, broken, symmetric, results["crossing"])
+        _draw_map(figure, plane, [row for row in rows if row["branch"] == "positional" and row["on_map"]])
+        handles = [
+            *branch_keys(names),
+            handle("one step of breaking"),
+            handle("replica symmetric", linestyle="--"),
+            handle("end of the branch (fainter: replica symmetric)", linewidth=6, alpha=0.25),
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+
+
+def _draw(axes: Axes, branch: str, rows: Rows, name: str, marker: str = "o", **style: Any) -> None:
+    """A quantity along alpha with its half widths."""
+    alpha, values, errors = columns_of(rows, "alpha", name, f"{name}_error")
+    axes.errorbar(alpha, values, yerr=errors, color=colour_of(branch), marker=marker, capsize=3, **style)
+
+
+def _draw_crossing(
+    axes: Axes, broken: Mapping[str, Rows], symmetric: Mapping[str, Rows], crossing: Mapping[str, Any]
+) -> None:
+    """Training loss of the semantic branch less that of the positional one, under both, and where it vanishes."""
+    for branches, style, kind in ((symmetric, "--", "symmetric"), (broken, "-", "broken")):
+        one, other = ({row["alpha"]: row for row in branches.get(name, ())} for name in BRANCHES)
+        points = [
+            (a, one[a]["training_loss"] - other[a]["training_loss"],
+             one[a]["training_loss_error"] + other[a]["training_loss_error"]) for a in sorted(set(one) & set(other))
+        ]  # fmt: skip
+        if kind == "broken":
+            points = sorted([*points, *map(tuple, crossing.get("evidence", {}).get("visited", ()))])
+        if points:
+            alpha, difference, error = zip(*points, strict=True)
+            axes.errorbar(alpha, difference, yerr=error, color="black", linestyle=style, marker="o", capsize=3)
+        if located := crossing.get(kind):
+            value, error = located["value"], located["error"]
+            axes.axvline(value, color="black", linewidth=1.0, linestyle=style)
+            axes.axvspan(value - error, value + error, color="black", alpha=0.15, linewidth=0)
+    draw_zero(axes)
+    axes.set(xlabel=ALPHA, ylabel="training loss per d,\nsemantic less positional")
+
+
+def _draw_map(figure: Figure, axes: Axes, rows: Rows) -> None:
+    """The energy moved of the positional branch, a square a solution, its half width written into it."""
+    known = [row for row in rows if row["energy_moved"] is not None]
+    if not known:
+        axes.set_title("positional branch: nothing found")
+        return
+    omegas, alphas = (sorted({row[name] for row in rows}) for name in ("omega", "alpha"))
+    unit = _UNITS["energy_moved"]
+    moved, errors = (column / unit for column in columns_of(known, "energy_moved", "energy_moved_error"))
+    values = on_grid(known, moved, alphas, omegas)
+    colours = colormaps["viridis_r"].with_extremes(bad="white")
+    mesh = axes.pcolormesh(range(len(omegas)), range(len(alphas)), values, cmap=colours, shading="nearest")
+    for row, value, error in zip(known, moved, errors, strict=True):
+        place = omegas.index(row["omega"]), alphas.index(row["alpha"])
+        colour = "white" if value > (moved.min() + moved.max()) / 2 else "black"
+        axes.text(*place, f"{value:.3g} ± {error:.1g}", ha="center", va="center", fontsize=8, color=colour)
+    axes.set_xticks(range(len(omegas)), [f"{omega:g}" for omega in omegas])
+    axes.set_yticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
+    axes.grid(False)
+    axes.set(xlabel=OMEGA.split("  ")[0], ylabel=ALPHA, title="positional branch")
+    figure.colorbar(mesh, ax=axes, pad=0.02).set_label("training loss moved, in units of 1e-7")
+
+
+def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
     """The report: what is moved, the figure, base cases, ends, crossing, times."""
-    moved = [row for row in rows if row["energy_moved"] is not None]
-    known = [row for row in moved if row["energy_moved"] > row["energy_moved_error"]]
-    blocks: list[Block] = [
-        Heading("What one step of replica symmetry breaking moves", 1),
-        Paragraph(
-            f"{results['model']}, saddleforge {results['version']}. Both branches are solved replica symmetric and "
-            "with one step of breaking at zero temperature (docs/theory.md section 18). q_1 is the self-overlap of one "
-            "minimiser, Delta = q_1 - q_0 what it has over that of two states, y the Parisi parameter at which the "
-            "complexity vanishes. Half widths stand in the last digits."
-        ),
-        Paragraph(_lowering(moved, known)),
+    return [
+        "# What one step of replica symmetry breaking moves",
+        f"{results['model']}, saddleforge {results['version']}. Both branches are solved replica symmetric and "
+        "with one step of breaking at zero temperature (docs/theory.md section 18). q_1 is the self-overlap of one "
+        "minimiser, Delta = q_1 - q_0 what it has over that of two states, y the Parisi parameter at which the "
+        "complexity vanishes. Half widths stand in the last digits.",
+        _lowering(rows),
         Picture(
             BREAKING,
             f"All panels but the map at omega = {SHOWN_OMEGA:g}. Solid: one step of breaking; dashed: replica "
             "symmetric; grey: where the semantic branch ends. Below: y; training losses of both branches "
             "compared, vertical where they are equal; the map, with half widths.",
         ),
-        Heading("Base cases"),
-        *_base_cases(rows),
-        Heading("Where the branches end, and where they cross"),
-        *_ends(results),
+        "## Base cases",
+        _base_cases(rows),
+        "## Where the branches end, and where they cross",
+        *(
+            f"{kind}: {one[name]['words']}."
+            for one in results["curves"].values()
+            for name, kind in (("symmetric", "Replica symmetric"), ("broken", "One step of breaking"))
+        ),
         *_crossing(results["crossing"]),
-        Heading("All solutions"),
+        "## All solutions",
         _all(rows),
-        Heading("Times"),
-        *_times(results, rows),
+        "## Times",
+        "Seconds at the accuracy of the curves, code being compiled and loaded; the last column along them.",
+        _times(results, rows),
     ]
-    return blocks
 
 
-def _lowering(moved: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]) -> str:
+def _lowering(rows: Rows) -> str:
     """Whether replica symmetry lies below one step of breaking wherever both were solved."""
+    moved = [row for row in rows if row["energy_moved"] is not None]
+    known = [row for row in moved if row["energy_moved"] > row["energy_moved_error"]]
     below = [row for row in moved if row["energy_moved"] < -row["energy_moved_error"]]
     words = (
         f"At {len(moved)} points both were solved: one step of breaking has the larger training loss, by more than the "
@@ -129,102 +216,76 @@ def _lowering(moved: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, A
     share = most["energy_moved"] / most["training_loss"]
     return (
         f"{words} It is moved most on the {most['branch']} branch at alpha = {most['alpha']:g}, omega = "
-        f"{most['omega']:g}: by {_told(most, 'energy_moved')} 1e-7, {share:.1e} of itself."
+        f"{most['omega']:g}: by {_shown(most, 'energy_moved')} 1e-7, {share:.1e} of itself."
     )
 
 
-def _base_cases(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    lines = []
-    for (name, alpha), values in PROTOTYPE.items():
-        here = [r for r in rows if (r["branch"], r["alpha"], r["omega"]) == (name, alpha, SHOWN_OMEGA)]
-        for row in here:
-            for key, shown in _SHOWN.items():
-                if key in values:
-                    told = f"{values[key] / _UNITS.get(key, 1.0):g}"
-                    lines.append([name, f"{alpha:g}", shown, _told(row, key), told])
-            if name == "semantic":
-                other = values.get("symmetric_theta")
-                lines.append([name, f"{alpha:g}", "theta, replica symmetric", _told(row, "symmetric_theta"),
-                              "none" if other is None else f"{other:g}"])  # fmt: skip
-    head = ("branch", "alpha", "quantity", "here", "prototype (on grids, about 1 %)")
-    if not lines:
-        return [Paragraph("None of the base cases is on the grids.")]
-    return [Table(head, lines)]
-
-
-def _told(row: Mapping[str, Any], key: str) -> str:
-    if row[key] is None:
-        return "none"
+def _shown(row: Mapping[str, Any], key: str, missing: str = "none") -> str:
     unit = _UNITS.get(key, 1.0)
-    return with_error(row[key] / unit, row[f"{key}_error"] / unit)
+    return missing if row[key] is None else with_error(row[key] / unit, row[f"{key}_error"] / unit)
 
 
-def _ends(results: Mapping[str, Any]) -> list[Block]:
+def _base_cases(rows: Rows) -> Block:
     lines = []
-    for one in results["curves"].values():
-        lines.append(f"Replica symmetric: {one['symmetric']['words']}.")
-        lines.append(f"One step of breaking: {one['broken']['words']}.")
-    return [Paragraph(line) for line in lines]
+    here = {(row["branch"], row["alpha"]): row for row in rows if row["omega"] == SHOWN_OMEGA}
+    for (name, alpha), values in PROTOTYPE.items():
+        if (row := here.get((name, alpha))) is None:
+            continue
+        names = {key: shown for key, shown in _SHOWN.items() if key in values}
+        if name == "semantic":
+            names["symmetric_theta"] = "theta, replica symmetric"
+        for key, shown in names.items():
+            told = f"{values[key] / _UNITS.get(key, 1.0):g}" if key in values else "none"
+            lines.append([name, alpha, shown, _shown(row, key), told])
+    if not lines:
+        return "None of the base cases is on the grids."
+    return Table("branch | alpha | quantity | here | prototype (on grids, about 1 %)", lines)
 
 
 def _crossing(crossing: Mapping[str, Any]) -> list[Block]:
     if crossing["broken"] is None:
-        return [Paragraph(f"alpha_c with one step of breaking was not located: {crossing['sentence']}.")]
+        return [f"alpha_c with one step of breaking was not located: {crossing['sentence']}."]
     one, other = crossing["symmetric"], crossing["broken"]
     shift, error = other["value"] - one["value"], other["error"] + one["error"]
     found = ", ".join(f"{name}: {what}" for name, what in zip(BRANCHES, crossing["evidence"]["found"], strict=True))
     return [
-        Paragraph(
-            f"The branches have equal training loss at alpha_c = {with_error(one['value'], one['error'])} replica "
-            f"symmetric and {with_error(other['value'], other['error'])} with one step of breaking "
-            f"({other['status'].replace('_', ' ')}), moved by {with_error(shift, error)}."
-        ),
-        Paragraph(f"Found at the latter: {found}. Stability: {crossing['verdict']}."),
+        f"The branches have equal training loss at alpha_c = {with_error(one['value'], one['error'])} replica "
+        f"symmetric and {with_error(other['value'], other['error'])} with one step of breaking "
+        f"({other['status'].replace('_', ' ')}), moved by {with_error(shift, error)}.",
+        f"Found at the latter: {found}. Stability: {crossing['verdict']}.",
     ]
 
 
-def _all(rows: Sequence[Mapping[str, Any]]) -> Table:
-    head = ("branch", "omega", "alpha", "loss moved, 1e-7", "q_1", "Delta / q", "theta", "RS theta", "y", "status")
+def _all(rows: Rows) -> Table:
+    head = "branch | omega | alpha | loss moved, 1e-7 | q_1 | Delta / q | theta | RS theta | y | status"
     return Table(
         head,
         [
-            [
+            (
                 row["branch"],
-                f"{row['omega']:g}",
-                f"{row['alpha']:g}",
-                "no RS solution" if row["energy_moved"] is None else _told(row, "energy_moved"),
-                _told(row, "q"),
-                _told(row, "share") if row["distance"] else "0",
-                _told(row, "theta") if row["branch"] == "semantic" else "0",
-                _told(row, "symmetric_theta") if row["branch"] == "semantic" else "0",
-                _told(row, "parisi") if row["distance"] else "-",
+                row["omega"],
+                row["alpha"],
+                _shown(row, "energy_moved", "no RS solution"),
+                _shown(row, "q"),
+                _shown(row, "share") if row["distance"] else 0,
+                _shown(row, "theta") if row["branch"] == "semantic" else 0,
+                _shown(row, "symmetric_theta") if row["branch"] == "semantic" else 0,
+                _shown(row, "parisi") if row["distance"] else None,
                 row["found"] or row["status"].replace("_", " "),
-            ]
+            )
             for row in rows
         ],
     )
 
 
-def _times(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    lines = [
-        [
-            one["branch"],
-            f"{one['alpha']:g}",
-            f"{one['symmetric_seconds']:.1f}",
-            f"{one['seconds']:.1f}",
-            " to ".join(f"{s:.1f}" for s in _range(rows, one["branch"])) or "-",
-        ]
-        for one in results["times"]
-    ]
-    head = ("branch", "alpha", "replica symmetric", "one step, searched for in y", "one step, from a neighbour")
-    return [
-        Paragraph("Seconds at the accuracy of the curves, code being compiled and loaded; the last column along them."),
-        Table(head, lines),
-    ]
-
-
-def _range(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    """Least and most seconds of a solution along the branch, the one it begins at left out."""
-    own = sorted((r for r in rows if r["branch"] == name and r["omega"] == SHOWN_OMEGA), key=lambda r: r["alpha"])
-    seconds = [row["seconds"] for row in own[:-1] if row["seconds"] is not None]
-    return [min(seconds), max(seconds)] if seconds else []
+def _times(results: Mapping[str, Any], rows: Rows) -> Table:
+    lines = []
+    for one in results["times"]:
+        own = [row for row in rows if row["branch"] == one["branch"] and row["omega"] == SHOWN_OMEGA]
+        # Without the solution that the branch begins at.
+        along = [r["seconds"] for r in sorted(own, key=lambda r: r["alpha"])[:-1] if r["seconds"] is not None]
+        span = f"{min(along):.1f} to {max(along):.1f}" if along else None
+        seconds = f"{one['symmetric_seconds']:.1f}", f"{one['seconds']:.1f}"
+        lines.append([one["branch"], one["alpha"], *seconds, span])
+    head = "branch | alpha | replica symmetric | one step, searched for in y | one step, from a neighbour"
+    return Table(head, lines)

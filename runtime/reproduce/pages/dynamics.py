@@ -3,53 +3,122 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...report.plots.drawing import BLUE, GREEN, GREY, RED
+from ...report.plots.simulation import draw_points
 from ..dynamics import DIMENSIONS, DYNAMICS, IN_PLANE, RATE, SEEDS, SIMULATED, START, DynamicsRun
-from ..figures.dynamics import plot_dynamics_figure
-from .blocks import Block, Heading, Paragraph, Picture, Table
-from .writing import drawn, write_page, write_rows
+from .blocks import Block, Picture, Table, counted, write_page, write_rows
+from .drawing import colour_of, handle, sheet
+
+_DRAWN = (("q", GREEN, "^"), ("m", RED, "o"), ("θ", BLUE, "s"))
 
 
 def write(run: DynamicsRun) -> None:
     """Table, figure and page."""
-    rows = table_rows(run.results["basins"])
-    write_rows(run, DYNAMICS, rows)
-    image = drawn(run, DYNAMICS, lambda path: plot_dynamics_figure(run.results, path))
-    write_page(run, content(run.results), {DYNAMICS: image})
-
-
-def table_rows(basins: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row a start of a plane: what it has reached."""
-    return [
-        {"rate": float(rate), "omega": float(omega), "theta": theta, "m": m, "reached": name}
-        for (rate, omega), found in ((key.split(","), value) for key, value in basins.items())
-        for theta, line in zip(found["theta"], found["reached"], strict=True)
-        for m, name in zip(found["m"], line, strict=True)
-        if name
+    planes = {name: map(float, name.split(",")) for name in run.results["basins"]}
+    rows = [
+        {"rate": rate, "omega": omega, "theta": theta, "m": m, "reached": name}
+        for plane, (rate, omega) in planes.items()
+        for (theta, m), name in starts_of(run.results["basins"][plane])
     ]
+    write_rows(run, DYNAMICS, rows)
+    write_page(run, content(run.results), {DYNAMICS: lambda path: plot_dynamics_figure(run.results, path)})
+
+
+def starts_of(plane: Mapping[str, Any]) -> Iterator[tuple[tuple[float, float], str]]:
+    """The starts (theta, m) of a plane that some weights have, and what each has reached."""
+    for theta, line in zip(plane["theta"], plane["reached"], strict=True):
+        yield from (((theta, m), name) for m, name in zip(plane["m"], line, strict=True) if name)
 
 
 def distances(found: Mapping[str, Any]) -> np.ndarray:
     """Simulated means less theory at the measured times, in standard errors, (times, q m theta)."""
-    times, path = np.array(found["times"]), np.array(found["path"])
-    theory = np.array([[np.interp(t, times, column) for column in path.T] for t in found["measured"]])
-    errors = np.array(found["errors"])
+    path, errors = np.array(found["path"]), np.array(found["errors"])
+    theory = np.column_stack([np.interp(found["measured"], found["times"], column) for column in path.T])
     known = errors > 1e-12
     return np.where(known, (np.array(found["means"]) - theory) / np.where(known, errors, 1.0), 0.0)
 
 
 def agreeing(plane: Mapping[str, Any]) -> tuple[int, int]:
     """How many passes at finite d end as the dynamics of infinite d say, and of how many."""
-    reached = {
-        (theta, m): name
-        for theta, line in zip(plane["theta"], plane["reached"], strict=True)
-        for m, name in zip(plane["m"], line, strict=True)
-    }
+    reached = dict(starts_of(plane))
     return sum(reached[theta, m] == name for theta, m, name in plane["simulated"]), len(plane["simulated"])
+
+
+def plot_dynamics_figure(results: Mapping[str, Any], path: Path) -> None:
+    """Above overlaps in time with simulations and times of escape, below a panel of basins a rate and mixing.
+
+    Args:
+        results: of `reproduce.dynamics.DynamicsRun`.
+    """
+    basins = {tuple(map(float, name.split(","))): found for name, found in results["basins"].items()}
+    rates, omegas = (sorted({place[n] for place in basins}) for n in (0, 1))
+    with sheet(path, 3.6 * max(len(rates), 2) + 1.0, 4.0 + 3.0 * len(omegas)) as figure:
+        parts: Any = figure.subfigures(2, 1, height_ratios=(4.0, 3.0 * len(omegas)))
+        above, below = parts
+        left, right = above.subplots(1, 2)
+        _draw_trajectory(left, results["trajectory"])
+        _draw_escape(right, results["escape"])
+        panels = below.subplots(len(omegas), len(rates), sharex=True, sharey=True, squeeze=False)
+        for row, omega in zip(panels, omegas, strict=True):
+            for axes, rate in zip(row, rates, strict=True):
+                _draw_plane(axes, basins[rate, omega])
+                axes.set_title(f"rate {rate:g}, ω = {omega:g}")
+            row[0].set_ylabel("initial m")
+        for axes in panels[-1]:
+            axes.set_xlabel("initial θ")
+        names = {name for found in basins.values() for _, name in starts_of(found)}
+        names |= {name for found in basins.values() for *_, name in found["simulated"]}
+        handles = [handle(name, colour_of(name), marker="o", linestyle="") for name in sorted(names)]
+        handles.append(handle("one pass at finite d", marker="D", markerfacecolor="none", linestyle=""))
+        below.legend(handles=handles, fontsize=8, loc="outside upper right", ncols=len(handles))
+
+
+def _draw_trajectory(axes: Any, found: Mapping[str, Any]) -> None:
+    path, means, errors = (np.array(found[name]) for name in ("path", "means", "errors"))
+    for n, (label, colour, marker) in enumerate(_DRAWN):
+        axes.plot(found["times"], path[:, n], color=colour, label=label)
+        draw_points(axes, found["measured"], means[:, n], errors[:, n], colour, marker)
+    axes.set(xlabel="time (steps / d)", ylabel="overlap", title="base case, rate 4; points: d = 500")
+    axes.legend()
+
+
+def _times(found: Mapping[str, Any]) -> list[np.ndarray]:
+    """The times of escape that were reached, an array a dimension."""
+    return [np.array([t for t in row if t is not None], float) for row in found["times"]]
+
+
+def _median(times: np.ndarray) -> float:
+    return float(np.median(times)) if len(times) else np.nan
+
+
+def _draw_escape(axes: Any, found: Mapping[str, Any]) -> None:
+    d, times = np.array(found["d"], float), _times(found)
+    for x, row in zip(d, times, strict=True):
+        axes.plot(np.full(len(row), x), row, ".", color=GREY, markersize=4)
+    medians = [_median(row) for row in times]
+    axes.plot(d, medians, "o-", color=BLUE, label="median")
+    for (rate, words), style in zip(found["growths"][:2], ("--", ":"), strict=False):
+        line = medians[-1] + (np.log(d) - np.log(d[-1])) / (2 * rate)
+        axes.plot(d, line, style, linewidth=1.2, color=GREY, label=words)
+    axes.legend(fontsize=8, loc="upper left")
+    axes.set_xscale("log")
+    axes.set(xlabel="d", ylabel="time of escape", title="from a random start; broken: log(d) / (2 growth)")
+
+
+def _draw_plane(axes: Any, found: Mapping[str, Any]) -> None:
+    for place, name in starts_of(found):
+        axes.plot(*place, "o", color=colour_of(name), markersize=5)
+    for *place, name in found["simulated"]:
+        axes.plot(*place, "D", color=colour_of(name), markerfacecolor="none", markersize=11)
+    if found["boundary"]:
+        x, y, error = np.transpose(found["boundary"])
+        axes.errorbar(x, y, yerr=error, fmt="k_", markersize=9)
 
 
 def content(results: Mapping[str, Any]) -> list[Block]:
@@ -57,32 +126,25 @@ def content(results: Mapping[str, Any]) -> list[Block]:
     escape, off = results["escape"], distances(results["trajectory"])
     growths = ", ".join(f"{rate:.4g} along {words}" for rate, words in escape["growths"])
     medians = [
-        [f"{d:g}", f"{np.median(row):.4g}" if (row := [t for t in times if t is not None]) else "-",
-         ", ".join(f"{count} {name}" for name, count in reached.items())]
-        for d, times, reached in zip(escape["d"], escape["times"], escape["reached"], strict=True)
-    ]  # fmt: skip
-    lines = []
+        [f"{d:g}", f"{_median(times):.4g}" if len(times) else None, counted(reached)]
+        for d, times, reached in zip(escape["d"], _times(escape), escape["reached"], strict=True)
+    ]
+    planes = []
     for name, found in results["basins"].items():
-        rate, omega = name.split(",")
-        counts = Counter(word for line in found["reached"] for word in line if word)
-        said = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+        counts = dict(Counter(word for _, word in starts_of(found)).most_common())
         same, every = agreeing(found)
-        lines.append([rate, omega.strip(), said, str(len(found["boundary"])), f"{same} of {every}"])
+        planes.append([*name.split(", "), counted(counts), len(found["boundary"]), f"{same} of {every}"])
     return [
-        Heading("Which solution does one-pass descent reach?", 1),
-        Paragraph(
-            f"{results['model']}, saddleforge {results['version']}. From {START} at rate {RATE:g}, {SEEDS} simulations "
-            f"at d = {SIMULATED} are off theory by {np.abs(off).max():.1f} standard errors at the most."
-        ),
-        Paragraph(
-            f"From no overlap what grows is {growths} per unit of time; the information exponent is "
-            f"{escape['information_exponent']}. Draws of a random start at {len(DIMENSIONS)} dimensions are followed."
-        ),
+        "# Which solution does one-pass descent reach?",
+        f"{results['model']}, saddleforge {results['version']}. From {START} at rate {RATE:g}, {SEEDS} simulations "
+        f"at d = {SIMULATED} are off theory by {np.abs(off).max():.1f} standard errors at the most.",
+        f"From no overlap what grows is {growths} per unit of time; the information exponent is "
+        f"{escape['information_exponent']}. Draws of a random start at {len(DIMENSIONS)} dimensions are followed.",
         Picture(
             DYNAMICS,
             "Above: overlaps in time and simulations; times of escape against d. Below: what starts of given overlaps "
             f"reach, with the boundary refined (black); diamonds: one pass at d = {IN_PLANE}.",
         ),
-        Table(("rate", "omega", "starts that reach", "points of the boundary", "passes that end alike"), lines),
-        Table(("d", "median time of escape", "reached"), medians),
+        Table("rate | omega | starts that reach | points of the boundary | passes that end alike", planes),
+        Table("d | median time of escape | reached", medians),
     ]

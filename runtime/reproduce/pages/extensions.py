@@ -2,110 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray
+from matplotlib.axes import Axes
 
-from ...files import write_whole
-from ...numbers import with_error
-from ...report.contract import dumps
+from ...report.plots.drawing import GREY, MARK_STYLES, draw_marks, from_zero, style_handles
+from ...report.tables import loss_difference_along
 from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
-from ..figures.extensions import plot_extensions
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Heading, Paragraph, Picture, Table
-from .transition import SOURCE
-from .writing import drawn, number_or_nan, write_page, write_rows
+from .blocks import Block, Picture, Table, cells, words, write_page, write_rows
+from .drawing import ALPHA, FAINT, OMEGA, branch_keys, draw_branch, draw_test_error, draw_zero, handle, sheet
+from .transition import SOURCE, line_of, verdicts_text
+
+_REFERENCE = "positional"  # whose training loss is taken away
+_LINE_NAMES = {CROSSING: "α_c: equal training loss", ONSET: "θ grows out of the positional branch"}
+_WORDS = {CROSSING: "equal training loss", ONSET: "theta grows out of the positional branch"}
 
 
 def write(run: ExtensionsRun) -> None:
     """Table, figure and page; results gain what the branches of each setting show."""
     rows = table_rows(run.results)
-    write_rows(run, "extensions", rows)
-    write_whole(run.out / "tables" / "extensions.json", dumps(rows) + "\n")
+    write_rows(run, "extensions", rows, as_json=True)
     base = {name: run.dataset(name) for name in BRANCHES}
+    tables = {name: run.branch_tables(name) for name in SETTINGS}
     for name, found in run.results["settings"].items():
-        found["seen"] = seen(run.branch_tables(name))
-    settings = figure_rows(run.results, run.branch_tables)
-    image = drawn(run, EXTENSIONS, lambda path: plot_extensions(settings, base, base_line(run.results), path))
-    write_page(run, content(run.results), {EXTENSIONS: image})
+        found["seen"] = seen(tables[name])
+    draw = {EXTENSIONS: lambda path: plot_extensions(run.results, tables, base, path)}
+    write_page(run, content(run.results, rows), draw)
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row a setting or variation and omega: alpha_c, half width, shift against the base case, status."""
-    base = results["thresholds"]["alpha_c"]
-    rows = [_row("base case", CROSSING, omega, threshold, None) for omega, threshold in _ordered(base)]
+    base, shown = results["thresholds"]["alpha_c"], f"{SHOWN_OMEGA:g}"
+    rows = [_row("base case", CROSSING, omega, base[omega], None) for omega in sorted(base, key=float)]
     for name, setting in SETTINGS.items():
-        for omega, threshold in _ordered(results["settings"][name]["alpha_c"]):
-            rows.append(_row(setting.title, setting.transition, omega, threshold, base.get(omega)))
-        if "saddles" in results["settings"][name]:
-            omega = f"{SHOWN_OMEGA:g}"
+        found = results["settings"][name]
+        for omega in sorted(found["alpha_c"], key=float):
+            rows.append(_row(setting.title, setting.transition, omega, found["alpha_c"][omega], base.get(omega)))
+        if "saddles" in found:
             title = f"{setting.title}: semantic and positional saddle"
-            rows.append(_row(title, CROSSING, omega, results["settings"][name]["saddles"], base.get(omega)))
-    omega = f"{SHOWN_OMEGA:g}"
+            rows.append(_row(title, CROSSING, shown, found["saddles"], base.get(shown)))
     for change, threshold in results["variations"].items():
-        rows.append(_row(f"correlated tokens: {change}", CROSSING, omega, threshold, base.get(omega)))
+        rows.append(_row(f"correlated tokens: {change}", CROSSING, shown, threshold, base.get(shown)))
     return rows
-
-
-def _ordered(thresholds: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return sorted(thresholds.items(), key=lambda item: float(item[0]))
 
 
 def _row(
     title: str, transition: str, omega: str, threshold: Mapping[str, Any], base: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     value, error = threshold["value"], threshold["error"]
-    both = base is not None and value is not None and base["value"] is not None
+    shift = shift_error = None
+    if base is not None and value is not None and base["value"] is not None:
+        shift, shift_error = value - base["value"], error + base["error"]
     return {
         "setting": title,
         "transition": transition,
         "omega": float(omega),
         "alpha_c": value,
         "error": error,
-        "shift": value - base["value"] if both and base is not None else None,
-        "shift_error": error + base["error"] if both and base is not None else None,
+        "shift": shift,
+        "shift_error": shift_error,
         "status": threshold["status"],
-        "rs_verdict": " | ".join(f"{b}: {v}" for b, v in threshold["verdicts"].items()),
+        "rs_verdict": verdicts_text(threshold, " | "),
         "sentence": threshold["sentence"],
     }
 
 
-def base_line(results: Mapping[str, Any]) -> dict[str, Any]:
-    """alpha_c of the base case along omega, as `line_of` gives it."""
-    return line_of("base case", results["thresholds"]["alpha_c"])
+def plot_extensions(
+    results: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, xarray.Dataset]],
+    base: Mapping[str, xarray.Dataset],
+    path: Path,
+) -> None:
+    """One row of panels a setting: difference of training losses, test error, transition line; the base case faint.
+
+    Args:
+        tables: setting -> branch -> table; base: the same of the base case.
+    """
+    base_line = line_of("base case", results["thresholds"]["alpha_c"])
+    with sheet(path, 13.0, 3.1 * len(SETTINGS) + 0.5) as figure:
+        panels = figure.subplots(len(SETTINGS), 3, squeeze=False)
+        for (losses, errors, line), (name, setting) in zip(panels, SETTINGS.items(), strict=True):
+            datasets, found = tables[name], results["settings"][name]["alpha_c"]
+            shown = found.get(f"{SHOWN_OMEGA:g}", {"value": None})
+            marks = [] if shown["value"] is None else [shown]
+            values = [alpha for d in datasets.values() for alpha in d["alpha"].values.tolist()] or [0.0, 1.0]
+            values += [mark["value"] for mark in marks]
+            low, high = min(values), max(values)
+            nearby = {name: dataset.sel(alpha=slice(low, high)) for name, dataset in base.items()}
+            for axes in (losses, errors):
+                draw_marks(axes, marks)
+            for branches, faint in ((nearby, True), (datasets, False)):
+                _draw_differences(losses, branches, faint)
+                for branch, dataset in branches.items():
+                    draw_test_error(errors, branch, dataset, faint=faint)
+            draw_zero(losses)
+            losses.set_ylabel(f"training loss per d,\nless the {_REFERENCE}")
+            losses.set_title(setting.title, fontweight="bold")
+            errors.set_ylabel("test error per token")
+            for axes in (losses, errors):
+                axes.set_xlim(low - 0.05, high + 0.05)
+            _draw_transition(line, base_line, color=GREY, alpha=FAINT, linewidth=1.2)
+            _draw_transition(
+                line, line_of(_LINE_NAMES[setting.transition], found), color="black", marker="o", capsize=3
+            )
+            line.set_ylabel("α of the transition")
+            for axes in (errors, line):
+                from_zero(axes)
+            line.legend(loc="upper left")
+        for axes, label in zip(panels[-1], (ALPHA, ALPHA, OMEGA), strict=True):
+            axes.set_xlabel(label)
+        handles = [
+            *branch_keys(dict.fromkeys(branch for table in tables.values() for branch in table)),
+            handle("faint: base case", linewidth=1.2, alpha=FAINT),
+            *style_handles(np.zeros(1, bool)),
+            handle("transition", "black", linewidth=1.0, linestyle=MARK_STYLES[0]),
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
-def line_of(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]:
-    """A transition along omega: label, omega, alpha, error; nan where it was not found."""
-    ordered = _ordered(thresholds)
-    return {
-        "label": label,
-        "omega": [float(w) for w, _ in ordered],
-        "alpha": [number_or_nan(r["value"]) for _, r in ordered],
-        "error": [number_or_nan(r["error"]) for _, r in ordered],
-    }
+def _draw_differences(axes: Axes, datasets: Mapping[str, xarray.Dataset], faint: bool) -> None:
+    """Training loss of every other branch less that of the reference, where both were found."""
+    for name, dataset in datasets.items():
+        if name != _REFERENCE and _REFERENCE in datasets:
+            at, difference, error = loss_difference_along(dataset, datasets[_REFERENCE])
+            draw_branch(axes, name, dataset, difference, error, at=at, faint=faint)
 
 
-_LINE_NAMES = {CROSSING: "α_c: equal training loss", ONSET: "θ grows out of the positional branch"}
-
-
-def figure_rows(results: Mapping[str, Any], datasets: Callable[[str], Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row a setting, as `figures.extensions.plot_extensions` takes them."""
-    rows = []
-    for name, setting in SETTINGS.items():
-        found = results["settings"][name]["alpha_c"]
-        shown = found.get(f"{SHOWN_OMEGA:g}", {"value": None})
-        rows.append(
-            {
-                "title": setting.title,
-                "branches": datasets(name),
-                "mark": None if shown["value"] is None else (shown["value"], shown["error"]),
-                "line": line_of(_LINE_NAMES[setting.transition], found),
-            }
-        )
-    return rows
+def _draw_transition(axes: Axes, line: Mapping[str, Any], **style: Any) -> None:
+    omega, there = np.array(line["omega"]), np.isfinite(line["alpha"])
+    axes.errorbar(omega[there], line["alpha"][there], yerr=line["error"][there], label=line["label"], **style)
 
 
 def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
@@ -129,70 +159,53 @@ def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
     return {"eigenvalues": eigenvalues, "lowest": lowest}
 
 
-def content(results: Mapping[str, Any]) -> list[Block]:
+def _located(row: Mapping[str, Any]) -> Any:
+    return "none found" if row["alpha_c"] is None else (row["alpha_c"], row["error"])
+
+
+def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The report as blocks."""
     blocks: list[Block] = [
-        Heading("The transition beyond the base case", 1),
-        Paragraph(
-            f"Source: {SOURCE}, appendix E.3. saddleforge {results['version']}. Base case: {results['model']} "
-            "with a student of rank 1. Every number is one of the replica-symmetric saddle point with its half width "
-            "in the last digits; shifts are against the base case at the same omega, with the sum of both half widths."
-        ),
+        "# The transition beyond the base case",
+        f"Source: {SOURCE}, appendix E.3. saddleforge {results['version']}. Base case: {results['model']} "
+        "with a student of rank 1. Every number is one of the replica-symmetric saddle point with its half width "
+        "in the last digits; shifts are against the base case at the same omega, with the sum of both half widths.",
         Picture(
             EXTENSIONS,
             f"Each row a setting. Left: training loss less that of the positional branch at omega = {SHOWN_OMEGA:g}; "
             "middle: test error; right: the transition. Faint: the base case. Solid: stable; dashed: a longitudinal "
             "eigenvalue or the replicon is at least 1, or not judged. Vertical: the transition, with its half width.",
         ),
-        Heading("Transitions"),
+        "## Transitions",
     ]
-    rows = table_rows(results)
-    head = ("setting", "omega", "alpha_c", "shift", "what", "status", "RS verdict of each branch")
-    words = {CROSSING: "equal training loss", ONSET: "theta grows out of the positional branch"}
-    blocks.append(
-        Table(
-            head,
-            [
-                [
-                    row["setting"],
-                    f"{row['omega']:g}",
-                    "none found" if row["alpha_c"] is None else with_error(row["alpha_c"], row["error"]),
-                    "-" if row["shift"] is None else with_error(row["shift"], row["shift_error"]),
-                    words[row["transition"]],
-                    row["status"].replace("_", " "),
-                    row["rs_verdict"] or "-",
-                ]
-                for row in rows
-            ],
-        )
-    )
-    for row in rows:
-        if row["alpha_c"] is None:
-            blocks.append(Paragraph(f"{row['setting']}, omega = {row['omega']:g}: {row['sentence']}."))
+    head = "setting | omega | alpha_c | shift | what | status | RS verdict of each branch"
+    table = cells(rows, "setting", "omega", _located, "shift shift_error", lambda row: _WORDS[row["transition"]],
+                  words("status"), lambda row: row["rs_verdict"] or None)  # fmt: skip
+    blocks.append(Table(head, table))
+    blocks += [f"{r['setting']}, omega = {r['omega']:g}: {r['sentence']}." for r in rows if r["alpha_c"] is None]
     for setting in SETTINGS.values():
-        others = [w for w, _ in _ordered(results["thresholds"]["alpha_c"]) if float(w) not in setting.omegas]
+        others = [w for w in sorted(results["thresholds"]["alpha_c"], key=float) if float(w) not in setting.omegas]
         if others:
-            blocks.append(Paragraph(f"{setting.title}: not sought at omega = {', '.join(others)}."))
-    blocks.append(Heading(f"Branches at omega = {SHOWN_OMEGA:g}"))
+            blocks.append(f"{setting.title}: not sought at omega = {', '.join(others)}.")
+    blocks.append(f"## Branches at omega = {SHOWN_OMEGA:g}")
     for name, setting in SETTINGS.items():
         outcome = results["settings"][name]
         sentences = [f"{branch['ends']} ({branch['points']} solutions)" for branch in outcome["curves"].values()]
-        for branch, between in outcome["seen"]["eigenvalues"].items():
-            if between:
-                low, high = (f"{value:.2f}" for value in between)
-                sentences.append(
-                    f"largest longitudinal eigenvalue of the {branch} branch between {low} and {high} (stable below 1)"
-                )
-        for branch, alphas in outcome["seen"]["lowest"].items():
-            if alphas:
-                at = ", ".join(f"{alpha:g}" for alpha in alphas)
-                sentences.append(f"{branch} has the lowest training loss of the branches at alpha = {at}")
-        blocks.append(Paragraph(f"{setting.title}: {'; '.join(sentences)}."))
-    blocks.append(Heading("Files"))
-    blocks.append(
-        Paragraph(
-            f"tables/extensions (.csv, .json): the transitions; tables/{FOLDER}: the branches; extensions.json: all "
-            "numbers of this report; steps/: finished steps, used again by the next run."
-        )
-    )
-    return blocks
+        sentences += [
+            f"largest longitudinal eigenvalue of the {branch} branch between {between[0]:.2f} and {between[1]:.2f} "
+            "(stable below 1)"
+            for branch, between in outcome["seen"]["eigenvalues"].items()
+            if between
+        ]
+        sentences += [
+            f"{branch} has the lowest training loss of the branches at alpha = {', '.join(f'{a:g}' for a in alphas)}"
+            for branch, alphas in outcome["seen"]["lowest"].items()
+            if alphas
+        ]
+        blocks.append(f"{setting.title}: {'; '.join(sentences)}.")
+    return [
+        *blocks,
+        "## Files",
+        f"tables/extensions (.csv, .json): the transitions; tables/{FOLDER}: the branches; extensions.json: all "
+        "numbers of this report; steps/: finished steps, used again by the next run.",
+    ]

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from ...comparison.compare import LOSSES, Extrapolation, Measured
 from ...numbers import with_error
-from ..figures.finite_size import plot_finite_size
-from ..finite_size import FINITE_SIZE, FOUND, JUDGE_STEPS, OVERLAPS, SCALING_ALPHA, SEARCHES, SEEDS, D, FiniteSizeRun
+from ...report.plots.drawing import BLUE, BRANCH_COLOURS, GREEN, ORANGE, OVERLAP_STYLES, PINK, RED, from_zero
+from ...report.plots.simulation import draw_points, draw_scaling
+from ..finite_size import (
+    FINITE_SIZE,
+    FOUND,
+    JUDGE_STEPS,
+    OVERLAPS,
+    POLISHED,
+    SCALING_ALPHA,
+    SEEDS,
+    D,
+    FiniteSizeRun,
+)
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Heading, Paragraph, Picture, Table
-from .writing import drawn, number_or_nan, write_page, write_rows
+from .blocks import Block, Picture, Table, cells, columns_of, counted, counts, rounded, words, write_page, write_rows
+from .drawing import ALPHA, handle, sheet
 
 CLEAR = 3.0  # standard errors
+
+Rows = Sequence[Mapping[str, Any]]
 
 
 def write(run: FiniteSizeRun) -> None:
@@ -23,64 +38,28 @@ def write(run: FiniteSizeRun) -> None:
     theory = {name: theory_of(run, name) for name in BRANCHES}
     rows = comparison_rows(run.results["points"], theory)
     write_rows(run, "finite_size", rows)
-    image = drawn(run, FINITE_SIZE, lambda path: plot_finite_size(shown(run.results, theory), path))
-    write_page(run, content(run.results, rows), {FINITE_SIZE: image})
+    draw = {FINITE_SIZE: lambda path: plot_finite_size(run.results, theory, path)}
+    write_page(run, content(run.results, rows), draw)
 
 
 def theory_of(run: FiniteSizeRun, name: str) -> dict[str, Any]:
     """The theory curve of a branch, first token, absolute values."""
     dataset = run.dataset(name)
-    found: dict[str, Any] = {"alpha": dataset["alpha"].values}
-    for key in OVERLAPS:
-        flat = np.abs(dataset[key].values.reshape(len(found["alpha"]), -1)[:, 0])
-        found[key], found[f"{key}_error"] = flat, dataset[f"{key}_error"].values.reshape(len(flat), -1)[:, 0]
-    for key in LOSSES:
-        found[key], found[f"{key}_error"] = dataset[key].values, dataset[f"{key}_error"].values
-    found["verdict"] = dataset["verdict"].values
+    found = {key: dataset[key].values for key in ("alpha", "verdict")}
+    for key in (*OVERLAPS, *LOSSES):
+        values, errors = (dataset[one].values.reshape(len(found["alpha"]), -1)[:, 0] for one in (key, f"{key}_error"))
+        found[key], found[f"{key}_error"] = np.abs(values) if key in OVERLAPS else values, errors
     return found
 
 
-def shown(results: Mapping[str, Any], theory: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What `plot_finite_size` draws."""
-    points: dict[str, Any] = {search: {} for search in SEARCHES}
-    for search, branches in results["points"].items():
-        for name, rows in branches.items():
-            here = [row for row in rows if row["on_branch"] > 1]
-            keys = [key + end for key in (*OVERLAPS, *LOSSES) for end in ("", "_error")]
-            points[search][name] = {key: [row[key] for row in here] for key in ("alpha", *keys)}
-    scaled = results["scaling"][FOUND]["semantic"]
-    rows_scaled = {}
-    for key, row in scaled["rows"].items():
-        if abs(row["theory"]) < 1e-6 or key.endswith("_2"):
-            continue
-        limit = Measured(row["theory"], row["half_width"], row["value"], row["error"])
-        fit = Extrapolation(row["value"], row["error"], row["slope"], row["power"], row["chi2"], 0)
-        every = [
-            {key: Measured(row["theory"], row["half_width"], number_or_nan(mean), number_or_nan(error))}
-            for mean, error in zip(row["means"], row["errors"], strict=True)
-        ]
-        rows_scaled[key] = ((limit, fit), every)
-    known = results["thresholds"]["alpha_c"][f"{SHOWN_OMEGA:g}"]
-    return {
-        "d": D,
-        "seeds": SEEDS,
-        "theory": theory,
-        "points": points,
-        "transition": results["transition"],
-        "alpha_c": float(known["value"]),
-        "scaling": {
-            "dims": scaled["dims"],
-            "rows": rows_scaled,
-            "title": f"semantic branch, alpha = {SCALING_ALPHA:g}: scaling in d",
-        },
-        "plane": results["plane"],
-        "random": results["random"],
-        "gamp": results["gamp"],
-    }
+def _place(theory: Mapping[str, Any], alpha: float) -> int | None:
+    """Where a theory curve has a value of alpha."""
+    at = np.flatnonzero(np.abs(np.asarray(theory["alpha"]) - alpha) < 1e-9)
+    return int(at[0]) if len(at) else None
 
 
 def comparison_rows(
-    points: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], theory: Mapping[str, Mapping[str, Any]]
+    points: Mapping[str, Mapping[str, Rows]], theory: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """A row a branch, alpha and search: theory if it has the branch, simulation, deviation in combined standard errors.
 
@@ -88,14 +67,12 @@ def comparison_rows(
     """
     rows = []
     for search, name, row in [(s, n, row) for s, found in points.items() for n, many in found.items() for row in many]:
-        branch = theory[name]
-        at = np.flatnonzero(np.abs(np.asarray(branch["alpha"]) - row["alpha"]) < 1e-9)
+        branch, at = theory[name], _place(theory[name], row["alpha"])
         for key in (*OVERLAPS, *LOSSES):
-            value = float(branch[key][at[0]]) if len(at) else np.nan
-            if key in OVERLAPS and len(at) and value < 1e-6:
+            value, width = (np.nan, np.nan) if at is None else (float(branch[k][at]) for k in (key, f"{key}_error"))
+            if key in OVERLAPS and value < 1e-6:
                 continue
-            width = float(branch[f"{key}_error"][at[0]]) if len(at) else np.nan
-            simulated, standard_error = number_or_nan(row[key]), number_or_nan(row[f"{key}_error"])
+            (simulated,), (standard_error,) = columns_of([row], key, f"{key}_error")
             rows.append(
                 {
                     "branch": name,
@@ -109,134 +86,231 @@ def comparison_rows(
                     "simulation": simulated,
                     "standard_error": standard_error,
                     "deviation": (simulated - value) / float(np.hypot(standard_error, width / 2)),
-                    "verdict": str(branch["verdict"][at[0]]) if len(at) else "no such solution in theory",
+                    "verdict": "no such solution in theory" if at is None else str(branch["verdict"][at]),
                 }
             )
     return rows
 
 
-def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+def plot_finite_size(results: Mapping[str, Any], theory: Mapping[str, Any], path: Path) -> None:
+    """Eight panels of `reproduce.finite_size`: overlaps, losses, both searches less theory, the transition, scaling,
+    difference of losses, random starts, GAMP."""
+    # Of simulations those with standard errors, quantities as columns.
+    names = ["alpha", *(key + end for key in (*OVERLAPS, *LOSSES) for end in ("", "_error"))]
+    points = {
+        search: {
+            name: dict(zip(names, columns_of([row for row in rows if row["on_branch"] > 1], *names), strict=True))
+            for name, rows in found.items()
+        }
+        for search, found in results["points"].items()
+    }
+    with sheet(path, 13.4, 15.4) as figure:
+        panels = figure.subplots(4, 2)
+        _draw_overlaps(panels[0, 0], theory, points)
+        _draw_losses(panels[0, 1], theory, points)
+        _draw_deviations(panels[1, 0], theory, points)
+        _draw_transition(panels[1, 1], results)
+        _draw_scaling(panels[2, 0], results["scaling"][FOUND]["semantic"])
+        _draw_plane(panels[2, 1], results["plane"])
+        _draw_random(panels[3, 0], results["random"])
+        _draw_gamp(panels[3, 1], results["gamp"])
+
+
+def _draw_overlaps(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
+    """Of polished minima, and crosses for what L-BFGS finds."""
+    for branch, one in theory.items():
+        for name, (colour, _, _) in OVERLAP_STYLES.items():
+            axes.plot(one["alpha"], one[name], color=colour, linestyle="-" if branch == "semantic" else "--")
+    for search in (POLISHED, FOUND):
+        for branch, found in points[search].items():
+            for name, (colour, marker, _) in OVERLAP_STYLES.items():
+                mark, face = marker if search == POLISHED else "x", colour if branch == "positional" else "white"
+                _draw_found(axes, found, name, colour, mark, face)
+    axes.set_ylim(top=0.36)  # room for the legend
+    axes.set(title=f"overlaps, d = {D}, {SEEDS} seeds", xlabel=ALPHA, ylabel="overlap")
+    handles = [handle(label, colour, marker=marker) for colour, marker, label in OVERLAP_STYLES.values()]
+    handles += [
+        handle("semantic, polished (line: theory)", marker="o", markerfacecolor="white"),
+        handle("positional, polished (dashed: theory)", marker="o", linestyle="--"),
+        handle("L-BFGS", marker="x", linestyle=""),
+    ]
+    axes.legend(handles=handles, loc="upper left", ncols=2)
+
+
+def _draw_found(axes: Axes, found: Mapping[str, Any], name: str, colour: str, marker: str, face: str = "white") -> None:
+    draw_points(axes, found["alpha"], found[name], found[f"{name}_error"], colour, marker, face=face)
+
+
+def _draw_losses(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
+    for branch, one in theory.items():
+        for name, style in (("training_loss", "-"), ("test_error", ":")):
+            axes.plot(one["alpha"], one[name], color=BRANCH_COLOURS[branch], linestyle=style)
+    for search, markers in ((POLISHED, "os"), (FOUND, "xx")):
+        for branch, found in points[search].items():
+            for name, marker in zip(LOSSES, markers, strict=True):
+                _draw_found(axes, found, name, BRANCH_COLOURS[branch], marker)
+    title = "training loss (circles), test error (squares, dotted); crosses: L-BFGS"
+    axes.set(title=title, xlabel=ALPHA, ylabel="loss per d, error per token")
+    from_zero(axes)
+    axes.legend(handles=[handle(branch, BRANCH_COLOURS[branch], marker="o") for branch in theory], loc="best")
+
+
+def _draw_deviations(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
+    """What both searches find less theory, the overlap that each branch is named after and its training loss."""
+    for branch, overlap in (("semantic", "theta"), ("positional", "m")):
+        colour = BRANCH_COLOURS[branch]
+        for name, marker, apart in ((overlap, "o", 1), ("training_loss", "s", 2)):
+            for search, face, aside in ((FOUND, "white", -0.008), (POLISHED, colour, 0.008)):
+                found = points[search][branch]
+                places = [_place(theory[branch], alpha) for alpha in found["alpha"]]
+                there = np.array([place is not None for place in places], bool)
+                unit = np.array([theory[branch][name][place] for place in places if place is not None]) / 100
+                x, y, error = (found[one][there] for one in ("alpha", name, f"{name}_error"))
+                draw_points(axes, x + aside * apart, y / unit - 100, error / unit, colour, marker, face=face)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_ylim(-8, 14)
+    axes.set(title="less replica symmetric theory, %", xlabel=ALPHA)
+    handles = [
+        handle("semantic, θ", BRANCH_COLOURS["semantic"], marker="o", linestyle=""),
+        handle("positional, m", BRANCH_COLOURS["positional"], marker="o", linestyle=""),
+        handle("squares: training loss", marker="s", linestyle=""),
+        handle("hollow: L-BFGS", marker="o", linestyle="", markerfacecolor="white"),
+        handle("full: polished", marker="o", linestyle=""),
+    ]
+    axes.legend(handles=handles, loc="upper right", ncols=2)
+
+
+def _draw_transition(axes: Axes, results: Mapping[str, Any]) -> None:
+    """Training loss, semantic less positional, pairs on the same data, about the transition."""
+    for (search, found), colour in zip(results["transition"].items(), (RED, BLUE), strict=True):
+        alpha, mean, error = columns_of(found["differences"], "alpha", "mean", "standard_error")
+        value, width = found["value"], found["error"]
+        label = f"{search}: {with_error(value, width)}"
+        draw_points(axes, alpha, 1e3 * mean, 1e3 * error, colour, "o", label)
+        fine = np.linspace(alpha[0], alpha[-1], 60)
+        axes.plot(fine, np.polyval(np.polyfit(alpha, 1e3 * mean, 2), fine), color=colour, linewidth=1.0)
+        axes.axvspan(value - width, value + width, color=colour, alpha=0.2, lw=0)
+    known = results["thresholds"]["alpha_c"][f"{SHOWN_OMEGA:g}"]["value"]
+    axes.axvline(known, color="black", linewidth=1.0, linestyle="--", label="equal loss in theory")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set(title=f"training loss, semantic less positional, × 1000, d = {D}", xlabel=ALPHA)
+    axes.legend(loc="best")
+
+
+def _draw_scaling(axes: Axes, scaled: Mapping[str, Any]) -> None:
+    rows = {}
+    for name, row in scaled["rows"].items():
+        if abs(row["theory"]) >= 1e-6 and not name.endswith("_2"):
+            theory = row["theory"], row["half_width"]
+            parts = ("value", "error", "slope", "power", "chi2")
+            fit = Extrapolation(**{part: row[part] for part in parts}, freedom=0)
+            means, errors = (np.array(row[part], float) for part in ("means", "errors"))
+            every = [{name: Measured(*theory, mean, error)} for mean, error in zip(means, errors, strict=True)]
+            rows[name] = ((Measured(*theory, fit.value, fit.error), fit), every)
+    draw_scaling(axes, scaled["dims"], rows)
+    axes.set_title(f"semantic branch, alpha = {SCALING_ALPHA:g}: scaling in d")
+
+
+def _draw_plane(axes: Axes, rows: Rows) -> None:
+    """Difference of training losses against alpha, one colour an omega."""
+    omegas = sorted({row["omega"] for row in rows})
+    for omega, colour in zip(omegas, (BLUE, GREEN, ORANGE, RED, PINK), strict=False):
+        here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])
+        alpha, theory, mean, error = columns_of(here, "alpha", "theory", "simulation", "error")
+        both, found = np.isfinite(theory), np.isfinite(mean)
+        axes.plot(alpha[both], 1e3 * theory[both], color=colour, marker="_", markersize=9)
+        errors = 1e3 * np.nan_to_num(error[found])
+        draw_points(axes, alpha[found], 1e3 * mean[found], errors, colour, "o", f"ω = {omega:g}")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set(title="training loss, semantic less positional, × 1000", xlabel=f"{ALPHA};  lines where theory has both")
+    axes.legend(loc="best")
+
+
+def _draw_random(axes: Axes, rows: Rows) -> None:
+    """Shares of the minima reached from random starts, a bar a method and alpha."""
+    places, bottom = np.arange(len(rows), dtype=float), np.zeros(len(rows))
+    for branch, colour in BRANCH_COLOURS.items():
+        share = np.array([row["reached"].get(branch, 0) / max(row["runs"], 1) for row in rows])
+        axes.bar(places, share, 0.7, bottom=bottom, color=colour, label=branch)
+        bottom += share
+    axes.set_xticks(places, [f"{row['method']}\nα = {row['alpha']:g}" for row in rows])
+    axes.set_ylim(0, 1.18)
+    axes.set(title="minima reached from random starts", ylabel="share of seeds")
+    axes.legend(loc="upper center", ncols=4)
+    axes.grid(False, axis="x")
+
+
+def _draw_gamp(axes: Axes, gamp: Mapping[str, Any]) -> None:
+    """Overlaps of GAMP against iteration, mean and spread over seeds, on state evolution."""
+    for name, (colour, marker, label) in OVERLAP_STYLES.items():
+        axes.plot(np.abs(gamp["theory"][name]), color=colour)
+        mean, error = gamp["simulation"][name], gamp["simulation"][f"{name}_error"]
+        draw_points(axes, range(len(mean)), mean, error, colour, marker, label)
+    axes.set(title=f"GAMP (points) follows state evolution (lines), d = {gamp['d']}", ylabel="overlap",
+             xlabel=f"iteration, {gamp['start']} start at α = {gamp['alpha']:g}")  # fmt: skip
+    axes.legend(loc="best")
+
+
+def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
     """The report: what was found, the figure, and tables."""
     known = results["thresholds"]["alpha_c"][f"{SHOWN_OMEGA:g}"]
     stable = [r for r in rows if r["verdict"].startswith("RS stable") and np.isfinite(r["deviation"])]
-    far = [r for r in stable if abs(r["deviation"]) > CLEAR]
+    near = [r for r in stable if abs(r["deviation"]) <= CLEAR]
+    head = "branch | alpha | search | runs | observable | theory | simulation | deviation | verdict of theory"
+    table = cells(rows, "branch", "alpha", "search", counts("runs"), words("observable"), "theory half_width",
+                  "simulation standard_error", rounded("deviation", "+.1f"), "verdict")  # fmt: skip
+    found = " and ".join(f"{with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items())
     blocks: list[Block] = [
-        Heading("Theory meets finite size", 1),
-        Paragraph(
-            f"{results['model']}, saddleforge {results['version']}, omega = {SHOWN_OMEGA:g}, d = {D}. Simulations "
-            "minimise the risk by L-BFGS on data drawn from the law of the tokens; the overlaps of teacher and "
-            "encodings are those of the law exactly, and test errors are exactly those of the overlaps found. Where "
-            "minima are polished, samples in the wrong well of their own Moreau objective are moved until none lowers "
-            "the risk, and the overlap that vanishes on the branch is held at zero. In parentheses: half widths for "
-            "theory, one standard error over seeds for simulations, with control variates."
-        ),
-        Paragraph(
-            "Equal training loss of the two minima, seed by seed on the same data: alpha_c = "
-            + " and ".join(f"{with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items())
-            + f" at d = {D}; replica theory "
-            f"{with_error(float(known['value']), float(known['error']))}. Where theory calls the solution stable, "
-            f"{len(stable) - len(far)} of {len(stable)} observables lie within {CLEAR:g} standard errors at this d."
-        ),
+        "# Theory meets finite size",
+        f"{results['model']}, saddleforge {results['version']}, omega = {SHOWN_OMEGA:g}, d = {D}. Simulations "
+        "minimise the risk by L-BFGS on data drawn from the law of the tokens; the overlaps of teacher and "
+        "encodings are those of the law exactly, and test errors are exactly those of the overlaps found. Where "
+        "minima are polished, samples in the wrong well of their own Moreau objective are moved until none lowers "
+        "the risk, and the overlap that vanishes on the branch is held at zero. In parentheses: half widths for "
+        "theory, one standard error over seeds for simulations, with control variates.",
+        f"Equal training loss of the two minima, seed by seed on the same data: alpha_c = {found} at d = {D}; replica "
+        f"theory {with_error(known['value'], known['error'])}. Where theory calls the solution stable, "
+        f"{len(near)} of {len(stable)} observables lie within {CLEAR:g} standard errors at this d.",
         Picture(
             FINITE_SIZE,
             "Lines are theory, points simulations with one standard error. Below alpha = 0.72 theory has no semantic "
             "solution, while minimisation still finds semantic minima: metastable states that replica symmetry does "
             "not describe.",
         ),
-        Heading("Both branches", 2),
-        Table(
-            (
-                "branch",
-                "alpha",
-                "search",
-                "runs",
-                "observable",
-                "theory",
-                "simulation",
-                "deviation",
-                "verdict of theory",
-            ),
-            [
-                (
-                    row["branch"],
-                    f"{row['alpha']:g}",
-                    row["search"],
-                    f"{row['runs']} of {row['of']}",
-                    row["observable"].replace("_", " "),
-                    with_error(row["theory"], row["half_width"]),
-                    with_error(row["simulation"], row["standard_error"]),
-                    f"{row['deviation']:+.1f}" if np.isfinite(row["deviation"]) else "-",
-                    row["verdict"],
-                )
-                for row in rows
-            ],
-        ),
+        "## Both branches",
+        Table(head, table),
     ]
     for search, name, scaled in [(s, n, one) for s, found in results["scaling"].items() for n, one in found.items()]:
-        blocks += [
-            Heading(f"d to infinity, {name} branch, alpha = {SCALING_ALPHA:g}, {search}", 2),
-            Paragraph(f"Verdict of theory: {scaled['verdict']}."),
-            Table(
-                ("observable", "theory", *[f"d = {d}" for d in scaled["dims"]], "d to infinity", "deviation"),
-                [
-                    (
-                        key.replace("_", " ") if key in LOSSES else key,
-                        with_error(row["theory"], row["half_width"]),
-                        *[with_error(m, e) for m, e in zip(row["means"], row["errors"], strict=True)],
-                        with_error(row["value"], row["error"]) + (" 1/d" if row["power"] == 1 else " 1/sqrt(d)"),
-                        f"{row['deviation']:+.1f}",
-                    )
-                    for key, row in scaled["rows"].items()
-                ],
-            ),
-        ]
-    blocks += [
-        Heading("Random starts", 2),
-        Table(
-            ("method", "alpha", "converged", "minima reached"),
-            [
-                (
-                    row["method"],
-                    f"{row['alpha']:g}",
-                    f"{row['runs']} of {row['of']}",
-                    ", ".join(f"{count} {name}" for name, count in row["reached"].items()),
-                )
-                for row in results["random"]
-            ],
-        ),
-        Heading("GAMP as the judge of stability", 2),
-        Paragraph(
-            f"Point-wise convergence (squared relative step below 1e-12 within {JUDGE_STEPS} iterations) is expected "
-            "where the proximal map does not jump and the replicon is below 1; where it jumps, iterates are expected "
-            "to stay apart by 2 D*, twice the self-overlap loss times q. Measured: the factor by which the squared "
-            "distance of two estimates with the same overlaps shrinks, which theory calls the replicon."
-        ),
-        Table(
+        dims = " | ".join(f"d = {d}" for d in scaled["dims"])
+        lines = [
             (
-                "branch",
-                "alpha",
-                "verdict",
-                "stayed",
-                "converged",
-                "replicon",
-                "measured",
-                "late distance / q",
-                "2 D*/q",
-            ),
-            [
-                (
-                    row["branch"],
-                    f"{row['alpha']:g}",
-                    row["verdict"],
-                    f"{row['stayed']} of {row['of']}",
-                    f"{row['converged']}",
-                    "-" if row["replicon"] is None else f"{row['replicon']:.3f}",
-                    "-" if row["measured"] is None else f"{row['measured']:.3f}",
-                    "-" if row["late_over_q"] is None else f"{row['late_over_q']:.2g}",
-                    "-" if row["self_overlap_loss"] is None else f"{2 * row['self_overlap_loss']:.2g}",
-                )
-                for row in results["judged"]
-            ],
+                key.replace("_", " ") if key in LOSSES else key,
+                (row["theory"], row["half_width"]),
+                *zip(row["means"], row["errors"], strict=True),
+                with_error(row["value"], row["error"]) + (" 1/d" if row["power"] == 1 else " 1/sqrt(d)"),
+                f"{row['deviation']:+.1f}",
+            )
+            for key, row in scaled["rows"].items()
+        ]
+        blocks += [
+            f"## d to infinity, {name} branch, alpha = {SCALING_ALPHA:g}, {search}",
+            f"Verdict of theory: {scaled['verdict']}.",
+            Table(f"observable | theory | {dims} | d to infinity | deviation", lines),
+        ]
+    random = cells(results["random"], "method", "alpha", counts("runs"), lambda row: counted(row["reached"]))
+    judged = cells(results["judged"], "branch", "alpha", "verdict", counts("stayed"), "converged",
+                   rounded("replicon", ".3f"), rounded("measured", ".3f"), rounded("late_over_q", ".2g"),
+                   rounded("self_overlap_loss", ".2g", times=2))  # fmt: skip
+    return [
+        *blocks,
+        "## Random starts",
+        Table("method | alpha | converged | minima reached", random),
+        "## GAMP as the judge of stability",
+        f"Point-wise convergence (squared relative step below 1e-12 within {JUDGE_STEPS} iterations) is expected "
+        "where the proximal map does not jump and the replicon is below 1; where it jumps, iterates are expected "
+        "to stay apart by 2 D*, twice the self-overlap loss times q. Measured: the factor by which the squared "
+        "distance of two estimates with the same overlaps shrinks, which theory calls the replicon.",
+        Table(
+            "branch | alpha | verdict | stayed | converged | replicon | measured | late distance / q | 2 D*/q", judged
         ),
     ]
-    return blocks

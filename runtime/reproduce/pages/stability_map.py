@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import LogNorm
+from matplotlib.patches import Patch, Rectangle
 
-from ...files import write_whole
 from ...numbers import with_error
-from ...report.contract import dumps
 from ...stability.assess import NEGLIGIBLE_LOSS
-from ..figures.stability_map import plot_stability_map
 from ..run import BRANCHES
 from ..stability_map import OMEGAS, STABILITY, StabilityRun
-from .blocks import Block, Heading, Paragraph, Picture, Table
-from .writing import drawn, write_page, write_rows
+from .blocks import Block, Picture, Table, write_page, write_rows
+from .drawing import ALPHA, OMEGA, handle, on_grid, sheet
 
 
 def write(run: StabilityRun) -> None:
     """Table, figure and page."""
     found = run.results["map"]
     rows = table_rows(found)
-    write_rows(run, "stability", rows)
-    write_whole(run.out / "tables" / "stability.json", dumps(rows) + "\n")
-    image = drawn(run, STABILITY, lambda path: plot_stability_map(rows, ends_of(found), path))
-    write_page(run, content(run.results, rows), {STABILITY: image})
+    write_rows(run, "stability", rows, as_json=True)
+    draw = {STABILITY: lambda path: plot_stability_map(rows, ends_of(found), path)}
+    write_page(run, content(run.results, rows), draw)
 
 
 def table_rows(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -56,48 +56,80 @@ def ends_of(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, 
     }
 
 
-def content(results: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[Block]:
+def plot_stability_map(
+    rows: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[Sequence[tuple[float, float]]]], path: Path
+) -> None:
+    """Self-overlap loss over omega and alpha: one panel a branch, and one for the branch of lowest training loss.
+
+    Args:
+        rows: branch, omega, alpha, self_overlap_loss, lowest, one a solution (see `table_rows`).
+        ends: branch -> lines of (omega, alpha) at which it ends.
+    """
+    branches = sorted({row["branch"] for row in rows}, reverse=True)
+    omegas, alphas = (sorted({row[name] for row in rows}) for name in ("omega", "alpha"))
+    width, height = (np.diff(one).min() if len(one) > 1 else 1.0 for one in (omegas, alphas))
+    lowest = [row for row in rows if row["lowest"]]
+    panels = [(f"{name} branch", [row for row in rows if row["branch"] == name]) for name in branches]
+    panels.append(("branch of lowest training loss", lowest))
+    with sheet(path, 4.2 * len(panels) + 1.0, 4.8) as figure:
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        style: Any = {"norm": LogNorm(NEGLIGIBLE_LOSS, 1.0), "shading": "nearest"}
+        style["cmap"] = colormaps["viridis_r"].with_extremes(under="#f2f2ec", bad="white")
+        missing: Any = {"edgecolor": "#bbbbbb", "hatch": "///"}
+        for axis, (title, chosen) in zip(axes, panels, strict=True):
+            # A logarithm has no zero.
+            losses = [max(row["self_overlap_loss"], NEGLIGIBLE_LOSS / 10) for row in chosen]
+            values = on_grid(chosen, losses, alphas, omegas)
+            mesh = axis.pcolormesh(omegas, alphas, values, **style)
+            for i, j in np.argwhere(np.isnan(values)):
+                corner = (omegas[j] - width / 2, alphas[i] - height / 2)
+                axis.add_patch(Rectangle(corner, width, height, facecolor="none", linewidth=0, **missing))
+            axis.grid(False)
+            axis.set(title=title, xlabel=OMEGA.split("  ")[0])
+        for axis, name in zip(axes, branches, strict=False):
+            for line in ends.get(name, ()):
+                if len(line):
+                    axis.plot(*np.array(sorted(line)).T, color="black", linewidth=1.2, marker=".")
+        owners = on_grid(lowest, [branches.index(row["branch"]) for row in lowest], alphas, omegas)
+        if len(np.unique(owners[np.isfinite(owners)])) > 1:
+            axes[-1].contour(omegas, alphas, owners, levels=[0.5], colors="black", linewidths=1.4)
+        axes[0].set_ylabel(ALPHA)
+        bar = figure.colorbar(mesh, ax=axes, extend="min", pad=0.01)
+        bar.set_label(f"self-overlap loss D*/q  (below {NEGLIGIBLE_LOSS:g}: negligible)")
+        handles: list[Any] = [
+            handle("end of the branch; equal training loss on the right", "black"),
+            Patch(facecolor="white", label="no solution found", **missing),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2)
+
+
+def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The report: what the map says, the figure, a table by branch and omega."""
     winners = [row for row in rows if row["lowest"]]
     stable = [row for row in winners if row["self_overlap_loss"] + row["self_overlap_loss_error"] < NEGLIGIBLE_LOSS]
     worst = max(winners, key=lambda row: row["self_overlap_loss"])
-    blocks: list[Block] = [
-        Heading("Is the replica-symmetric phase diagram right?", 1),
-        Paragraph(
-            f"{results['model']}, saddleforge {results['version']}. The self-overlap loss is the share of q that an "
-            "estimate loses to itself because the proximal map jumps, or because the replicon is above 1: the largest "
-            "fixed point D* of the map of two copies, over q. Zero: the replica-symmetric solution is self-consistent."
-        ),
-        Paragraph(
-            f"On the branch of lowest training loss it is below {NEGLIGIBLE_LOSS:g} at {len(stable)} of {len(winners)} "
-            f"points; its largest value there is "
-            f"{with_error(worst['self_overlap_loss'], worst['self_overlap_loss_error'])}, "
-            f"on the {worst['branch']} branch at alpha = {worst['alpha']:g}, omega = {worst['omega']:g}."
-        ),
+    lines = []
+    for name in BRANCHES:
+        for omega in OMEGAS:
+            here = {r["alpha"]: r["self_overlap_loss"] for r in rows if (r["branch"], r["omega"]) == (name, omega)}
+            calm = [alpha for alpha, loss in here.items() if loss < NEGLIGIBLE_LOSS]
+            found: list[Any] = [None] * 3
+            if here:
+                span, largest = f"{min(here):g} to {max(here):g}", f"{max(here.values()):.2g}"
+                found = [span, largest, min(calm, default="nowhere")]
+            lines.append([name, omega, *found])
+    return [
+        "# Is the replica-symmetric phase diagram right?",
+        f"{results['model']}, saddleforge {results['version']}. The self-overlap loss is the share of q that an "
+        "estimate loses to itself because the proximal map jumps, or because the replicon is above 1: the largest "
+        "fixed point D* of the map of two copies, over q. Zero: the replica-symmetric solution is self-consistent.",
+        f"On the branch of lowest training loss it is below {NEGLIGIBLE_LOSS:g} at {len(stable)} of {len(winners)} "
+        f"points; its largest value there is {with_error(worst['self_overlap_loss'], worst['self_overlap_loss_error'])}"
+        f", on the {worst['branch']} branch at alpha = {worst['alpha']:g}, omega = {worst['omega']:g}.",
         Picture(
             STABILITY,
             "Colour: self-overlap loss; light grey: negligible. Black: where a branch ends, and on the right where the "
             "branches change places. Hatched: no solution found.",
         ),
+        Table("branch | omega | found at alpha | largest loss | negligible from alpha", lines),
     ]
-    lines = []
-    for name in BRANCHES:
-        for omega in OMEGAS:
-            here = [row for row in rows if row["branch"] == name and row["omega"] == omega]
-            if not here:
-                lines.append([name, f"{omega:g}", "-", "-", "-"])
-                continue
-            losses = [row["self_overlap_loss"] for row in here]
-            calm = [row["alpha"] for row in here if row["self_overlap_loss"] < NEGLIGIBLE_LOSS]
-            lines.append(
-                [
-                    name,
-                    f"{omega:g}",
-                    f"{here[0]['alpha']:g} to {here[-1]['alpha']:g}",
-                    f"{max(losses):.2g}",
-                    f"{min(calm):g}" if calm else "nowhere",
-                ]
-            )
-    head = ("branch", "omega", "found at alpha", "largest loss", "negligible from alpha")
-    blocks.append(Table(head, lines))
-    return blocks

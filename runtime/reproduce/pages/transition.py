@@ -13,14 +13,23 @@ from typing import Any
 import numpy as np
 import pandas
 import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from ...numbers import with_error
-from ...report.tables import save_dataset
-from ..figures import transition
+from ...progress import say
+from ...report.plots import drawing as plots
+from ...report.plots.drawing import BLUE, GREEN, GREY, ORANGE, PINK
+from ...report.tables import loss_difference_along, save_dataset
+from ...saddle_point import observables
+from ..base_case import OMEGAS
 from ..run import BRANCHES, SHOWN_OMEGA
 from ..transition import SHORT_NAMES, TransitionRun
-from .blocks import Block, Heading, Paragraph, Picture, Table
-from .writing import drawn, number_or_nan, write_page, write_rows
+from .blocks import Block, Picture, Table, columns_of, write_page, write_rows
+from .drawing import ALPHA, OMEGA, colour_of, draw_branch, draw_test_error, draw_zero, sheet
+
+Marks = Sequence[Mapping[str, Any]]  # vertical lines of a figure, each with `value`, `error` and `label`
 
 SOURCE = "arXiv 2402.03902"
 PUBLISHED: dict[str, dict[str, float]] = {
@@ -38,30 +47,25 @@ LONG_NAMES = {
 def write(run: TransitionRun) -> None:
     """Tables, figures and the report."""
     results = run.results
+    for sentence in results["generated"]["differences"]:
+        say(f"warning: {sentence}; `saddleforge generate` writes it anew")
+    results["baseline"] = {f"{w:g}": observables.baseline_error(run.base.with_(omega=w)) for w in sorted(OMEGAS)}
     dataset, frame = threshold_tables(results)
     save_dataset(dataset, run.out / "tables" / "thresholds.nc")
     write_rows(run, "thresholds", frame)
-    write_rows(run, "lines", pandas.concat([lines_frame(kind, found) for kind, found in results["lines"].items()]))
+    names = ("omega", "alpha", "error")
+    lines = {kind: {name: np.asarray(line[name], float) for name in names} for kind, line in results["lines"].items()}
+    write_rows(run, "lines", pandas.concat([pandas.DataFrame({"threshold": k, **line}) for k, line in lines.items()]))
     datasets = {name: run.dataset(name) for name in BRANCHES}
-
-    def marks(*kinds: str) -> list[dict[str, Any]]:
-        found = [(kind, results["thresholds"][kind][f"{SHOWN_OMEGA:g}"]) for kind in kinds]
-        return [
-            {"value": r["value"], "error": r["error"], "label": SHORT_NAMES[kind]}
-            for kind, r in found
-            if r["value"] is not None
-        ]
-
+    shown = {kind: found[f"{SHOWN_OMEGA:g}"] for kind, found in results["thresholds"].items()}
+    marks = {k: [{**r, "label": SHORT_NAMES[k]}] if r["value"] is not None else [] for k, r in shown.items()}
     draw: dict[str, Callable[[Path], Any]] = {
-        "overlaps": lambda path: transition.plot_overlaps(datasets, path, marks=marks("alpha_c")),
-        "test_error": lambda path: transition.plot_test_error(datasets, path, marks=marks("alpha_c", "alpha_l")),
-        "loss_difference": lambda path: transition.plot_loss_difference(
-            datasets[BRANCHES[0]], datasets[BRANCHES[1]], path, marks=marks("alpha_c")
-        ),
-        "phase_diagram": lambda path: transition.plot_phase_diagram(phase_lines(results), path),
+        "overlaps": lambda path: plot_overlaps(datasets, path, marks=marks["alpha_c"]),
+        "test_error": lambda path: plot_test_error(datasets, path, marks=marks["alpha_c"] + marks["alpha_l"]),
+        "loss_difference": lambda path: plot_loss_difference(datasets, path, marks=marks["alpha_c"]),
+        "phase_diagram": lambda path: plot_phase_diagram(phase_lines(results), path),
     }
-    images = {name: drawn(run, name, draw[name]) for name in run.figures}
-    write_page(run, content(results, list(images)), images)
+    write_page(run, content(results, run.figures), draw)
 
 
 def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas.DataFrame]:
@@ -70,42 +74,155 @@ def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas
     omegas = sorted({float(w) for found in thresholds.values() for w in found})
     columns: dict[str, Any] = {"omega": np.array(omegas)}
     for kind, found in thresholds.items():
-        rows = [found.get(f"{w:g}", {}) for w in omegas]
-        columns[kind] = np.array([number_or_nan(r.get("value")) for r in rows])
-        columns[f"{kind}_error"] = np.array([number_or_nan(r.get("error")) for r in rows])
+        missing: dict[str, Any] = {"value": None, "error": None, "status": "", "verdicts": {}}
+        rows = [found.get(f"{w:g}", missing) for w in omegas]
+        columns[kind], columns[f"{kind}_error"] = columns_of(rows, "value", "error")
         columns[f"{kind}_published"] = np.array([PUBLISHED[kind].get(f"{w:g}", np.nan) for w in omegas])
-        columns[f"{kind}_status"] = np.array([r.get("status", "") for r in rows], object)
-        verdicts = [" | ".join(f"{b}: {v}" for b, v in r.get("verdicts", {}).items()) for r in rows]
-        columns[f"{kind}_rs_verdict"] = np.array(verdicts, object)
-    variables = {name: ("omega", values) for name, values in columns.items() if name != "omega"}
-    dataset = xarray.Dataset(variables, coords={"omega": columns["omega"]})
-    dataset.attrs = {name: results[name] for name in ("model", "digest", "version")}
-    dataset.attrs["parameter"] = "omega"
-    return dataset, pandas.DataFrame(columns)
+        columns[f"{kind}_status"] = np.array([r["status"] for r in rows], object)
+        columns[f"{kind}_rs_verdict"] = np.array([verdicts_text(r, " | ") for r in rows], object)
+    frame = pandas.DataFrame(columns)
+    dataset = xarray.Dataset({name: ("omega", values) for name, values in columns.items() if name != "omega"})
+    attributes = {name: results[name] for name in ("model", "digest", "version")}
+    return dataset.assign_coords(omega=columns["omega"]).assign_attrs(attributes, parameter="omega"), frame
 
 
-def lines_frame(kind: str, line: Mapping[str, Any]) -> pandas.DataFrame:
-    """A threshold as a line in omega: one row a point."""
-    columns = {name: np.asarray(line[name], float) for name in ("omega", "alpha", "error")}
-    return pandas.DataFrame({"threshold": kind, **columns})
+def verdicts_text(result: Mapping[str, Any], between: str) -> str:
+    """The verdict of each branch at a threshold."""
+    return between.join(f"{branch}: {verdict}" for branch, verdict in result["verdicts"].items())
+
+
+def line_of(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]:
+    """A threshold along omega: label, omega, alpha, error; nan where it was not found."""
+    omegas = sorted(thresholds, key=float)
+    alpha, error = columns_of([thresholds[omega] for omega in omegas], "value", "error")
+    return {"label": label, "omega": [float(omega) for omega in omegas], "alpha": alpha, "error": error}
 
 
 def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The thresholds as `transition.plot_phase_diagram` takes them."""
-    lines = []
-    for kind, found in results["thresholds"].items():
-        omegas = sorted(found, key=float)
-        lines.append(
-            {
-                "label": SHORT_NAMES[kind],
-                "omega": [float(w) for w in omegas],
-                "alpha": [number_or_nan(found[w]["value"]) for w in omegas],
-                "error": [number_or_nan(found[w]["error"]) for w in omegas],
-                "published": [(float(w), value) for w, value in PUBLISHED[kind].items()],
-                "line": results["lines"][kind],
-            }
-        )
-    return lines
+    """The thresholds as `plot_phase_diagram` takes them."""
+    return [
+        {
+            **line_of(SHORT_NAMES[kind], found),
+            "published": [(float(w), value) for w, value in PUBLISHED[kind].items()],
+            "line": results["lines"][kind],
+        }
+        for kind, found in results["thresholds"].items()
+    ]
+
+
+def plot_overlaps(
+    datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
+) -> Figure:
+    """Overlaps of several branches against the parameter (the paper's Fig. 2): theta, |m| and q below each other.
+
+    Args:
+        datasets: branch name -> table.
+    """
+    with sheet(path, 9.2, 8.0) as figure:
+        panels = figure.subplots(3, 1, sharex=True)
+        texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
+        for axes, (name, label) in zip(panels, texts.items(), strict=True):
+            for branch, dataset in datasets.items():
+                for number, one in enumerate(plots.distinct_entries(dataset, name)):
+                    text = None if number else f"{branch} branch"
+                    draw_branch(axes, branch, dataset, one.values, one.errors, label=text)
+            axes.axhline(0, color=GREY, linewidth=0.6)
+            axes.set_ylabel(label)
+            _draw_strips(axes, datasets, marks)
+        _finish_branches(panels[0], panels[-1], datasets, "Overlaps", marks)
+    return figure
+
+
+def plot_test_error(
+    datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
+) -> Figure:
+    """Test error of several branches against the parameter, with the linear baseline."""
+    with sheet(path, 9.2, 4.6) as figure:
+        axes = figure.subplots()
+        for branch, dataset in datasets.items():
+            draw_test_error(axes, branch, dataset, label=f"{branch} branch")
+        spans = {name: np.ptp(x) if len(x := plots.parameter_values(d)) else 0.0 for name, d in datasets.items()}
+        plots.draw_baseline(axes, datasets[max(spans, key=lambda name: spans[name])])
+        plots.from_zero(axes)
+        axes.set_ylabel("test error per token")
+        _draw_strips(axes, datasets, marks)
+        _finish_branches(axes, axes, datasets, "Test error", marks)
+    return figure
+
+
+def plot_loss_difference(
+    datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
+) -> Figure:
+    """Training loss of one branch minus that of the other where both were found; the sign says which is the minimum."""
+    first, second = datasets.values()
+    values, difference, error = loss_difference_along(first, second)
+    one, other = first.attrs["branch"], second.attrs["branch"]
+    with sheet(path, 9.2, 4.4) as figure:
+        axes = figure.subplots()
+        for name, side in ((other, difference > 0), (one, difference < 0)):
+            style: dict[str, Any] = {"color": colour_of(name), "alpha": 0.15, "interpolate": True, "linewidth": 0}
+            axes.fill_between(values, 0, difference, where=side, label=f"{name} has the lower training loss", **style)
+        axes.errorbar(values, difference, yerr=error, color="black", marker="o", markersize=4, capsize=2)
+        draw_zero(axes)
+        axes.set_xlabel(plots.parameter_label(first.attrs["parameter"]))
+        axes.set_ylabel(f"training loss per d:\n{one} minus {other}")
+        axes.set_title(f"Difference of training losses, {plots.setting_of(first)}")
+        plots.draw_marks(axes, marks)
+        plots.draw_legend(axes, plots.mark_handles(marks))
+    return figure
+
+
+def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | None = None) -> Figure:
+    """Thresholds in alpha against omega, with error bars and published points.
+
+    Args:
+        lines: one a threshold: `label`, `omega`, `alpha`, `error` (equally long; nan where it does not exist), and
+            optionally `published`, pairs (omega, alpha), and `line`: omega, alpha, error of the same threshold as a
+            continuous line, drawn with its half width as a band.
+    """
+    with sheet(path, 9.2, 5.0) as figure:
+        axes = figure.subplots()
+        for line, colour, marker in zip(lines, (BLUE, ORANGE, GREEN, PINK), "os^D", strict=False):
+            omega, alpha, error = (np.asarray(line[name], float) for name in ("omega", "alpha", "error"))
+            there = np.isfinite(alpha)
+            if "line" in line and len(line["line"]["omega"]):
+                x, y, width = (np.asarray(line["line"][name], float) for name in ("omega", "alpha", "error"))
+                width = np.nan_to_num(width)
+                axes.fill_between(x, y - width, y + width, color=colour, alpha=0.25, linewidth=0)
+                axes.plot(x, y, color=colour)
+            axes.errorbar(omega[there], alpha[there], yerr=error[there], color=colour, marker=marker, capsize=3,
+                          linestyle="none" if "line" in line else "-", label=line["label"])  # fmt: skip
+            published = np.array(line.get("published", ()), float).reshape(-1, 2)
+            if len(published):
+                label = f"{line['label'].split(':')[0]} as published"
+                axes.plot(*published.T, linestyle="none", marker=marker, markersize=8, markerfacecolor="none",
+                          markeredgecolor="black", markeredgewidth=1.2, label=label)  # fmt: skip
+        axes.set(xlabel=OMEGA, ylabel=ALPHA, title="Phase diagram")
+        plots.from_zero(axes)
+        plots.draw_legend(axes, [])
+    return figure
+
+
+def _draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset], marks: Marks) -> None:
+    """A thin strip a branch at the foot of the panel, where its proximal map jumps; lines where it ends, and marks."""
+    for row, (branch, dataset) in enumerate(datasets.items()):
+        for left, right in plots.jump_intervals(dataset):
+            foot = 0.022 * row
+            axes.axvspan(left, right, foot, foot + 0.018, color=colour_of(branch), alpha=0.45, linewidth=0)
+        plots.draw_ends(axes, dataset, colour_of(branch))
+    plots.draw_marks(axes, marks)
+
+
+def _finish_branches(first: Axes, last: Axes, datasets: Mapping[str, xarray.Dataset], title: str, marks: Marks) -> None:
+    """Title, labels and one legend for figures with a colour a branch."""
+    one = next(iter(datasets.values()))
+    last.set_xlabel(plots.parameter_label(one.attrs["parameter"]))
+    first.set_title(f"{title}, {plots.setting_of(one)}")
+    handles: list[Any] = plots.style_handles(np.concatenate([plots.verdicts_of(d) for d in datasets.values()]))
+    handles += [*plots.mark_handles(marks), *plots.end_handles(datasets.values())]
+    if any(plots.jump_intervals(d) for d in datasets.values()):
+        handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
+    plots.draw_legend(first, handles)
 
 
 def content(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
@@ -117,150 +234,111 @@ def content(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
             sentence}}}; coarse {crossings, baseline}; baseline {omega: exact error}.
         figures: names of those that were drawn.
     """
-    blocks: list[Block] = [
-        Heading("Positional and semantic learning in dot-product attention: reproduction", 1),
-        Paragraph(
-            f"Source: {SOURCE}, Fig. 2 and 3. Model {results['model']} (digest {results['digest']}), saddleforge "
-            f"{results['version']}. Every value is a solution of the replica-symmetric saddle point with its half "
-            "width in the last digits, as in 1.2515(3); deviations are (published - ours) / ours."
-        ),
+    return [
+        "# Positional and semantic learning in dot-product attention: reproduction",
+        f"Source: {SOURCE}, Fig. 2 and 3. Model {results['model']} (digest {results['digest']}), saddleforge "
+        f"{results['version']}. Every value is a solution of the replica-symmetric saddle point with its half "
+        "width in the last digits, as in 1.2515(3); deviations are (published - ours) / ours.",
+        _summary(results),
+        *_thresholds(results, figures),
+        *_baseline(results),
+        *_branches(results, figures),
+        *_coarse(results),
+        *_derivation(results),
+        "## Files",
+        "tables/semantic and tables/positional (.nc, .csv): the branches at omega = 0.3, with errors, stability; "
+        "tables/thresholds (.nc, .csv): the thresholds; derivation.txt and derivation.tex: the derivation; "
+        "results.json: all numbers of this report; steps/: finished steps, used again by the next run.",
     ]
-    blocks += _summary(results)
-    blocks += _thresholds(results, figures)
-    blocks += _baseline(results)
-    blocks += _branches(results, figures)
-    blocks += _coarse(results)
-    blocks += _derivation(results)
-    blocks.append(Heading("Files"))
-    blocks.append(
-        Paragraph(
-            "tables/semantic and tables/positional (.nc, .csv): the branches at omega = 0.3, with errors, stability; "
-            "tables/thresholds (.nc, .csv): the thresholds; derivation.txt and derivation.tex: the derivation; "
-            "results.json: all numbers of this report; steps/: finished steps, used again by the next run."
-        )
-    )
-    return blocks
 
 
-def _summary(results: Mapping[str, Any]) -> list[Block]:
+def _summary(results: Mapping[str, Any]) -> str:
     omega = f"{results['omega']:g}"
     sentences = []
     for kind, what in (
         ("alpha_c", "the semantic solution becomes the one of lower training loss"),
         ("alpha_l", "attention on the semantic branch beats the linear baseline"),
     ):
-        found = results["thresholds"][kind][omega]
+        found, published = results["thresholds"][kind][omega], PUBLISHED[kind].get(omega)
         if found["value"] is not None:
-            sentences.append(f"At omega = {omega} {what} above alpha = {_value(found)}{_beside(kind, omega, found)}.")
+            beside = published and f" (published {published:.4f}, {deviation(published, found['value'])})"
+            sentences.append(f"At omega = {omega} {what} above alpha = {_value(found)}{beside or ''}.")
     sentences.append(
         "RS verdicts stand beside each threshold: where the proximal map jumps, every digit is one of the "
         "replica-symmetric equations, which are then not the whole truth."
     )
-    return [Paragraph(" ".join(sentences))]
-
-
-def _beside(kind: str, omega: str, threshold: Mapping[str, Any]) -> str:
-    published = PUBLISHED[kind].get(omega)
-    return "" if published is None else f" (published {published:.4f}, {deviation(published, threshold['value'])})"
+    return " ".join(sentences)
 
 
 def _thresholds(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
-    blocks: list[Block] = [Heading("Thresholds")]
+    blocks: list[Block] = ["## Thresholds"]
     absent: list[Block] = []
     for kind, found in results["thresholds"].items():
         rows = []
         for omega in sorted(found, key=float):
             result, published = found[omega], PUBLISHED[kind].get(omega)
-            there = result["value"] is not None
-            rows.append(
-                [
-                    omega,
-                    _value(result) if there else "none found",
-                    "-" if published is None else f"{published:.4f}",
-                    deviation(published, result["value"]) if published is not None and there else "-",
-                    f"{result['status'].replace('_', ' ')}, {result['error_kind']}" if there else "see below",
-                    _verdicts(result),
-                ]
-            )
-            if not there:
+            shown = "-" if published is None else f"{published:.4f}"
+            if result["value"] is None:
+                rows.append([omega, "none found", shown, None, "see below", verdicts_text(result, "; ") or None])
                 absent += _absent(kind, omega, result)
-        blocks.append(Heading(LONG_NAMES[kind], 3))
-        blocks.append(Table(("omega", "ours", "published", "deviation", "status", "RS verdict of each branch"), rows))
+            else:
+                status = f"{result['status'].replace('_', ' ')}, {result['error_kind']}"
+                rows.append([omega, _value(result), shown, deviation(published, result["value"]), status,
+                             verdicts_text(result, "; ") or None])  # fmt: skip
+        head = "omega | ours | published | deviation | status | RS verdict of each branch"
+        blocks += [f"### {LONG_NAMES[kind]}", Table(head, rows)]
     blocks.append(
-        Paragraph(
-            f"At omega = 0.3 the published tables of the two branches cross at {PUBLISHED_TABLES_CROSS}, not at the "
-            f"published {PUBLISHED['alpha_c']['0.3']:.4f}."
-        )
+        f"At omega = 0.3 the published tables of the two branches cross at {PUBLISHED_TABLES_CROSS}, not at the "
+        f"published {PUBLISHED['alpha_c']['0.3']:.4f}."
     )
-    blocks += absent
-    if "phase_diagram" in figures:
-        blocks.append(
-            Picture(
-                "phase_diagram",
-                "Thresholds against omega: as lines with half widths, located one by one (symbols), published (open).",
-            )
-        )
-    return blocks
+    caption = "Thresholds against omega: as lines with half widths, located one by one (symbols), published (open)."
+    return [*blocks, *absent, *_pictures({"phase_diagram": caption}, figures)]
+
+
+def _pictures(captions: Mapping[str, str], figures: Sequence[str]) -> list[Picture]:
+    return [Picture(name, caption) for name, caption in captions.items() if name in figures]
 
 
 def _value(threshold: Mapping[str, Any]) -> str:
     return with_error(threshold["value"], threshold["error"])
 
 
-def _verdicts(result: Mapping[str, Any]) -> str:
-    return "; ".join(f"{branch}: {verdict}" for branch, verdict in result["verdicts"].items()) or "-"
-
-
 def _absent(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
     """A threshold that was not found, with what was seen instead."""
     evidence = result["evidence"]
-    what = "difference of training losses, semantic - positional"
-    if kind == "alpha_l":
-        what = "test error - baseline on the semantic branch"
-    blocks: list[Block] = [
-        Paragraph(f"No {kind} at omega = {omega}: {result['sentence']}."),
-    ]
+    blocks: list[Block] = [f"No {kind} at omega = {omega}: {result['sentence']}."]
     for branch, lowest in evidence["lowest_alpha_found"].items():
         lost = evidence["highest_alpha_not_found"].get(branch)
         where = "was not found" if lowest is None else f"was found down to alpha = {lowest:.4g}"
-        blocks.append(
-            Paragraph(f"The {branch} branch {where}" + ("." if lost is None else f"; it was not found at {lost:.4g}."))
-        )
+        blocks.append(f"The {branch} branch {where}" + ("." if lost is None else f"; it was not found at {lost:.4g}."))
     if evidence["compared"]:
-        rows = [[f"{r['alpha']:.4g}", with_error(r["difference"], r["error"])] for r in evidence["compared"]]
-        blocks.append(Table(("alpha", what), rows))
+        what = {"alpha_c": "difference of training losses, semantic - positional",
+                "alpha_l": "test error - baseline on the semantic branch"}[kind]  # fmt: skip
+        rows = [[f"{r['alpha']:.4g}", (r["difference"], r["error"])] for r in evidence["compared"]]
+        blocks.append(Table(f"alpha | {what}", rows))
     return blocks
 
 
 def _baseline(results: Mapping[str, Any]) -> list[Block]:
     omega = f"{results['omega']:g}"
-    exact = results["baseline"][omega]
-    planes = results["coarse"]["baseline"]
-    rows = [
-        ["ours", f"{exact:.14f}", "-"],
-        [
-            "published (sum over two tokens 0.00398092)",
-            f"{PUBLISHED_BASELINE:.8f}",
-            deviation(PUBLISHED_BASELINE, exact),
-        ],
+    exact, planes = results["baseline"][omega], results["coarse"]["baseline"]
+    published = "published (sum over two tokens 0.00398092)"
+    rows: list[Sequence[Any]] = [
+        ["ours", f"{exact:.14f}", None],
+        [published, f"{PUBLISHED_BASELINE:.8f}", deviation(PUBLISHED_BASELINE, exact)],
         ["12 points of degree 7", f"{planes:.8f}", deviation(planes, exact)],
     ]
     others = ", ".join(f"{value:.10f} at omega = {w}" for w, value in results["baseline"].items() if w != omega)
-    return [
-        Heading("Linear positional baseline"),
-        Table((f"test error per token at omega = {omega}", "value", "deviation"), rows),
-        Paragraph(f"At the other omega: {others}."),
-    ]
+    head = f"test error per token at omega = {omega} | value | deviation"
+    return ["## Linear positional baseline", Table(head, rows), f"At the other omega: {others}."]
 
 
 def _branches(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
-    blocks: list[Block] = [Heading(f"Branches at omega = {results['omega']:g}")]
+    blocks: list[Block] = [f"## Branches at omega = {results['omega']:g}"]
     for found in results["curves"].values():
         ends = found["ends"]
-        text = ends[0].upper() + ends[1:]
-        if "ends between" not in ends:
-            text += ": it reaches both edges of the range that was asked for"
-        blocks.append(Paragraph(f"{text} ({found['points']} solutions)."))
+        edges = "" if "ends between" in ends else ": it reaches both edges of the range that was asked for"
+        blocks.append(f"{ends[0].upper()}{ends[1:]}{edges} ({found['points']} solutions).")
     captions = {
         "overlaps": "Overlaps of both branches with error bars. Solid: stable; dashed: a longitudinal eigenvalue or "
         "the replicon is at least 1, or the accuracy for a verdict was not reached. Strips at the foot: the "
@@ -268,86 +346,70 @@ def _branches(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]
         "test_error": "Test error per token of both branches, and the best linear positional layer.",
         "loss_difference": "Difference of training losses; the transition is its zero.",
     }
-    return blocks + [Picture(name, caption) for name, caption in captions.items() if name in figures]
+    return [*blocks, *_pictures(captions, figures)]
 
 
 def _coarse(results: Mapping[str, Any]) -> list[Block]:
     omega = f"{results['omega']:g}"
-    ours = results["thresholds"]["alpha_c"][omega]["value"]
-    rows = []
+    found, ours = results["thresholds"]["alpha_c"][omega], results["thresholds"]["alpha_c"][omega]["value"]
+    publications = {"published": PUBLISHED["alpha_c"][omega], "published tables": PUBLISHED_TABLES_CROSS}
+    crossings = results["coarse"]["crossings"]
+    rows: list[Sequence[Any]] = []
     if ours is not None:
-        rows.append(["this work", _value(results["thresholds"]["alpha_c"][omega]), "-"])
-        rows.append(["published", f"{PUBLISHED['alpha_c'][omega]:.4f}", deviation(PUBLISHED["alpha_c"][omega], ours)])
-        rows.append(["published tables", f"{PUBLISHED_TABLES_CROSS:.3f}", deviation(PUBLISHED_TABLES_CROSS, ours)])
-    crossings = []
-    for row in results["coarse"]["crossings"]:
-        if row["value"] is None:
-            rows.append([row["rule"], f"none: {row['sentence']}", "-"])
-            continue
-        rows.append([row["rule"], f"{row['value']:.4f}", "-" if ours is None else deviation(row["value"], ours)])
-        crossings.append(row["value"])
+        rows.append(["this work", _value(found), None])
+        for (name, value), digits in zip(publications.items(), (4, 3), strict=True):
+            rows.append([name, f"{value:.{digits}f}", deviation(value, ours)])
+    for row in crossings:
+        crossing = f"none: {row['sentence']}" if row["value"] is None else f"{row['value']:.4f}"
+        rows.append([row["rule"], crossing, deviation(row["value"], ours)])
     blocks: list[Block] = [
-        Heading("Why the published numbers deviate"),
-        Paragraph(
-            "The publication integrates with 12 points of degree 7 in each plane and solves the proximal map from one "
-            f"start. The same equations solved here with rules as coarse, at omega = {omega}, put the transition at:"
-        ),
-        Table(("rule", "alpha_c", "deviation from ours"), rows),
+        "## Why the published numbers deviate",
+        "The publication integrates with 12 points of degree 7 in each plane and solves the proximal map from one "
+        f"start. The same equations solved here with rules as coarse, at omega = {omega}, put the transition at:",
+        Table("rule | alpha_c | deviation from ours", rows),
     ]
-    if crossings and ours is not None:
-        coarse = [100 * (v / ours - 1) for v in crossings]
-        published = [100 * (v / ours - 1) for v in (PUBLISHED["alpha_c"][omega], PUBLISHED_TABLES_CROSS)]
-        widest, largest = max(map(abs, coarse)), max(map(abs, published))
-        text = (
-            f"{'A coarse rule is enough to explain' if widest >= largest else 'A coarse rule does not explain'} "
+    values = {row["rule"]: row["value"] for row in crossings if row["value"] is not None}
+    if values and ours is not None:
+        coarse, published = ([100 * (v / ours - 1) for v in one.values()] for one in (values, publications))
+        explains = max(map(abs, coarse)) >= max(map(abs, published))
+        blocks.append(
+            f"{'A coarse rule is enough to explain' if explains else 'A coarse rule does not explain'} "
             f"deviations of the published size at omega = {omega}: these rules are off by {min(coarse):+.1f} to "
             f"{max(coarse):+.1f} %, the published values by {min(published):+.1f} to {max(published):+.1f} %."
+            f"{_single_start(values)} What is shown is the size of such errors, not the published digits: these, and "
+            "their sign, depend on details of the rule that are not reproduced here, such as the order in which the "
+            "fields are sampled."
         )
-        text += _single_start(results["coarse"]["crossings"])
-        text += (
-            " What is shown is the size of such errors, not the published digits: these, and their sign, depend on "
-            "details of the rule that are not reproduced here, such as the order in which the fields are sampled."
-        )
-        blocks.append(Paragraph(text))
     return blocks
 
 
-def _single_start(crossings: Sequence[Mapping[str, Any]]) -> str:
+def _single_start(values: Mapping[str, float]) -> str:
     """What the single proximal start contributes: the same rule with and without it."""
-    values = {row["rule"]: row["value"] for row in crossings}
     for rule, single in values.items():
-        stem, _, rest = rule.partition(", one proximal start")
-        both = values.get(f"{stem}, global proximal map")
-        if rest or single is None or both is None or stem == rule:
-            continue
-        moved = abs(single - both)
-        how = "not at all" if moved < 5e-5 else "little" if moved < 5e-3 else "too"
-        return (
-            f" The single proximal start matters {how}: with the same points, one start gives {single:.4f} and the "
-            f"global proximal map {both:.4f}."
-        )
+        both = values.get(rule.replace("one proximal start", "global proximal map"))
+        if "one proximal start" in rule and both is not None:
+            moved = abs(single - both)
+            how = "not at all" if moved < 5e-5 else "little" if moved < 5e-3 else "too"
+            return (
+                f" The single proximal start matters {how}: with the same points, one start gives {single:.4f} and "
+                f"the global proximal map {both:.4f}."
+            )
     return ""
 
 
 def _derivation(results: Mapping[str, Any]) -> list[Block]:
-    found = results["generated"]["differences"]
-    fresh = (
-        "The committed solver is what the generator writes today, byte for byte."
-        if not found
-        else "The committed solver is NOT what the generator writes: " + "; ".join(found) + ". `saddleforge generate` "
-        "writes it anew."
-    )
-    equations = ", ".join(results["derivation"]["equations"])
+    fresh, found = "is what the generator writes today, byte for byte.", "; ".join(results["generated"]["differences"])
+    if found:
+        fresh = f"is NOT what the generator writes: {found}. `saddleforge generate` writes it anew."
     return [
-        Heading("Derivation and generated solver"),
-        Paragraph(
-            "The saddle-point equations were derived by differentiating the free entropy (derivation.txt, "
-            f"derivation.tex): one each for {equations}. {fresh}"
-        ),
+        "## Derivation and generated solver",
+        "The saddle-point equations were derived by differentiating the free entropy (derivation.txt, "
+        f"derivation.tex): one each for {', '.join(results['derivation']['equations'])}. "
+        f"The committed solver {fresh}",
     ]
 
 
-def deviation(published: float, ours: float) -> str:
+def deviation(published: float | None, ours: float | None) -> str:
     """(published - ours) / ours in percent, with its sign."""
-    percent = 100 * (published - ours) / ours
+    percent = math.nan if published is None or ours is None else 100 * (published - ours) / ours
     return f"{percent:+.2f} %" if math.isfinite(percent) else "-"

@@ -1,1 +1,0 @@
-"""Figures of `reproduce`, one file a run."""
