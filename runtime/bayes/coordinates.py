@@ -60,7 +60,8 @@ def channel_at(
     """Fields (N, H, L t), and logarithms of Jacobian and likelihood (N, H), of all observed (N, .) and hidden (H, .)
     coordinates; not finite where the channel is not."""
     with np.errstate(all="ignore"):
-        return problem.solver.bayes.fields_at(observed, hidden, problem.constants(labels))
+        fields, jacobian, likelihood = problem.solver.bayes.fields_at(observed, hidden, problem.constants(labels))
+    return fields, jacobian, likelihood
 
 
 def random_coordinates(

@@ -250,9 +250,10 @@ def _refined(place: _Place, accuracy: float) -> Recovery:
             moved = abs(finer[0] - alpha)
             error += moved
             left(f"alpha {finer[0]:.8g} at {counts} points, moved by {moved:.1e}")
-            if moved < accuracy * alpha / (4 * len(before)):
+            rests = moved < accuracy * alpha / (4 * len(before))
+            if rests:
                 counts[:] = before
-            else:
+            if not rests or place.first:  # from nothing the value of the finest rule is kept
                 alpha, growth, q = finer
         if error < accuracy * alpha:
             return Recovery(alpha, error + lost * alpha, growth, q, counts[place.first :])
