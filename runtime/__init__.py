@@ -18,10 +18,9 @@ from . import deprecation, hints, report
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .bayes.lines import BayesLine, bayes_line
     from .bayes.messages import BayesMessages, bayes_messages
     from .bayes.solution import BayesSolution, bayes_optimal
-    from .bayes.thresholds import BayesThreshold, bayes_threshold
+    from .bayes.thresholds import BayesLine, BayesThreshold, bayes_line, bayes_threshold
     from .branches.branch import Curve
     from .breaking.curve import BrokenCurve, curve
     from .breaking.solution import BrokenSolution
@@ -91,11 +90,11 @@ _WHERE = {
     "time_limit": "budget",
     "TimeLimitError": "errors",
     "derivation": "problems.model_file",
-    "bayes_line": "bayes.lines",
+    "bayes_line": "bayes.thresholds",
     "bayes_messages": "bayes.messages",
     "bayes_optimal": "bayes.solution",
     "bayes_threshold": "bayes.thresholds",
-    "BayesLine": "bayes.lines",
+    "BayesLine": "bayes.thresholds",
     "BayesMessages": "bayes.messages",
     "BayesSolution": "bayes.solution",
     "BayesThreshold": "bayes.thresholds",

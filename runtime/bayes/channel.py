@@ -1,17 +1,14 @@
-"""Averages over an output channel: where its coordinates live, how finely they are divided, and what follows.
+"""Averages over an output channel: how finely its coordinates are divided, and what follows.
 
-Every coordinate is mapped to the whole line so that the integrand decays double-exponentially (real: x = sinh t;
-positive: x = exp(t - exp(-t)); an angle goes once around), where the trapezoid rule converges geometrically
-(H. Takahasi, M. Mori, Publ. RIMS 9 (1974) 721). Ranges of t are widened as far as tails reach. A real coordinate whose
-law is not smooth at zero is two positive ones. Two orders of integration are used: omega first and the observed given
-it; or, where nothing continuous stays hidden, the fields Y first and omega given them, which stays well conditioned up
-to perfect recovery.
+Ranges of coordinates are widened as far as tails reach. Two orders of integration are used: omega first and the
+observed given it; or, where nothing continuous stays hidden, the fields Y first and omega given them, which stays well
+conditioned up to perfect recovery.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice, permutations, product
 from typing import Any
@@ -24,23 +21,20 @@ from ..channel.nodes import midpoints, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..threads import share
-from .averages import Averages, add_up, change, varying, width
-from .planted import Planted, suits
-from .probes import channel_at, channels_alike, find_absent
-from .products import (
+from .averages import (
     LEAST_SHARE,
     REACH,
+    Averages,
     Cut,
     Directions,
-    Grid,
+    add_up,
     averages_by_products,
-    directions,
-    halves,
-    plain_grid,
-    shifted_grid,
-    turned,
+    change,
+    varying,
+    width,
 )
-from .shifts import Shift, find_shift
+from .coordinates import Coordinate, Shift, channel_at, channels_alike, discrete_places, find_absent, find_shift
+from .sampling import Planted, suits
 
 _REACH = 7.8  # standard deviations of normal fields: 6e-15 of their law lies beyond
 _LOWEST = -36.0  # log of the share of the largest value beyond which a coordinate is cut off
@@ -66,50 +60,6 @@ _MANY = 400  # points of a coordinate that a smooth law does not need
 _LEVELS, _MOST_LEVELS = 30.0, 9  # factor between tolerances on the way to the one asked for, and most of them
 
 
-def _mapped(kind: str, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x(t) and log dx/dt."""
-    if kind == "real":
-        return np.sinh(t), np.log(np.cosh(t))
-    if kind == "angle":
-        return t, np.zeros_like(t)
-    x = np.exp(t - np.exp(-t))
-    return x, t - np.exp(-t) + np.log1p(np.exp(-t))
-
-
-@dataclass(frozen=True)
-class _Coordinate:
-    name: str
-    kind: str
-    values: tuple[float, ...]
-
-    @property
-    def continuous(self) -> bool:
-        return self.kind != "discrete"
-
-    def axis(self, box: tuple[float, float], count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Points and logarithms of their weights."""
-        if not self.continuous:
-            return np.array(self.values), np.zeros(len(self.values))
-        step = (box[1] - box[0]) / count
-        x, slope = _mapped(self.kind, box[0] + step * (np.arange(count) + 0.5))
-        if self.kind == "halves":
-            x, slope = np.concatenate([-x[::-1], x]), np.concatenate([slope[::-1], slope])
-        return x, slope + np.log(step)
-
-    def size(self, count: int) -> int:
-        """Return the number of points of the axis."""
-        return (2 * count if self.kind == "halves" else count) if self.continuous else len(self.values)
-
-
-def _product(axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """All combinations of points, (N, len(axes)), and the sums of their logarithmic weights, (N,)."""
-    points, _ = tensor([(x, np.ones(len(x))) for x, _ in axes])
-    weights = np.zeros(1)
-    for _, w in axes:
-        weights = np.add.outer(weights, w).ravel()
-    return np.ascontiguousarray(points), weights
-
-
 class Channel:
     """The output channel of a problem with a rule that refines itself.
 
@@ -125,16 +75,14 @@ class Channel:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.module = problem.solver.bayes
-        self.observed = [_Coordinate(*c) for c in self.module.OBSERVED]
-        self.hidden = [_Coordinate(*c) for c in self.module.HIDDEN]
+        self.observed = [Coordinate(*c) for c in self.module.OBSERVED]
+        self.hidden = [Coordinate(*c) for c in self.module.HIDDEN]
         self.every = [*self.observed, *self.hidden]
         self.by_fields = not any(c.continuous for c in self.hidden)
         self.cut = Cut()
         self._tables: dict[Any, Any] = {}
         self._found: dict[Any, Averages] = {}
-        self._absences: dict[tuple[int, ...], Any] = {}
         self._covered: dict[Any, list[int]] = {}
-        self._shifts: dict[tuple[int, ...], Shift | None] = {}
         self.planted = Planted(problem, lambda: self.boxes)
         few = START_POINTS_OF_SEVERAL if self.dear else START_POINTS
         self.counts = [few] * (1 + sum(c.continuous for c in self.every))
@@ -145,15 +93,10 @@ class Channel:
                     f"{self.module.NEEDS} must be positive"
                 )
 
-    @property
-    def rho_star(self) -> np.ndarray:
-        """rho*_c of the problem's law, (C, t, t)."""
-        return self.problem.law.rho_star
-
     def _law_of_fields(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Mean (L t,) and covariance blocks (L, t, t) of Y."""
         contexts = self.problem.context_of(labels)
-        return self.problem.law.teacher_means[contexts].ravel(), self.rho_star[contexts]
+        return self.problem.law.teacher_means[contexts].ravel(), self.problem.law.rho_star[contexts]
 
     def _log_density(self, fields: np.ndarray, labels: tuple[int, ...], shift: Shift | None = None) -> np.ndarray:
         """log of the normal density of the fields Y; with a shift that of all but where they are along it."""
@@ -174,17 +117,22 @@ class Channel:
 
     def _box(self, labels: tuple[int, ...]) -> list[tuple[float, float]]:
         continuous = [c for c in self.every if c.continuous]
+        discrete = tuple(i for i, c in enumerate(self.every) if not c.continuous)
         boxes = [_T_RANGE[c.kind] for c in continuous]
         choices = int(np.prod([c.size(1) for c in self.every]))
-        count = max(int((_SCAN / choices) ** (1 / max(len(continuous), 1))), 8)
-        count = min(count, 400)
+        count = min(max(int((_SCAN / choices) ** (1 / max(len(continuous), 1))), 8), 400)
         for _ in range(_MOST_RANGES):
-            weights = self._joint(labels, boxes, [count] * len(boxes))
-            top = weights.max()
+            counts = [count] * len(boxes)
+            weights = self._table(labels, counts, boxes)[3].reshape(self._shape(counts))
+            for axis, coordinate in enumerate(self.every):
+                if coordinate.kind == "halves":
+                    below, above = np.split(weights, 2, axis=axis)
+                    weights = np.maximum(np.flip(below, axis), above)
+            weights = weights.max(axis=discrete)
             new = []
             for axis, (low, high) in enumerate(boxes):
                 others = tuple(i for i in range(len(boxes)) if i != axis)
-                kept = np.flatnonzero(weights.max(axis=others) > top + _LOWEST)
+                kept = np.flatnonzero(weights.max(axis=others) > weights.max() + _LOWEST)
                 step = (high - low) / count
                 # An end that still counts is moved outward by half the range, any other to where weights begin.
                 ends = kept[0] - 1 if kept[0] else -count / 2, kept[-1] + (2 if kept[-1] < count - 1 else 1 + count / 2)
@@ -196,98 +144,66 @@ class Channel:
                 break
         return boxes
 
-    def _joint(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> np.ndarray:
-        """Largest log weight over the discrete coordinates on a grid of the continuous ones."""
-        weights = self._log_law(labels, boxes, counts)
-        weights = weights.reshape(self._shape(counts))
-        for axis, coordinate in enumerate(self.every):
-            if coordinate.kind == "halves":
-                below, above = np.split(weights, 2, axis=axis)
-                weights = np.maximum(np.flip(below, axis), above)
-        discrete = tuple(i for i, c in enumerate(self.every) if not c.continuous)
-        return weights.max(axis=discrete)
-
-    def _log_law(self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int]) -> np.ndarray:
-        """Return the logarithms of the probabilities of all nodes, (N, H)."""
-        fields, jacobian, likelihood, seen, unseen, _ = self._table(labels, boxes, counts)
-        with np.errstate(invalid="ignore"):
-            law = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels)
-        return np.where(np.isfinite(law), law, -np.inf)
-
     def _shape(self, counts: Sequence[int]) -> list[int]:
         """Points of every coordinate, observed first; `counts` are those of the continuous ones."""
         left = iter(counts)
-        return [c.size(next(left) if c.continuous else 0) for c in self.every]
+        return [int(c.size(next(left) if c.continuous else 0)) for c in self.every]
 
     def _table(
-        self, labels: tuple[int, ...], boxes: Any, counts: Sequence[int], shift: Shift | None = None
+        self, labels: tuple[int, ...], counts: Sequence[int], boxes: Any = None, shift: Shift | None = None
     ) -> tuple[np.ndarray, ...]:
-        """fields (N, H, L t), log Jacobian and likelihood (N, H), log weights of observed (N,), hidden nodes (H,), and
-        what a shift is multiplied with at these (H,); the coordinate that shifts is zero."""
-        groups, middles, position = [], [], 0
-        for group in (self.observed, self.hidden):
-            axes: list[tuple[np.ndarray, np.ndarray]] = []
-            for coordinate in group:
-                box, count = ((0.0, 0.0), 0)
-                if coordinate.continuous:
-                    box, count = boxes[position], counts[position]
-                    position += 1
-                if shift is not None and coordinate is self.observed[shift.axis]:
-                    axes.append((np.zeros(1), np.zeros(1)))
-                else:
-                    axes.append(coordinate.axis(box, count))
-            groups.append(_product(axes))
-            middles.append([(x[len(x) // 2], weights[len(x) // 2]) for x, weights in axes])
-        (observed, seen), (hidden, unseen) = groups
+        """fields (N, H, L t); Jacobian, likelihood and hidden weights (N, H); observed weights (N,); the law of Y with
+        all of them (N, H), the coordinate of a shift integrated over, at zero; the likelihood (N, H); what the shift is
+        multiplied with, (H,). The second to fifth are logarithms.
+
+        Args:
+            counts: points of the continuous coordinates; boxes: their ranges, `boxes` by default.
+
+        Raises:
+            NotConvergedError: it would be too large.
+        """
+        shape = [1 if shift is not None and i == shift.axis else n for i, n in enumerate(self._shape(counts))]
+        self._check_size(float(np.prod(shape, dtype=float)), _MOST_NODES)
+        divisions = zip(self.boxes[labels] if boxes is None else boxes, counts, strict=True)
+        axes = [c.axis(*(next(divisions) if c.continuous else ((0.0, 0.0), 0))) for c in self.every]
+        if shift is not None:
+            axes[shift.axis] = np.zeros(1), np.zeros(1)
+        groups = axes[: len(self.observed)], axes[len(self.observed) :]
+        nodes = [np.ascontiguousarray(tensor(group)[0]) for group in groups]
+        seen, unseen = (tensor([(weights, weights) for _, weights in group])[0].sum(axis=1) for group in groups)
+        observed, hidden = nodes
         fields, jacobian, likelihood = channel_at(self.problem, labels, observed, hidden)
         # Of a coordinate on which nothing depends at some values of the discrete ones one node is left, of weight one.
-        absent = self._absent(labels)
-        discrete = [[i for i, c in enumerate(group) if not c.continuous] for group in (self.observed, self.hidden)]
-        for place, choice in absent[0]:
-            rows = (observed[:, discrete[0]] == choice).all(axis=1)
-            x, weight = middles[0][place]
-            seen[rows] -= np.where(observed[rows, place] == x, weight, np.inf)
-        for place, choice in absent[1]:
-            rows = (observed[:, discrete[0]] == choice[: len(discrete[0])]).all(axis=1)
-            columns = (hidden[:, discrete[1]] == choice[len(discrete[0]) :]).all(axis=1)
-            x, weight = middles[1][place]
-            jacobian[np.ix_(rows, columns)] -= np.where(hidden[columns, place] == x, weight, np.inf)
+        of_observed, of_hidden = discrete_places(self.module.OBSERVED), discrete_places(self.module.HIDDEN)
+        for side, place, choice in self._absences[labels]:
+            x, weight = (values[len(values) // 2] for values in groups[side][place])
+            left_out = np.where(nodes[side][:, place] == x, weight, np.inf)
+            rows = (observed[:, of_observed] == choice[: len(of_observed)]).all(axis=1)
+            if side:
+                columns = (hidden[:, of_hidden] == choice[len(of_observed) :]).all(axis=1)
+                jacobian[np.ix_(rows, columns)] -= left_out[columns]
+            else:
+                seen[rows] -= left_out[rows]
         factors = np.ones(len(unseen)) if shift is None else shift.factor_of(hidden)
-        return fields, jacobian, likelihood, seen, unseen, factors
+        with np.errstate(invalid="ignore", over="ignore"):
+            measure = jacobian + likelihood + unseen
+            law = measure + seen[:, None] + self._log_density(fields, labels, shift)
+        return fields, measure, seen, np.where(np.isfinite(law), law, -np.inf), likelihood, factors
 
     def table(self, labels: tuple[int, ...], shift: Shift | None = None) -> tuple[np.ndarray, ...]:
-        """What is not negligible: fields (N, H, L t); Jacobian, likelihood and hidden weights (N, H); observed weights
-        (N,); the law of Y with all of them (N, H), the coordinate of a shift integrated over; the likelihood (N, H);
-        what the shift is multiplied with, (H,). The second to fifth are logarithms."""
+        """What is not negligible of `_table` of the rule."""
         key = (labels, shift is None, tuple(self.counts))
         if key not in self._tables:
             self._tables.clear()
-            fields, jacobian, likelihood, seen, unseen, shifts = self._sized_table(labels, shift)
-            with np.errstate(invalid="ignore"):
-                measure = jacobian + likelihood + unseen
-                law = measure + seen[:, None] + self._log_density(fields, labels, shift)
-            law = np.where(np.isfinite(law), law, -np.inf)
+            fields, measure, seen, law, likelihood, shifts = self._table(labels, self.counts[1:], shift=shift)
             rows = law.max(axis=1) > law.max() + _LOWEST
             columns = (law > law.max() - 80.0).any(axis=0)
             kept = np.ix_(rows, columns)
             measure = np.where(np.isfinite(measure) & np.isfinite(fields).all(axis=2), measure, -np.inf)
             fields = np.where(np.isfinite(fields), fields, 0.0)
-            self._tables[key] = tuple(
-                np.ascontiguousarray(a)
-                for a in (fields[kept], measure[kept], seen[rows], law[kept], likelihood[kept], shifts[columns])
-            )
+            found = (fields[kept], measure[kept], seen[rows], law[kept], likelihood[kept], shifts[columns])
+            self._tables[key] = tuple(map(np.ascontiguousarray, found))
         return self._tables[key]
-
-    def _sized_table(self, labels: tuple[int, ...], shift: Shift | None) -> tuple[np.ndarray, ...]:
-        """`_table` of the rule.
-
-        Raises:
-            NotConvergedError: it would be too large.
-        """
-        counts = self.counts[1:]
-        sizes = [n for i, n in enumerate(map(float, self._shape(counts))) if shift is None or i != shift.axis]
-        self._check_size(float(np.prod(sizes)), _MOST_NODES)
-        return self._table(labels, self.boxes[labels], counts, shift)
 
     def _normal_nodes(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
         """Of the standard normal law of so many fields: the points of a lattice in a ball, of the spacing that so many
@@ -312,28 +228,28 @@ class Channel:
 
     def _products_at(self, q: np.ndarray) -> float:
         """Multiplications of hidden nodes with those of omega in one average by a rough rule."""
-        return sum(self._products_of(q, labels) for labels in self._distinct(q))
+        total = 0.0
+        for labels in self._distinct(q):
+            found, shift = self._directions(q, labels), self._shifts[labels]
+            halved = found.halves(self.kept_by_signs, self.problem.teacher_rank)
+            grid = found.plain_grid(START_POINTS_OF_SEVERAL, _ROUGH, halved)
+            summed = [c for i, c in enumerate(self.every) if not (shift and found.varying and i == shift.axis)]
+            total += float(np.prod([c.size(float(START_POINTS_OF_SEVERAL)) for c in summed])) * grid.reached(_ROUGH)
+        return total
+
+    def _directions(self, q: np.ndarray, labels: tuple[int, ...]) -> Directions:
+        known = q[self.problem.context_of(labels)]
+        return Directions.of(known, self._law_of_fields(labels)[1] - known)
 
     def _distinct(self, q: np.ndarray) -> list[tuple[int, ...]]:
         """Choices of labels whose averages differ."""
         return list({self._alike(q, labels): labels for labels, _ in self.problem.label_choices}.values())
 
-    def _products_of(self, q: np.ndarray, labels: tuple[int, ...]) -> float:
-        known, rho = q[self.problem.context_of(labels)], self._law_of_fields(labels)[1]
-        found, shift = directions(known, rho - known), self._shift(labels)
-        grid = plain_grid(found, START_POINTS_OF_SEVERAL, _ROUGH, halves(found, self.kept_by_signs, rho.shape[1]))
-        sizes = [
-            START_POINTS_OF_SEVERAL if c.continuous else max(len(c.values), 1)
-            for i, c in enumerate(self.every)
-            if not (shift and found.varying and i == shift.axis)
-        ]
-        return float(np.prod([float(n) for n in sizes])) * grid.reached(_ROUGH)
-
     @cached_property
     def dear(self) -> bool:
         """Whether averages take long, or are drawn, where anything is known of all columns: rules are then asked no
         more than half widths will tell."""
-        half = self.rho_star / 2
+        half = self.problem.law.rho_star / 2
         return suits(self.module) and (
             self.is_sampled(half) or (not self.by_fields and self._products_at(half) > _FEW_PRODUCTS)
         )
@@ -345,17 +261,11 @@ class Channel:
     @cached_property
     def kept_by_signs(self) -> list[int]:
         """Columns of the teacher whose sign what is observed does not tell: the law of the fields is even in them."""
-        law, t = self.problem.law, self.problem.teacher_rank
-        if not self._normal:
-            return []
-        found = []
-        for column in range(t):
-            if np.abs(law.teacher_means[..., column]).max() > 0:
-                continue
-            others = [a for a in range(t) if a != column]
-            turn = np.eye(t)
-            turn[column, column] = -1
-            if not np.abs(law.rho_star[:, column][:, others]).max(initial=0.0) > 0 and not self._tells(turn):
+        law, found = self.problem.law, []
+        for column in range(self.problem.teacher_rank) if self._normal else ():
+            turn = np.diag(np.where(np.arange(self.problem.teacher_rank) == column, -1.0, 1.0))
+            even = np.array_equal(law.teacher_means @ turn, law.teacher_means)
+            if even and np.array_equal(turn @ law.rho_star @ turn, law.rho_star) and not self._tells(turn):
                 found.append(column)
         return found
 
@@ -412,13 +322,12 @@ class Channel:
     def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
         """Averages at overlaps q, (C, t, t), 0 <= q < rho*; with their derivative in q where `curved`."""
         key = (q.tobytes(), tuple(self.counts), self.cut, curved)
-        if key in self._found:
-            return self._found[key]
-        if self.is_sampled(q):
-            return self._even(self.planted.averages(q, curved), q)
-        if len(self._found) >= _KEPT:
-            self._found.pop(next(iter(self._found)))
-        self._found[key] = self._even(self._by_product(q, curved), q)
+        if key not in self._found:
+            if self.is_sampled(q):
+                return self._even(self.planted.averages(q, curved), q)
+            if len(self._found) >= _KEPT:
+                self._found.pop(next(iter(self._found)))
+            self._found[key] = self._even(self._by_product(q, curved), q)
         return self._found[key]
 
     def _even(self, found: Averages, q: np.ndarray) -> Averages:
@@ -488,37 +397,26 @@ class Channel:
 
     def _sum_by_omega(self, q: np.ndarray, labels: tuple[int, ...], curved: bool) -> np.ndarray:
         """omega first, and what is observed given it: the same."""
-        law, contexts = self.problem.law, self.problem.context_of(labels)
-        found = directions(q[contexts], law.rho_star[contexts] - q[contexts])
-        shift = self._shift(labels)
-        along = None if shift is None else turned(found, shift.direction)
-        if along is None or along[0].known[along[1]] < _LITTLE_KNOWN:
+        mean, rho = self._law_of_fields(labels)
+        found, along, shift = self._directions(q, labels), None, self._shifts[labels]
+        if shift is not None and (turn := found.turned(shift.direction)) and turn[0].known[turn[1]] >= _LITTLE_KNOWN:
+            found, along = turn
+        else:
             shift = None
-        else:
-            found = along[0]
         fields, measure, seen, law_of_y, _, shifts = self.table(labels, shift)
-        fields = fields - law.teacher_means[contexts].ravel()
+        fields = fields - mean
+        halved = found.halves(self.kept_by_signs, q.shape[1], along)
         if shift is None or along is None:
-            halved = halves(found, self.kept_by_signs, q.shape[1])
-            grid, shifts = plain_grid(found, self.counts[0], self.cut, halved), np.zeros(len(shifts))
+            grid, shifts = found.plain_grid(self.counts[0], self.cut, halved), np.zeros(len(shifts))
         else:
-            grid, shifts = self._shifted(found, along[1], shift, fields, law_of_y, shifts)
+            back = found.from_fields[along]
+            shifts = shifts * (back @ shift.direction)  # in units of y
+            reach = float(np.abs(fields[law_of_y > law_of_y.max() + _LOWEST] @ back).max())
+            points = self.counts[1 + sum(c.continuous for c in self.observed[: shift.axis])]
+            grid = found.shifted_grid(along, np.unique(shifts), reach, self.counts[0], points, self.cut, halved)
         return averages_by_products(
-            fields, measure, seen, law_of_y, shifts, found, grid, (len(contexts), q.shape[1]), self.cut, curved
+            fields, measure, seen, law_of_y, shifts, found, grid, (len(rho), q.shape[1]), self.cut, curved
         )
-
-    def _shifted(
-        self, found: Directions, along: int, shift: Shift, fields: np.ndarray, law_of_y: np.ndarray,
-        shifts: np.ndarray,
-    ) -> tuple[Grid, np.ndarray]:  # fmt: skip
-        """Nodes of omega, and factors of the shift at the hidden nodes in units of y."""
-        back = found.from_fields[along]
-        shifts = shifts * (back @ shift.direction)
-        reach = float(np.abs(fields[law_of_y > law_of_y.max() + _LOWEST] @ back).max())
-        points = self.counts[1 + sum(c.continuous for c in self.observed[: shift.axis])]
-        halved = halves(found, self.kept_by_signs, self.problem.teacher_rank, along)
-        grid = shifted_grid(found, along, np.unique(shifts), reach, self.counts[0], points, self.cut, halved)
-        return grid, shifts
 
     def _check_size(self, size: float, most: float) -> None:
         if size > most:
@@ -527,17 +425,15 @@ class Channel:
                 "evaluations"
             )
 
-    def _absent(self, labels: tuple[int, ...]) -> tuple[list[tuple[int, tuple[float, ...]]], ...]:
-        """Return the coordinates that nothing depends on at some values of the discrete ones."""
-        if labels not in self._absences:
-            self._absences[labels] = find_absent(self.problem, labels)
-        return self._absences[labels]
+    @cached_property
+    def _absences(self) -> dict[tuple[int, ...], list[tuple[int, int, tuple[float, ...]]]]:
+        """Choice of labels -> the coordinates that nothing depends on at some values of the discrete ones."""
+        return {labels: find_absent(self.problem, labels) for labels, _ in self.problem.label_choices}
 
-    def _shift(self, labels: tuple[int, ...]) -> Shift | None:
-        """The observed coordinate that shifts the fields, if one does."""
-        if labels not in self._shifts:
-            self._shifts[labels] = find_shift(self.problem, labels)
-        return self._shifts[labels]
+    @cached_property
+    def _shifts(self) -> dict[tuple[int, ...], Shift | None]:
+        """Choice of labels -> the observed coordinate that shifts the fields, if one does."""
+        return {labels: find_shift(self.problem, labels) for labels, _ in self.problem.label_choices}
 
     def leave_out(self, accuracy: float) -> None:
         """Let sums by products lose a hundredth of an accuracy asked for."""
@@ -592,14 +488,18 @@ class Channel:
         if key in self._covered or self._nodes(self.counts[1:]) > _MOST_NODES_OF_NORM:
             self.counts = list(self._covered.get(key, self.counts))
             return
-        counts, norm, error = self._refine(labels, list(self.counts[1:]), max(_NORM, tolerance), _MANY)
+        counts = list(self.counts[1:])
+        for most in (_MANY, np.inf):
+            counts, norm, error = self._refine(labels, counts, max(_NORM, tolerance), most)
+            if abs(norm - 1) <= _allowed(tolerance):
+                break
         self.counts[1:] = counts
-        if abs(norm - 1) > _allowed(tolerance):
-            self.counts[1:], norm, error = self._refine(labels, counts, max(_NORM, tolerance), np.inf)
         self._covered[key] = list(self.counts)
         if abs(norm - 1) > _allowed(tolerance):
+            ranges = zip((c.kind for c in self.every if c.continuous), self.boxes[labels], strict=True)
+            is_cut = any(kind != "angle" and _FARTHEST in (-low, high) for kind, (low, high) in ranges)
             name, short = self.problem.solver.name, norm < 1
-            if error > 0.1 * abs(norm - 1) or (short and self._is_cut(labels)):
+            if error > 0.1 * abs(norm - 1) or (short and is_cut):
                 raise self._unconverged(norm, error)
             fault = (
                 "the coordinates do not reach all values of the fields (0.5: one of two sides is missing, as a sign "
@@ -622,11 +522,11 @@ class Channel:
         Raises:
             InputError: with the mean.
         """
-        box, counts = self.boxes[labels], self.counts[1:]
-        law, fields = np.exp(self._log_law(labels, box, counts)), self._table(labels, box, counts)[0]
+        fields, _, _, law, *_ = self._table(labels, self.counts[1:])
         mean, covariances = self._law_of_fields(labels)
         deviations = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2)).ravel()
-        off = np.einsum("nh,nhi->i", law, np.where(law[:, :, None] > 0, fields - mean, 0.0)) / deviations
+        shares = np.exp(law)
+        off = np.einsum("nh,nhi->i", shares, np.where(shares[:, :, None] > 0, fields - mean, 0.0)) / deviations
         worst = int(np.argmax(np.abs(off)))
         if abs(off[worst]) > _MEAN_TOLERANCE:
             raise InputError(
@@ -675,7 +575,7 @@ class Channel:
             counts = finer
 
     def _nodes(self, counts: Sequence[int]) -> float:
-        return float(np.prod([float(n) for n in self._shape(counts)]))
+        return float(np.prod(self._shape(counts), dtype=float))
 
     def probabilities_of_observed_choices(self, labels: tuple[int, ...]) -> dict[tuple[float, ...], float]:
         """Return the probability of each choice of values of the discrete observed coordinates."""
@@ -688,7 +588,7 @@ class Channel:
     def _probabilities(self, labels: tuple[int, ...], counts: Sequence[int]) -> np.ndarray:
         """Return the probabilities of the nodes of what is observed."""
         with np.errstate(over="ignore"):
-            return np.exp(self._log_law(labels, self.boxes[labels], counts)).sum(axis=1)
+            return np.exp(self._table(labels, counts)[3]).sum(axis=1)
 
     def _divide(self, place: int, kind: str) -> None:
         """Let a coordinate have nodes of another kind."""
@@ -698,14 +598,6 @@ class Channel:
         self.__dict__.pop("boxes", None)
         self._tables.clear()
         self._found.clear()
-
-    def _is_cut(self, labels: tuple[int, ...]) -> bool:
-        """Return whether the law of a coordinate goes on where its range may not be widened any more."""
-        kinds = [c.kind for c in self.every if c.continuous]
-        return any(
-            kind != "angle" and (low == -_FARTHEST or high == _FARTHEST)
-            for kind, (low, high) in zip(kinds, self.boxes[labels], strict=True)
-        )
 
     def _unconverged(self, norm: float, error: float) -> NotConvergedError:
         return NotConvergedError(
@@ -730,13 +622,11 @@ class Channel:
     def _spacing(self, q: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
         """Return the largest distance of neighbouring nodes along each continuous hidden coordinate, where they count,
         in standard deviations of what is unknown of the fields."""
-        known, shift = q[self.problem.context_of(labels)], self._shift(labels)
-        found = directions(known, self._law_of_fields(labels)[1] - known)
-        fields, jacobian, likelihood, seen, unseen, _ = self._sized_table(labels, shift)
+        found, shift = self._directions(q, labels), self._shifts[labels]
+        fields, _, _, law, *_ = self._table(labels, self.counts[1:], shift=shift)
+        shape = [len(fields), *self._shape(self.counts[1:])[len(self.observed) :]]
+        counts = (law > law.max() - _COUNTS).reshape(shape)
         with np.errstate(over="ignore", invalid="ignore"):
-            law = jacobian + likelihood + seen[:, None] + unseen + self._log_density(fields, labels, shift)
-            shape = [len(fields), *self._shape(self.counts[1:])[len(self.observed) :]]
-            counts = (law > np.nanmax(law[np.isfinite(law)]) - _COUNTS).reshape(shape)
             places = (fields @ found.from_fields.T).reshape(*shape, -1)
             spacing = []
             for axis in (1 + i for i, c in enumerate(self.hidden) if c.continuous):

@@ -24,8 +24,8 @@ from ..problems.problem import Problem
 from ..progress import bar
 from ..simulation.instance import DEFAULT_MEMORY, STARTS, Instance, stream
 from .channel import Channel
-from .planted import Planted, suits
 from .prior import Prior
+from .sampling import Planted, suits
 
 _LOOK, _ROUGH = 10, 2e-2  # iterations between looks at the sum over what is hidden, and how finely it is taken
 _NOTHING = 1e-12  # of V beside rho*, below which the teacher is known
@@ -138,7 +138,8 @@ def _run(instance: Instance, most: int, tolerance: float, damping: float) -> Mes
     problem, known, d = instance.problem, instance.coordinates, instance.d
     channel = Channel(instance.problem)
     rho, t, planted = problem.law.rho_star, problem.teacher_rank, channel.planted
-    observed = _observed(instance, planted)
+    fields = _fields(instance, known.pi)
+    observed = [planted.observed(fields[rows].reshape(len(rows), -1), labels) for labels, rows in instance.groups]
     size = np.sqrt(np.mean(known.pi**2))
     nothing = _NOTHING if problem.law.rows is None else _NO_ENTRY / d
     f = _BEGIN * size * stream(instance.seed, STARTS).standard_normal((d, t))
@@ -186,40 +187,30 @@ def _is_fine(planted: Planted, known: np.ndarray) -> bool:
     return True
 
 
-def _observed(instance: Instance, planted: Planted) -> list[np.ndarray]:
-    """What is observed of the samples of each assignment of labels, (own, .)."""
-    problem, d = instance.problem, instance.d
-    fields = np.empty((instance.n, problem.tokens, problem.teacher_rank))
+def _fields(instance: Instance, weights: np.ndarray) -> np.ndarray:
+    """Fields of all samples of weights (d, t), about the teacher's mean, (n, L, t)."""
+    fields = instance.problem.law.teacher_means[instance.contexts]
     for span, tokens in instance.blocks():
-        fields[span] = tokens @ instance.coordinates.pi / np.sqrt(d)
-    fields += problem.law.teacher_means[instance.contexts]
-    return [planted.observed(fields[rows].reshape(len(rows), -1), labels) for labels, rows in instance.groups]
+        fields[span] += tokens @ weights / np.sqrt(instance.d)
+    return fields
 
 
 def _channel(
-    instance: Instance,
-    planted: Planted,
-    observed: list[np.ndarray],
-    f: np.ndarray,
-    V: np.ndarray,
-    old: np.ndarray,
+    instance: Instance, planted: Planted, observed: list[np.ndarray], f: np.ndarray, V: np.ndarray, old: np.ndarray,
     damping: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """sum_mu sum_l z g / sqrt(d) (d, t), V^ (C, t, t), without what is negative in it, and g (n, L, t)."""
     problem, d = instance.problem, instance.d
     L, t, rho = problem.tokens, problem.teacher_rank, problem.law.rho_star
-    omega = problem.law.teacher_means[instance.contexts] - np.einsum("nlab,nlb->nla", V[instance.contexts], old)
-    for span, tokens in instance.blocks():
-        omega[span] += tokens @ f / np.sqrt(d)
+    omega = _fields(instance, f) - np.einsum("nlab,nlb->nla", V[instance.contexts], old)
     g, V_hat = old.copy(), np.zeros_like(V)
     for (labels, rows), seen in zip(instance.groups, observed, strict=True):
         at = omega[rows].reshape(len(rows), -1)
         _, slopes, curvature = planted.posterior(seen, at, rho - V, labels, curved=True)
         g[rows] = damping * old[rows] + (1 - damping) * slopes.reshape(-1, L, t)
-        whole = curvature.sum(axis=0)
+        whole = curvature.sum(axis=0).reshape(L, t, L, t)
         for l, c in enumerate(problem.context_of(labels)):
-            block = whole[l * t : (l + 1) * t, l * t : (l + 1) * t]
-            V_hat[c] -= (block + block.T) / (2 * d)
+            V_hat[c] -= (whole[l, :, l] + whole[l, :, l].T) / (2 * d)
     values, vectors = np.linalg.eigh(V_hat)
     V_hat = (vectors * np.maximum(values, 0.0)[:, None]) @ np.swapaxes(vectors, 1, 2)
     field = np.zeros((d, t))

@@ -41,22 +41,17 @@ def test_error(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -> tupl
     """
     metric = problem.solver.metric
     one_field = problem.tokens * problem.student_rank == 1 and problem.teacher_rank == 1
-    if metric.HAS_BASELINE:
-        if problem.tokens * problem.teacher_rank > _MOST_AXES:
-            return _drawn(problem, q, half_widths)
-
-        def least(known: np.ndarray, points: int) -> float:
-            return _best_matrix(problem, known, *_products(problem, points))
-
-        points = _RULE
-    elif metric.HAS_METRIC and one_field and not _labelled(problem):
-
-        def least(known: np.ndarray, points: int) -> float:
-            return _best_field(problem, known, points)
-
-        points = 4 * _RULE
-    else:
+    if metric.HAS_BASELINE and problem.tokens * problem.teacher_rank > _MOST_AXES:
+        return _drawn(problem, q, half_widths)
+    if not metric.HAS_BASELINE and not (metric.HAS_METRIC and one_field and problem.is_gaussian.all()):
         return None
+
+    def least(known: np.ndarray, points: int) -> float:
+        if metric.HAS_BASELINE:
+            return _best_matrix(problem, known, *_products(problem, points))
+        return _best_field(problem, known, points)
+
+    points = _RULE if metric.HAS_BASELINE else 4 * _RULE
     value = least(q, points)
     if np.isnan(value):
         return None
@@ -88,14 +83,12 @@ def errors_by_metric(problem: Problem, q: np.ndarray, half_widths: np.ndarray) -
     Args:
         q, half_widths: (C, t, t).
     """
-    found: dict[str, tuple[float, float]] = {}
     if not problem.solver.metric.HAS_METRIC:
-        return found
-    for name in problem.metric_names or ("",):
-        part = problem.by_metric(name) if name else problem
-        if is_squared_distance(part):
-            found[name] = _half_between_draws(part, q, half_widths)
-    return found
+        return {}
+    parts = {name: problem.by_metric(name) if name else problem for name in problem.metric_names or ("",)}
+    return {
+        name: _half_between_draws(part, q, half_widths) for name, part in parts.items() if is_squared_distance(part)
+    }
 
 
 def is_squared_distance(problem: Problem) -> bool:
@@ -138,10 +131,6 @@ def _half_between_draws(problem: Problem, q: np.ndarray, half_widths: np.ndarray
     at = observables.average_metric(problem, between(q), rule)
     moved = sum(abs(observables.average_metric(problem, between(less), rule) - at) for less in _less(q, half_widths))
     return value / 2, (error + moved) / 2
-
-
-def _labelled(problem: Problem) -> bool:
-    return not problem.is_gaussian.all()
 
 
 def _products(problem: Problem, points: int) -> tuple[np.ndarray, ...]:

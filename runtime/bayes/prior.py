@@ -30,7 +30,6 @@ class _Group:
         weight: their share; gamma: (C,).
         shares, means, factors: components of the law of a row given tau, (K,), (K, t) and (K, t, t).
         known: factor of the part of the mean that tau tells, (t, t); zero unless there is one Gaussian component.
-        moments: E[pi pi^T], (t, t).
     """
 
     weight: float
@@ -39,11 +38,14 @@ class _Group:
     means: np.ndarray
     factors: np.ndarray
     known: np.ndarray
-    moments: np.ndarray
 
     @property
     def gaussian(self) -> bool:
         return len(self.shares) == 1
+
+    def precision(self, hats: np.ndarray) -> np.ndarray:
+        """Of the field of a row, (t, t), from q^, (C, t, t)."""
+        return np.einsum("c,cij->ij", self.gamma, hats)
 
 
 class Prior:
@@ -70,10 +72,10 @@ class Prior:
                 continue
             weights, grams = law.weights[atoms], law.gram[atoms]
             teacher_grams = grams[:, contexts:, contexts:]
-            zero, cross = np.zeros((t, t)), grams[:, contexts:, :contexts]
+            cross = grams[:, contexts:, :contexts]
             alike = np.abs(grams - grams[0]).max() < _TOLERANCE
             told = np.abs(cross).max() > _TOLERANCE
-            known = zero
+            known = np.zeros((t, t))
             if law.rows is not None:
                 shares, means = law.rows
                 factors = np.zeros((len(shares), t, t))
@@ -88,17 +90,12 @@ class Prior:
                 raise InputError(
                     "Bayes-optimal inference of rows that are not Gaussian needs rows independent of the means"
                 )
-            groups.append(
-                _Group(
-                    float(weights.sum()), gamma, shares, means, factors, known,
-                    np.einsum("a,aij->ij", weights, teacher_grams) / weights.sum(),
-                )
-            )  # fmt: skip
+            groups.append(_Group(float(weights.sum()), gamma, shares, means, factors, known))
         return groups
 
-    def _posterior(self, group: _Group, Q: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _posterior(self, group: _Group, hats: np.ndarray) -> tuple[np.ndarray, ...]:
         """Weights (N,), log Z_w (N,), posterior means (N, t) and covariances (N, t, t) at the fields of a group."""
-        t = len(Q)
+        Q, t = group.precision(hats), hats.shape[1]
         if group.gaussian:  # quadratic in the fields: three nodes an axis are exact
             nodes, weights = tensor([gauss_hermite(3)] * (2 * t))
             means = nodes[:, :t] @ group.known.T
@@ -114,23 +111,19 @@ class Prior:
             np.ascontiguousarray(fields), group.shares, Q, np.ascontiguousarray(means), group.factors
         )
 
-    def _average(self, group: _Group, Q: np.ndarray) -> tuple[np.ndarray, float]:
-        """E[f f^T] and E log Z_w of the rows of a group."""
-        weights, values, moments, _ = self._posterior(group, Q)
-        return np.einsum("n,ni,nj->ij", weights, moments, moments), float(weights @ values)
+    def averages(self, hats: np.ndarray) -> tuple[np.ndarray, float]:
+        """q_c = E_nu[gamma_c f f^T] from q^_c, both (C, t, t), and E_nu log Z_w."""
+        overlaps, log_integral = np.zeros_like(hats), 0.0
+        for group in self.groups:
+            weights, values, moments, _ = self._posterior(group, hats)
+            outer = np.einsum("n,ni,nj->ij", weights, moments, moments)
+            overlaps += group.weight * group.gamma[:, None, None] * outer
+            log_integral += group.weight * float(weights @ values)
+        return overlaps, log_integral
 
     def overlaps(self, hats: np.ndarray) -> np.ndarray:
-        """q_c = E_nu[gamma_c f f^T] from q^_c, both (C, t, t)."""
-        out = np.zeros_like(hats)
-        for group in self.groups:
-            outer, _ = self._average(group, np.einsum("c,cij->ij", group.gamma, hats))
-            out += group.weight * group.gamma[:, None, None] * outer
-        return out
-
-    def log_integral(self, hats: np.ndarray) -> float:
-        """E_nu log Z_w."""
-        fields = [(group, np.einsum("c,cij->ij", group.gamma, hats)) for group in self.groups]
-        return sum(group.weight * self._average(group, Q)[1] for group, Q in fields)
+        """Return the first of `averages`."""
+        return self.averages(hats)[0]
 
     def slope(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
         """What `overlaps` change by at changes of q^: E[gamma_c S (sum gamma dq^) S], S = Cov(pi | b) (docs/theory.md
@@ -141,7 +134,7 @@ class Prior:
         """
         out = np.zeros_like(changes)
         for group in self.groups:
-            weights, _, _, spreads = self._posterior(group, np.einsum("c,cij->ij", group.gamma, hats))
+            weights, _, _, spreads = self._posterior(group, hats)
             moved = np.einsum("c,kcij->kij", group.gamma, changes)
             squares = np.einsum("n,nai,nbj->abij", weights, spreads, spreads, optimize=True)
             out += group.weight * group.gamma[:, None, None] * np.einsum("abij,kij->kab", squares, moved)[:, None]
@@ -153,10 +146,10 @@ class Prior:
             return 0.0
         scale = np.abs(self.problem.law.rho_star).max()
         self._resolve(hats)
-        before = self.overlaps(hats), self.log_integral(hats)
+        before = self.averages(hats)
         while True:
             count, self.count = self.count, int(self.count * _GROWTH)
-            after = self.overlaps(hats), self.log_integral(hats)
+            after = self.averages(hats)
             change = max(np.abs(after[0] - before[0]).max() / scale, abs(after[1] - before[1]))
             if change < tolerance:
                 self.count = count
@@ -171,7 +164,7 @@ class Prior:
         On coarser nodes it seems to be known everywhere which component a row is of, and all coarse rules agree.
         """
         for group in self.groups:
-            Q = np.einsum("c,cij->ij", group.gamma, hats)
+            Q = group.precision(hats)
             widest = max(float(np.linalg.eigvalsh(factor.T @ Q @ factor).max()) for factor in group.factors)
             if not group.gaussian:
                 self.count = max(self.count, int(np.ceil(2 * _REACH * np.sqrt(1 + max(widest, 0.0)) / _WIDEST)))

@@ -1,28 +1,37 @@
 """Where a Bayes-optimal learner begins to learn, where an algorithm does, and where the posterior jumps (docs/theory.md
-section 13)."""
+section 13), along a second parameter, too.
+
+Such a threshold is one number for each value of the parameter, so that a line of them cannot turn back: each is located
+on its own, one after another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, pairwise
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import brentq, minimize_scalar
 from scipy.signal import find_peaks
 
-from .. import budget, presenting
-from ..errors import InputError, NotConvergedError, require_in, require_known
+from .. import presenting
+from ..errors import InputError, NotConvergedError, TimeLimitError, require_in, require_known
 from ..hints import AttributeHints
+from ..interrupts import recognised
+from ..numbers import with_error
 from ..problems.problem import Problem
-from ..progress import step
-from .linear import growth, onset
-from .perfect import CLOSE, exact_log_evidence, is_information_unbounded, observed_dimension
-from .recovery import drawn_from_nothing, recovery
-from .state import Point, State
+from ..progress import bar, step
+from .state_evolution import CLOSE, Point, State, exact_log_evidence, is_information_unbounded, observed_dimension
+from .weak_recovery import recovery, recovery_from_nothing
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
 
 KINDS = ("weak_recovery", "algorithmic", "information_theoretic")
 _ROUNDING = 2e-12  # of a threshold, relative: sums over up to a million products of exponentials
@@ -61,6 +70,75 @@ class BayesThreshold(AttributeHints):
         return presenting.to_json(self)
 
 
+@dataclass(frozen=True)
+class BayesLine(AttributeHints):
+    """A threshold of Bayes-optimal inference along a parameter.
+
+    Attributes:
+        kind: of the threshold; over, over_values: the parameter and its values, (N,).
+        values, errors: alpha and its half width, (N,); NaN where there is no threshold, or not to the accuracy.
+        evidence: what each value rests on, or `reason`, why there is none.
+        of, given: the column that is asked for, from 1 on, or None, and what is known of others, as of
+            `bayes_threshold`.
+        ending: why it ends before the last value, in words; empty where it does not.
+        interrupted: by the user; what was finished is here.
+
+    Example:
+        >>> line = sf.bayes_line(sf.problem("tempered_attention"), "weak_recovery", over=("beta", 0.5, 1, 2))
+        >>> line.over_values, line.success
+        (array([0.5, 1. ]), True)
+    """
+
+    problem: Problem
+    kind: str
+    over: str
+    over_values: np.ndarray
+    values: np.ndarray
+    errors: np.ndarray
+    evidence: tuple[dict[str, Any], ...]
+    of: int | None
+    given: Mapping[int, float | str]
+    ending: str = ""
+    interrupted: bool = False
+
+    @property
+    def success(self) -> bool:
+        """Whether there is a threshold at every value."""
+        return not self.ending and bool(np.isfinite(self.values).all())
+
+    @property
+    def title(self) -> str:
+        """The threshold in words."""
+        words = f"{self.kind.replace('_', ' ')}"
+        if self.of is not None:
+            words += f" of column {self.of}"
+        known = [
+            f"column {column} on its branch" if share == "branch" else f"{float(share):g} of column {column} known"
+            for column, share in sorted(self.given.items())
+        ]
+        return ", ".join([words, *known])
+
+    def table(self) -> str:
+        """One line a point."""
+        return presenting.table(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that --json prints."""
+        return presenting.to_json(self)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """value, error and over along `point`, as of a critical line."""
+        return presenting.to_dataset(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write netCDF, whole or not at all, over what is there."""
+        presenting.save(self.to_xarray(), path)
+
+    def plot(self, path: str | Path | None = None, *, beside: tuple[BayesLine, ...] = ()) -> Figure:
+        """A picture, with other lines in it."""
+        return presenting.plot(self, path, beside=beside)
+
+
 @step("a threshold of Bayes-optimal inference")
 def bayes_threshold(
     problem: Problem,
@@ -92,7 +170,7 @@ def bayes_threshold(
     if of is not None or given:
         if kind != "weak_recovery" or of is None:
             raise InputError("of and given go with kind = 'weak_recovery', and given with of")
-        return column_recovery(problem, of, given or {}, accuracy)
+        return weak_recovery(problem, accuracy, of, given or {})
     functions = {
         "weak_recovery": weak_recovery,
         "algorithmic": algorithmic,
@@ -101,53 +179,82 @@ def bayes_threshold(
     return functions[kind](problem, accuracy)
 
 
-def weak_recovery(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
-    """alpha at which q = 0 becomes unstable: one over the largest eigenvalue of the linear state evolution there.
+def bayes_line(
+    problem: Problem,
+    kind: str,
+    *,
+    over: tuple[str, float, float, int] | tuple[str, Sequence[float] | np.ndarray],
+    accuracy: float = 1e-9,
+    of: int | None = None,
+    given: Mapping[int, float | str] | None = None,
+) -> BayesLine:
+    """A threshold in alpha of Bayes-optimal inference along another parameter.
+
+    Args:
+        kind, accuracy, of, given: as of `bayes_threshold`.
+        over: the parameter, its first and last value, and how many; or the parameter and its values.
+
+    Raises:
+        InputError: as `bayes_threshold`, or a parameter that is none, or alpha.
+
+    Example:
+        >>> line = sf.bayes_line(sf.problem("tempered_attention"), "weak_recovery", over=("beta", 0.5, 1, 2))
+        >>> line.values.round(6)
+        array([0.166667, 0.166667])
+    """
+    name, *points = over
+    if name == "alpha":
+        raise InputError("the threshold is in alpha; follow it in another parameter")
+    problem.value_of(name)
+    where = np.asarray(points[0], float) if len(points) == 1 else np.linspace(*points)
+    problems = [problem.with_(**{name: float(value)}) for value in where]
+    rows: list[tuple[float, float, dict[str, Any]]] = []
+    ending, interrupted = "", False
+    with bar(f"{kind.replace('_', ' ')} along {name}", len(where)) as task:
+        try:
+            with recognised():
+                for value, at in zip(where, problems, strict=True):
+                    try:
+                        found = bayes_threshold(at, kind, accuracy=accuracy, of=of, given=given)
+                        rows.append((found.value, found.error, found.evidence))
+                        task.advance(f"{name} = {value:.4g}: alpha = {with_error(found.value, found.error)}")
+                    except NotConvergedError as error:
+                        rows.append((np.nan, np.nan, {"reason": str(error)}))
+                        task.advance(f"{name} = {value:.4g}: {error}")
+        except TimeLimitError:
+            ending = "the time limit ended it"
+        except KeyboardInterrupt:
+            ending, interrupted = "interrupted", True
+    done = len(rows)
+    values, errors = (np.array([row[i] for row in rows]) for i in (0, 1))
+    evidence = tuple(row[2] for row in rows)
+    return BayesLine(
+        problem, kind, name, where[:done], values, errors, evidence, of, dict(given or {}), ending, interrupted
+    )
+
+
+def weak_recovery(
+    problem: Problem, accuracy: float = 1e-9, of: int | None = None, given: Mapping[int, float | str] | None = None
+) -> BayesThreshold:
+    """alpha at which q = 0 becomes unstable, or the overlap of a column, others being known as `given` says.
 
     Raises:
         InputError: q = 0 is no solution, because outputs or means tell of the teacher at any alpha.
         NotConvergedError: q = 0 is stable at every alpha.
     """
-    state = State(problem)
-    if not state.uninformative:
+    evidence: dict[str, Any] = {}
+    if of is not None:
+        found = recovery(problem, of, given or {}, accuracy)
+        known = {column: float(found.q[0, column - 1, column - 1]) for column in sorted(given or {})}
+        evidence = {"column": of, **{f"overlap_of_column_{column}": overlap for column, overlap in known.items()}}
+    elif (state := State(problem)).uninformative:
+        found = recovery_from_nothing(state, accuracy)
+    else:
         raise InputError(
             f"{problem.solver.name} has no weak-recovery threshold: its outputs, or the means, carry information "
             "on the teacher at any alpha"
         )
-    if state.channel.is_sampled(np.zeros_like(state.rho)):
-        drawn = drawn_from_nothing(state, accuracy)
-        evidence = {"growth_of_q_per_alpha": drawn.growth, "points": drawn.points}
-        error = max(drawn.error, _ROUNDING * drawn.alpha)
-        return BayesThreshold(problem, "weak_recovery", drawn.alpha, error, evidence)
-    counts = list(state.channel.counts)
-    current = growth(state)[0]
-    error = np.inf
-    while error > accuracy * current / 4:
-        budget.check()
-        error = 0.0
-        for axis in range(1, len(counts)):
-            before = state.channel.counts[axis]
-            state.channel.counts[axis] = int(np.ceil(before * 1.5))
-            finer = growth(state)[0]
-            error += abs(finer - current)
-            if abs(finer - current) < accuracy * current / (16 * len(counts)):
-                state.channel.counts[axis] = before
-            current = finer
-    value = onset(state, current)
-    return BayesThreshold(
-        problem,
-        "weak_recovery",
-        value,
-        max(value**2 * error, _ROUNDING * value),
-        {"growth_of_q_per_alpha": current, "points": state.channel.counts[1:]},
-    )
-
-
-def column_recovery(problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float) -> BayesThreshold:
-    """Weak recovery of one column, others being known as `given` says (`recovery`)."""
-    found = recovery(problem, of, given, accuracy)
-    known = {f"overlap_of_column_{column}": float(found.q[0, column - 1, column - 1]) for column in sorted(given)}
-    evidence = {"column": of, **known, "growth_of_q_per_alpha": found.growth, "points": found.points}
+    evidence |= {"growth_of_q_per_alpha": found.growth, "points": found.points}
     return BayesThreshold(problem, "weak_recovery", found.alpha, max(found.error, _ROUNDING * found.alpha), evidence)
 
 
@@ -211,11 +318,6 @@ def _scan(state: State, farther: bool = False) -> list[Point]:
     return points
 
 
-def _is_close(state: State, point: Point) -> bool:
-    """Return whether a scan has ended where almost nothing is unknown."""
-    return 1 - point.share < 2 * CLOSE
-
-
 def _fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, float]:
     """The largest fold of alpha(s), refined, and the relative half width of its alpha: twice what a finer rule moves it
     by.
@@ -237,20 +339,38 @@ def _fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, fl
     tolerance = accuracy / 8
     for end in (points[place - 1], points[place + 1]):
         state.settle(end.q, end.alpha, tolerance)
+    fold = points[place]
+
+    def locate(tolerance: float) -> tuple[float, Callable[[], float]]:
+        nonlocal fold
+        rough = _refined_fold(state, points, place, -1.0)
+        state.settle(rough.q, rough.alpha, tolerance)
+        fold = state.point(rough.share, rough)
+        return fold.alpha, lambda: state.point(fold.share, fold).alpha
+
+    _, error = _to_accuracy(state, locate, accuracy)
+    return fold, error
+
+
+def _to_accuracy(
+    state: State, locate: Callable[[float], tuple[float, Callable[[], float]]], accuracy: float
+) -> tuple[float, float]:
+    """Return alpha and its relative half width: twice what finer rules move it by, refined until that is as asked.
+
+    Args:
+        locate: from a tolerance of the rules alpha, and a function that finds it again by other rules.
+
+    Raises:
+        NotConvergedError: it is not known to the accuracy.
+    """
+    tolerance = accuracy / 8
     for _ in range(_MOST_REFINED):
-        point = _refined_fold(state, points, place, -1.0)
-        state.settle(point.q, point.alpha, tolerance)
-        point = state.point(point.share, point)
-        error = 0.0
-        for factor in state.refinements:
-            with state.finer(factor):
-                error = max(error, 2 * abs(state.point(point.share, point).alpha - point.alpha) / point.alpha)
+        alpha, again = locate(tolerance)
+        error = max(2 * abs(finer - alpha) / alpha for finer in state.by_finer_rules(again))
         if error <= accuracy:
-            return point, error
+            return alpha, error
         tolerance *= 0.3 * accuracy / error
-    raise NotConvergedError(
-        f"alpha = {point.alpha:.8g} is known to {error * point.alpha:.1e}; ask for a larger --accuracy"
-    )
+    raise NotConvergedError(f"alpha = {alpha:.8g} is known to {error * alpha:.1e}; ask for a larger --accuracy")
 
 
 def _refined_fold(state: State, points: list[Point], place: int, sign: float) -> Point:
@@ -281,23 +401,26 @@ def information_theoretic(problem: Problem, accuracy: float = 1e-9) -> BayesThre
         return BayesThreshold(problem, "information_theoretic", unknown / known, error, {"counted": counted})
     transitions = _transitions(state, _coexisting(state))
     if not transitions:
-        raise NotConvergedError(_without_transition(state, unknown))
+        message = (
+            f"state evolution of {problem.solver.name} has no fold in alpha at which solutions begin to coexist, in "
+            "the range searched: the solution of largest free entropy never jumps"
+        )
+        never = (
+            "; rows are continuous and no continuous number is seen without noise, so that perfect recovery is never "
+            "reached at finite alpha"
+        )
+        raise NotConvergedError(message + never if unknown > 0 else message)
     alpha, less, more = transitions[-1]
-    tolerance = accuracy / 8
-    for _ in range(_MOST_REFINED):
+
+    def locate(tolerance: float) -> tuple[float, Callable[[], float]]:
+        nonlocal alpha
         for solutions in (less, more):
             if solutions.points:
                 state.settle(solutions.nearest(alpha).q, alpha, tolerance)
         alpha = _crossing(less, more, alpha)
-        error = 0.0
-        for factor in state.refinements:
-            with state.finer(factor):
-                error = max(error, 2 * abs(_crossing(less, more, alpha) - alpha) / alpha)
-        if error <= accuracy:
-            break
-        tolerance *= 0.3 * accuracy / error
-    else:
-        raise NotConvergedError(f"alpha = {alpha:.8g} is known to {error * alpha:.1e}; ask for a larger --accuracy")
+        return alpha, lambda: _crossing(less, more, alpha)
+
+    alpha, error = _to_accuracy(state, locate, accuracy)
     (q, free_entropy, _), (more_q, *_) = less.at(alpha), more.at(alpha)
     evidence = {
         "shares_of_overlap": [state.share(q), state.share(more_q)],
@@ -407,7 +530,7 @@ def _coexisting(state: State) -> list[_Solutions]:
                 rising.append(point)
         starts = first == 0 and not state.uninformative
         # What is left unknown of rows that take few values beyond the last point is too little to matter.
-        goes_on = last == len(points) - 1 and discrete and not unbounded and _is_close(state, points[-1])
+        goes_on = last == len(points) - 1 and discrete and not unbounded and 1 - points[-1].share < 2 * CLOSE
         found.append(
             _Solutions(state, 0.0 if starts else ends[0].alpha, np.inf if goes_on else ends[1].alpha, tuple(rising))
         )
@@ -451,17 +574,3 @@ def _crossing(less: _Solutions, more: _Solutions, alpha: float) -> float:
     raise NotConvergedError(
         f"the free entropies of two solutions of {less.state.problem.solver.name} do not cross where both exist"
     )
-
-
-def _without_transition(state: State, unknown: float) -> str:
-    """Return why there is no information-theoretic threshold."""
-    message = (
-        f"state evolution of {state.problem.solver.name} has no fold in alpha at which solutions begin to coexist, in "
-        "the range searched: the solution of largest free entropy never jumps"
-    )
-    if unknown > 0:
-        message += (
-            "; rows are continuous and no continuous number is seen without noise, so that perfect recovery is never "
-            "reached at finite alpha"
-        )
-    return message

@@ -159,7 +159,7 @@ def _line(
     target: Path | None,
 ) -> Outcome:
     """A threshold at values of a parameter; -o writes it."""
-    from ..bayes.lines import bayes_line
+    from ..bayes.thresholds import bayes_line
     from ..report.bayes import bayes_line_json
 
     line = bayes_line(problem, kind, over=over, **how)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._version import __version__
-from ..bayes.lines import BayesLine
 from ..bayes.messages import BayesMessages
 from ..bayes.solution import BayesSolution, erm_cosine
-from ..bayes.thresholds import BayesThreshold
+from ..bayes.thresholds import BayesLine, BayesThreshold
 from ..numbers import aligned, with_error
 from ..presenting import table, to_json
 from ..saddle_point.iteration import Status
@@ -19,7 +19,12 @@ from .contract import parameters_json
 from .solution import problem_line
 
 if TYPE_CHECKING:
+    from ..problems.problem import Problem
     from ..solving.solution import Solution
+
+
+def _identity(problem: Problem) -> dict[str, Any]:
+    return {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
 
 
 @table.register(BayesSolution)
@@ -38,11 +43,10 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     for context in range(problem.contexts):
         label = problem.context_in_words(context)
         parts = []
-        for a in range(t):
-            for b in range(a, t):
-                index = "" if t == 1 else f"_{a + 1}{b + 1}"
-                value = with_error(solution.q[context, a, b], solution.half_widths[context, a, b])
-                parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
+        for a, b in combinations_with_replacement(range(t), 2):
+            index = "" if t == 1 else f"_{a + 1}{b + 1}"
+            value = with_error(solution.q[context, a, b], solution.half_widths[context, a, b])
+            parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
         lines.append(f"  {label:<10} " + "   ".join(parts))
     if problem.teacher_rank > 1 and np.isfinite(solution.growth):
         held = [str(c + 1) for c in range(problem.teacher_rank) if c not in solution.columns]
@@ -72,20 +76,14 @@ def _beside(solution: BayesSolution, erm: Solution | None) -> list[str]:
         pairs = zip([*names, "least test error"], [*cosines, best], strict=True)
         return [f"  {name} {value}" for name, value in pairs]
     reached = with_error(erm.test_error, erm.test_error_error) if np.isfinite(erm.test_error) else "-"
-    rows = [
-        ["", "Bayes-optimal", "risk minimisation"],
-        *(
-            [name, value, f"{abs(erm_cosine(erm, column=a)):.9g}"]
-            for a, (name, value) in enumerate(zip(names, cosines, strict=True))
-        ),
-        ["test error", best, reached],
-    ]
+    minimised = [f"{abs(erm_cosine(erm, column=a)):.9g}" for a in columns]
+    rows = [["", "Bayes-optimal", "risk minimisation"], *map(list, zip(names, cosines, minimised, strict=True))]
+    rows.append(["test error", best, reached])
     if np.isfinite(erm.baseline_error):
         rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
     elsewhere = f": {erm.branch}" if erm.status is Status.ENDED_ELSEWHERE else ""
     rows.append(["reached from", solution.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [f"  {line}" for line in aligned(rows)]
 
 
 @to_json.register(BayesSolution)
@@ -94,9 +92,7 @@ def bayes_json(solution: BayesSolution) -> dict[str, Any]:
     problem = solution.problem
     shape = (problem.tokens, problem.clusters, *solution.q.shape[1:])
     return {
-        "model": problem.solver.name,
-        "version": __version__,
-        "digest": problem.solver.digest,
+        **_identity(problem),
         "parameters": parameters_json(problem),
         "start": solution.start,
         "status": solution.status,
@@ -135,9 +131,7 @@ def bayes_threshold_table(threshold: BayesThreshold) -> str:
 def bayes_threshold_json(threshold: BayesThreshold) -> dict[str, Any]:
     """The object that --json prints."""
     return {
-        "model": threshold.problem.solver.name,
-        "version": __version__,
-        "digest": threshold.problem.solver.digest,
+        **_identity(threshold.problem),
         "kind": threshold.kind,
         "parameters": {n: v for n, v in parameters_json(threshold.problem).items() if n != "alpha"},
         "parameter": "alpha",
@@ -164,9 +158,7 @@ def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str
     held = {n: v for n, v in parameters_json(line.problem).items() if n not in ("alpha", line.over.rstrip("_"))}
     rows = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), line.evidence, strict=True)
     return {
-        "model": line.problem.solver.name,
-        "version": __version__,
-        "digest": line.problem.solver.digest,
+        **_identity(line.problem),
         "kind": line.kind,
         "parameters": held,
         "parameter": "alpha",
@@ -219,9 +211,7 @@ def messages_json(passed: BayesMessages) -> dict[str, Any]:
     """The object that --json prints."""
     mean, error = passed.estimate("overlaps")
     return {
-        "model": passed.problem.solver.name,
-        "version": __version__,
-        "digest": passed.problem.solver.digest,
+        **_identity(passed.problem),
         "parameters": parameters_json(passed.problem),
         "status": "converged" if passed.success else "not_converged",
         "d": passed.d,

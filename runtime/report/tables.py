@@ -17,7 +17,7 @@ import numpy as np
 import xarray
 
 from .._version import __version__
-from ..bayes.lines import BayesLine
+from ..bayes.thresholds import BayesLine
 from ..branches.branch import Curve
 from ..breaking.curve import BrokenCurve
 from ..breaking.solution import BrokenSolution

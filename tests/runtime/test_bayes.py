@@ -12,16 +12,14 @@ import pytest
 from scipy.linalg import block_diag
 
 import saddleforge as sf
-from saddleforge.bayes import planted, products
-from saddleforge.bayes.averages import squares
+from saddleforge.bayes import sampling
+from saddleforge.bayes.averages import Cut, Directions, averages_by_products, squares
 from saddleforge.bayes.channel import Channel
-from saddleforge.bayes.half_lines import find_half_lines
-from saddleforge.bayes.perfect import observed_dimension
+from saddleforge.bayes.coordinates import find_shift
 from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
-from saddleforge.bayes.preimages import Preimages
 from saddleforge.bayes.prior import Prior
-from saddleforge.bayes.shifts import find_shift
-from saddleforge.bayes.state import State
+from saddleforge.bayes.sampling import Preimages, find_half_lines
+from saddleforge.bayes.state_evolution import State, observed_dimension
 from saddleforge.channel.nodes import tensor
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -52,7 +50,7 @@ def test_the_update_is_the_gradient_of_the_free_entropy(phase_retrieval, share):
     q = share * state.rho
     slope = fourth_order(lambda e: state.channel.averages(q + e * unit).log_evidence)
     assert 2 * slope == pytest.approx(state.channel.averages(q).outer.item(), rel=1e-8)
-    slope = fourth_order(lambda e: state.prior.log_integral(q + e * unit))
+    slope = fourth_order(lambda e: state.prior.averages(q + e * unit)[1])
     assert 2 * slope == pytest.approx(state.prior.overlaps(q).item(), rel=1e-8)
 
 
@@ -116,15 +114,15 @@ def test_products_of_matrices_are_the_sums_over_all_hidden_nodes(columns):
     known = turn @ np.diag(columns) @ turn.T
     unknown = turn @ (np.eye(2) - np.diag(columns)) @ turn.T
     fields, measure, log_weights = random.normal(size=(5, 300, 2)), random.normal(size=(5, 300)), np.full(5, -3.0)
-    found = products.directions(known[None], unknown[None])
-    grid = products.plain_grid(found, 30, products.Cut())
+    found = Directions.of(known[None], unknown[None])
+    grid = found.plain_grid(30, Cut())
     axes = [a for a in (grid.first, *grid.others)]
     nodes, weights = tensor([(a.nodes, a.weights) for a in axes])
     omega = nodes @ found.to_fields[:, [a.direction for a in axes]].T
     assert weights.sum() == pytest.approx(1, abs=1e-6)
     assert np.cov(omega.T, aweights=weights, bias=True) == pytest.approx(known, abs=1e-6)
-    whole = products.averages_by_products(
-        fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), products.Cut(), curved=True
+    whole = averages_by_products(
+        fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), Cut(), curved=True
     )
     assert whole == pytest.approx(
         _by_sums(fields, measure, log_weights, known[None], unknown[None], omega, weights), rel=1e-9, abs=1e-12
@@ -135,12 +133,12 @@ def test_a_sign_that_no_hidden_node_has_does_not_count():
     """All nodes are shifted by + m: on a grid of both signs, and of the one that is there."""
     random = np.random.default_rng(5)
     fields, measure = random.normal(size=(4, 40, 1)), random.normal(size=(4, 40))
-    found, shifts = products.directions(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)), np.ones(40)
-    cut = products.Cut()
+    found, shifts = Directions.of(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)), np.ones(40)
+    cut = Cut()
     both, one = (
-        products.averages_by_products(
+        averages_by_products(
             fields, measure, np.zeros(4), measure, shifts, found,
-            products.shifted_grid(found, 0, np.array(factors), 6.0, 24, 30, cut), (1, 1), cut, curved=True,
+            found.shifted_grid(0, np.array(factors), 6.0, 24, 30, cut), (1, 1), cut, curved=True,
         )
         for factors in ((-1.0, 1.0), (1.0,))
     )  # fmt: skip
@@ -153,7 +151,7 @@ def test_no_more_is_left_out_of_sums_by_products_than_is_said(deep, share):
     channel, q = Channel(deep), np.repeat(np.diag([0.2, 0.9])[None], deep.contexts, axis=0)
     channel.counts = [10] * len(channel.counts)
     whole = channel.averages(q, curved=True)
-    channel.cut = products.Cut(share)
+    channel.cut = Cut(share)
     less = channel.averages(q, curved=True)
     for name in ("outer", "response", "log_evidence", "norm"):
         lost = np.abs(getattr(less, name) - getattr(whole, name)).max() / np.abs(getattr(whole, name)).max()
@@ -355,7 +353,7 @@ def test_messages_that_become_sure_on_too_coarse_a_sum_say_so():
     """Binary rows far above the threshold, with the closed form taken away."""
     problem = sf.problem(EXAMPLES / "binary_perceptron.py", alpha=4.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planted, "find_half_lines", lambda problem, labels: None)
+        patch.setattr(sampling, "find_half_lines", lambda problem, labels: None)
         passed = sf.bayes_messages(problem, 200, seeds=2)
     assert not passed.success and {run.status for run in passed.runs} == {"unresolved"}
 

@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ...bayes.lines import BayesLine
+from ...bayes.thresholds import BayesLine
 from ...errors import InputError
 from ...presenting import plot
 from ...problems.overlaps import OVERLAPS

@@ -1,9 +1,9 @@
-"""Weak recovery of one column of the teacher while others are known: where a solution that knows nothing of it becomes
-unstable (docs/theory.md (13.14))."""
+"""Weak recovery: where a solution that knows nothing of the teacher becomes unstable, or one that knows nothing of one
+column, others being known (docs/theory.md (13.14))."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +14,8 @@ from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from ..progress import left
 from .averages import Averages
-from .linear import growth, onset, radius
-from .planted import REPLICATES
-from .preimages import Preimages
-from .state import Point, State
+from .sampling import REPLICATES, Preimages
+from .state_evolution import Point, State, growth, radius
 
 BRANCH = "branch"
 _LOGITS = np.arange(-3.0, 7.1, 0.5)  # of the overlaps at which the growth is looked at on the branch
@@ -25,7 +23,7 @@ _STARTED = 24  # points to begin with on a branch
 _FIELD_POINTS, _STARTS = 6, 10  # to begin with where columns are known exactly
 _NEAR = 3.0  # log of the growth, in accuracies, up to which slopes lead to its zero
 _TELLING = 1e-6  # logits apart that slopes are taken of
-_GROWTH, _MOST_ROUNDS, _MOST_DRAWS = 1.3, 12, 16
+_GROWTH, _GROWTH_FROM_NOTHING, _MOST_ROUNDS, _MOST_DRAWS = 1.3, 1.5, 12, 16
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,25 @@ class Recovery:
     points: list[int]
 
 
+@dataclass
+class _Place:
+    """Where the growth of what is unknown is looked at.
+
+    Attributes:
+        find: returns alpha, the growth in a step per alpha, and what is known there.
+        counts: points of the rule, refined in place.
+        near: overlaps at which rules are chosen; None where nothing is drawn.
+        first: axis of the rule that is refined first, 1 where omega is zero; factor: by which axes are refined.
+    """
+
+    state: State
+    find: Callable[[], tuple[float, float, np.ndarray]]
+    counts: list[int]
+    near: np.ndarray | None
+    first: int = 0
+    factor: float = _GROWTH
+
+
 def recovery(problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float) -> Recovery:
     """alpha at which the overlap of column `of`, from 1 on, with the teacher begins to grow.
 
@@ -56,35 +73,51 @@ def recovery(problem: Problem, of: int, given: Mapping[int, float | str], accura
         InputError: columns that are not there, shares out of range, or a column that is told at any alpha.
         NotConvergedError: the column is not learned on the branch, or the rule would grow too large.
     """
-    t = problem.teacher_rank
-    named = {of, *given}
-    if not named <= set(range(1, t + 1)) or of in given:
+    t, rho = problem.teacher_rank, problem.law.rho_star
+    if not {of, *given} <= set(range(1, t + 1)) or of in given:
         raise InputError(
             f"of = {of}, given = {sorted(given)}: columns of the teacher are 1 to {t}, and `of` is not among the given"
         )
-    known = sorted(column - 1 for column, value in given.items() if value == BRANCH or value != 0)
     shares = {column - 1: value for column, value in given.items() if value != BRANCH}
     for column, share in shares.items():
         if isinstance(share, str) or not 0 <= share <= 1:
             raise InputError(f"column {column + 1} = {share!r} is out of range; allowed is [0, 1] or {BRANCH!r}")
     if shares and len(shares) != len(given) and any(shares.values()):
         raise InputError(f"columns are given as shares or as {BRANCH!r}; do not mix both")
-    rho = problem.law.rho_star
     others = [column for column in range(t) if column != of - 1]
     if np.abs(rho[:, of - 1][:, others]).max(initial=0.0) > 0:
         raise InputError("columns of the teacher that are correlated are not learned one by one")
     if 1 in shares.values():
         if [shares.get(column) for column in others] != [1] * len(others):
             raise InputError("a column is given as known exactly (share 1): give all others but `of` in this way, too")
-        return _refined(_Exact(problem, of - 1), accuracy)
-    if not known:
-        return _refined(_Fixed(problem, of - 1, np.zeros_like(rho)), accuracy)
+        return _refined(_known_exactly(problem, of - 1, others), accuracy)
     if len(shares) == len(given):
         q = np.zeros_like(rho)
         for column, share in shares.items():
             q[:, column, column] = float(share) * rho[:, column, column]
-        return _refined(_Fixed(problem, of - 1, q), accuracy)
-    return _refined(_Branch(problem, of - 1, known, accuracy), accuracy)
+        return _refined(_known(problem, of - 1, others, q), accuracy)
+    branch = _Branch(problem, of - 1, sorted(column - 1 for column in given if column - 1 not in shares), accuracy)
+    return _refined(_Place(branch.state, branch.find, branch.state.channel.counts, branch.near), accuracy)
+
+
+def recovery_from_nothing(state: State, accuracy: float) -> Recovery:
+    """alpha at which q = 0 becomes unstable: one over the largest eigenvalue of the linear state evolution there.
+
+    Raises:
+        NotConvergedError: it never does.
+    """
+
+    def find() -> tuple[float, float, np.ndarray]:
+        budget.check()
+        factor, direction = growth(state)
+        if factor < 1e-12:
+            raise NotConvergedError(
+                f"q = 0 is a stable solution of {state.problem.solver.name} at every sample complexity"
+            )
+        return 1 / factor, factor, direction
+
+    nothing = np.zeros_like(state.rho)
+    return _refined(_Place(state, find, state.channel.counts, nothing, 1, _GROWTH_FROM_NOTHING), accuracy)
 
 
 def _growth(state: State, of: int, averages: Averages, alpha: float) -> float:
@@ -94,6 +127,15 @@ def _growth(state: State, of: int, averages: Averages, alpha: float) -> float:
     size = len(state.outside[0])
     places = [context * size + i for context in range(len(state.first)) for i in own]
     return radius(matrix[np.ix_(places, places)])
+
+
+def _found(state: State, of: int, averages: Averages) -> tuple[float, float]:
+    """alpha at which the growth of the column is one, and that at alpha = 1."""
+    # Of a column that nothing is known of the row's covariance is its own, whatever is known of independent ones.
+    factor = _growth(state, of, replace(averages, outer=np.zeros_like(averages.outer)), 1.0)
+    if factor < 1e-12:
+        raise NotConvergedError(f"nothing is learned of column {of + 1} at any sample complexity")
+    return 1 / factor, factor
 
 
 def _check_untold(state: State, of: int, averages: Averages) -> None:
@@ -110,78 +152,33 @@ def _check_untold(state: State, of: int, averages: Averages) -> None:
         )
 
 
-def _inverse(factor: float, of: int) -> float:
-    """alpha at which a growth per alpha is one."""
-    if factor < 1e-12:
-        raise NotConvergedError(f"nothing is learned of column {of + 1} at any sample complexity")
-    return 1 / factor
+def _known(problem: Problem, of: int, others: list[int], q: np.ndarray) -> _Place:
+    """Overlaps given by other means: one evaluation."""
+    state = State(problem, others or None)
+    if not others:
+        raise InputError("the teacher has a single column; leave of and given out")
+    _check_untold(state, of, state.channel.averages(np.zeros_like(q)))
 
-
-class _Fixed:
-    """Overlaps given by other means: one evaluation.
-
-    Attributes:
-        near: overlaps at which rules are chosen, here and on a branch.
-    """
-
-    def __init__(self, problem: Problem, of: int, q: np.ndarray) -> None:
-        others = [column for column in range(problem.teacher_rank) if column != of]
-        self.state, self.of, self.near = State(problem, others or None), of, q
-        if not others:
-            raise InputError("the teacher has a single column; leave of and given out")
-        _check_untold(self.state, of, self.state.channel.averages(np.zeros_like(q)))
-
-    def find(self) -> tuple[float, float, np.ndarray]:
+    def find() -> tuple[float, float, np.ndarray]:
         budget.check()
-        averages = self.state.channel.averages(self.near, curved=True)
-        # Of a column that nothing is known of the row's covariance is its own, whatever is known of independent ones.
-        averages = replace(averages, outer=np.zeros_like(self.near))
-        factor = _growth(self.state, self.of, averages, 1.0)
-        return _inverse(factor, self.of), factor, self.near
+        return *_found(state, of, state.channel.averages(q, curved=True)), q
 
-    @property
-    def counts(self) -> list[int]:
-        """Points of the rule."""
-        return self.state.channel.counts
+    return _Place(state, find, state.channel.counts, q)
 
 
-class _Nothing:
-    """Nothing known of any column.
+def _known_exactly(problem: Problem, of: int, others: list[int]) -> _Place:
+    """The other columns known exactly: one evaluation, by points of a field and starts across hidden coordinates."""
+    state = State(problem, others)
+    rule = Preimages(problem, of, even=len(state.channel.kept_by_signs) == problem.teacher_rank)
+    counts = [_FIELD_POINTS, _STARTS]
 
-    Attributes:
-        near: overlaps at which rules are chosen.
-    """
+    def find() -> tuple[float, float, np.ndarray]:
+        rule.points, rule.starts = counts[0] + counts[0] % 2, counts[1]
+        averages = rule.averages()
+        _check_untold(state, of, averages)
+        return *_found(state, of, averages), state.everything
 
-    def __init__(self, state: State) -> None:
-        self.state, self.near = state, np.zeros_like(state.rho)
-
-    def find(self) -> tuple[float, float, np.ndarray]:
-        budget.check()
-        factor, direction = growth(self.state)
-        return onset(self.state, factor), factor, direction
-
-
-class _Exact:
-    """The other columns known exactly: one evaluation.
-
-    Attributes:
-        counts: of the rule, points of a field and starts across the hidden coordinates.
-    """
-
-    def __init__(self, problem: Problem, of: int) -> None:
-        others = [column for column in range(problem.teacher_rank) if column != of]
-        self.state, self.of = State(problem, others), of
-        even = len(self.state.channel.kept_by_signs) == problem.teacher_rank
-        self.rule = Preimages(problem, of, even)
-        self.counts = [_FIELD_POINTS, _STARTS]
-
-    def find(self) -> tuple[float, float, np.ndarray]:
-        self.rule.points, self.rule.starts = self.counts[0] + self.counts[0] % 2, self.counts[1]
-        averages = self.rule.averages()
-        _check_untold(self.state, self.of, averages)
-        averages = replace(averages, outer=np.zeros_like(averages.outer))
-        factor = _growth(self.state, self.of, averages, 1.0)
-        return _inverse(factor, self.of), factor, self.state.everything
+    return _Place(state, find, counts, None)
 
 
 class _Branch:
@@ -190,105 +187,83 @@ class _Branch:
     def __init__(self, problem: Problem, of: int, known: list[int], accuracy: float) -> None:
         self.state, self.of, self.near_enough = State(problem, known), of, _NEAR * accuracy
         self.near = self.state.everything / 2
-        self.place: tuple[float, tuple[float, float, np.ndarray]] | None = None
+        self.place: tuple[float, np.ndarray] | None = None
         self.guess: Point | None = None
-        self.counts = self.state.channel.counts
-        self.counts[:] = [_STARTED] * len(self.counts)
+        self.state.channel.counts = [_STARTED] * len(self.state.channel.counts)
         self.state.channel.leave_out(accuracy)
 
-    def _excess(self, logit: float) -> tuple[float, Point, float]:
-        """log of the growth at the point of the branch with this overlap."""
+    def _at(self, logit: float) -> np.ndarray:
+        """log of the growth at the point of the branch with this overlap, alpha, and all overlaps."""
         budget.check()
-        point = self.state.point(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
+        self.guess = point = self.state.point(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
         factor = _growth(self.state, self.of, point.averages, point.alpha)
-        self.guess = point
-        return float(np.log(factor)), point, factor
+        return np.array([np.log(factor), point.alpha, *point.q.ravel()])
 
     def find(self) -> tuple[float, float, np.ndarray]:
         """By the secant rule from where a look along the branch finds a change of sign; for another rule from the last
         place."""
         if self.place is None:
             low, high = self._bracket()
-            below, above = self._excess(low), self._excess(high)
-            slopes = self._slopes(low, below, high, above)
+            below, above = self._at(low), self._at(high)
+            slopes = (above - below) / (high - low)
         else:
             high, slopes = self.place
-            above = self._excess(high)
+            above = self._at(high)
         for _ in range(30):
-            slope, alpha_slope, q_slope = slopes
-            step = -above[0] / slope
+            step = -above[0] / slopes[0]
             if abs(above[0]) < self.near_enough:
-                break
+                self.place = high, slopes
+                _, alpha, *q = above + slopes * step
+                return float(alpha), float(np.exp(above[0]) / above[1]), np.reshape(q, self.near.shape)
             low, below, high = high, above, high + float(np.clip(step, -1, 1))
-            above = self._excess(high)
+            above = self._at(high)
             if abs(high - low) > _TELLING:
-                slopes = self._slopes(low, below, high, above)
-        else:
-            raise NotConvergedError("the growth on the branch has no zero where it was looked for")
-        self.place = (high, slopes)
-        return above[1].alpha + alpha_slope * step, above[2] / above[1].alpha, above[1].q + q_slope * step
-
-    @staticmethod
-    def _slopes(
-        low: float, below: tuple[float, Point, float], high: float, above: tuple[float, Point, float]
-    ) -> tuple[float, float, np.ndarray]:
-        """Of the logarithm of the growth, alpha and q between two places."""
-        run = high - low
-        return (
-            (above[0] - below[0]) / run,
-            (above[1].alpha - below[1].alpha) / run,
-            (above[1].q - below[1].q) / run,
-        )
+                slopes = (above - below) / (high - low)
+        raise NotConvergedError("the growth on the branch has no zero where it was looked for")
 
     def _bracket(self) -> tuple[float, float]:
-        last = None
-        for logit in _LOGITS:
+        for logit in map(float, _LOGITS):
             left(f"growth of column {self.of + 1} where the others know {1 / (1 + np.exp(-logit)):.3f}")
-            value = self._excess(float(logit))[0]
-            if value > 0:
-                if last is None:
-                    return float(logit) - 0.5, float(logit)
-                return last, float(logit)
-            last = float(logit)
+            if self._at(logit)[0] > 0:
+                return logit - (_LOGITS[1] - _LOGITS[0]), logit
         raise NotConvergedError(
             f"column {self.of + 1} of {self.state.problem.solver.name} is not learned on the branch of the others, as "
             "far as that was followed"
         )
 
 
-def _refined(place: _Fixed | _Exact | _Branch, accuracy: float) -> Recovery:
+def _refined(place: _Place, accuracy: float) -> Recovery:
     """Axes are refined one after another until the threshold rests."""
-    if not isinstance(place, _Exact) and place.state.channel.is_sampled(place.near):
-        return _drawn(place, accuracy)
-    counts = place.counts
+    channel, counts = place.state.channel, place.counts
+    if place.near is not None and channel.is_sampled(place.near):
+        return _drawn(place, place.near, accuracy)
+    if place.first:  # averages are cheap
+        accuracy /= 4
+    lost = 0.0 if place.first else channel.cut.share  # of omega
     alpha, growth, q = place.find()
     for _ in range(_MOST_ROUNDS):
         error = 0.0
-        for axis in range(len(counts)):
+        for axis in range(place.first, len(counts)):
             before = list(counts)
-            counts[axis] = int(np.ceil(before[axis] * _GROWTH))
+            counts[axis] = int(np.ceil(before[axis] * place.factor))
             finer = place.find()
             moved = abs(finer[0] - alpha)
             error += moved
             left(f"alpha {finer[0]:.8g} at {counts} points, moved by {moved:.1e}")
-            if moved < accuracy * alpha / (4 * len(before)):
+            rests = moved < accuracy * alpha / (4 * len(before))
+            if rests:
                 counts[:] = before
-            else:
+            if not rests or place.first:  # from nothing the value of the finest rule is kept
                 alpha, growth, q = finer
         if error < accuracy * alpha:
-            return Recovery(alpha, error + place.state.channel.cut.share * alpha, growth, q, list(counts))
+            return Recovery(alpha, error + lost * alpha, growth, q, counts[place.first :])
     raise NotConvergedError(f"alpha = {alpha:.8g} moves by {error:.1e} still; ask for a larger --accuracy")
 
 
-def drawn_from_nothing(state: State, accuracy: float) -> Recovery:
-    """alpha at which q = 0 becomes unstable, where averages are drawn there, too."""
-    return _drawn(_Nothing(state), accuracy)
-
-
-def _drawn(place: _Fixed | _Branch | _Nothing, accuracy: float) -> Recovery:
+def _drawn(place: _Place, near: np.ndarray, accuracy: float) -> Recovery:
     """By replicates: the threshold of each."""
     planted = place.state.channel.planted
-    planted.settle(place.near, max(accuracy, 1e-4))
+    planted.settle(near, max(accuracy, 1e-4))
     while True:
         found = []
         for seed in range(REPLICATES):

@@ -1,16 +1,22 @@
-"""State evolution q -> q^ -> q of a Bayes-optimal learner (docs/theory.md (13.6)), and the points of its solutions
-along a common overlap.
+"""State evolution q -> q^ -> q of a Bayes-optimal learner (docs/theory.md (13.6)): solutions along a common overlap,
+the linear map around q = 0 (docs/theory.md (13.9), (13.10)), and the limit of perfect recovery.
 
 Unknowns are the overlaps of contexts whose eigenvalues differ; contexts that share them share q. State evolution may be
 held to some columns of the teacher, of the others nothing being known.
+
+Close to q = rho* a step of state evolution multiplies what is unknown by (unknown continuous numbers a row) / (alpha
+times the continuous numbers seen in a sample without noise), the ratio of two MMSE dimensions (Y. Wu, S. Verdu, IEEE
+Trans. Inf. Theory 57 (2011) 4857): perfect recovery is stable below one. Where both numbers are zero it is a solution
+only if the information of samples on small changes of the fields is unbounded, as at the edge of a sign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from typing import TypeVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -21,7 +27,14 @@ from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
 from .averages import Averages, change
 from .channel import Channel
+from .coordinates import channel_at, random_coordinates
 from .prior import Prior
+
+_STEP = 1e-5  # of a coordinate, in differences
+CLOSE, _CLOSE_IF_DEAR = 1e-6, 1e-2  # share of the teacher that is unknown where that limit is looked at
+_FARTHER = 16.0  # and how much more elsewhere; between both E g g^T grows by 4 at the edge of a sign, without one not
+_GROWS = 2.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -86,10 +99,6 @@ class State:
         """rho*, of the columns that are learned."""
         return self.unpack(self.pack(self.rho))
 
-    def hats(self, outer: np.ndarray, alpha: float) -> np.ndarray:
-        """q^_c = alpha E_c[g g^T]."""
-        return alpha * outer
-
     def image(self, q: np.ndarray, alpha: float) -> np.ndarray:
         """One step of state evolution."""
         budget.check()
@@ -97,7 +106,7 @@ class State:
 
     def reached(self, averages: Averages, alpha: float) -> np.ndarray:
         """q from averages over the channel, of the columns that are learned."""
-        return self.unpack(self.pack(self.prior.overlaps(self.hats(averages.outer, alpha))))
+        return self.unpack(self.pack(self.prior.overlaps(alpha * averages.outer)))
 
     def check_held(self, q: np.ndarray, alpha: float) -> None:
         """Whether nothing is learned of the columns that are held at nothing.
@@ -105,7 +114,7 @@ class State:
         Raises:
             InputError: samples tell of them, so that there is no such solution.
         """
-        image = self.prior.overlaps(self.hats(self.channel.averages(q).outer, alpha))
+        image = self.prior.overlaps(alpha * self.channel.averages(q).outer)
         told = np.abs(self._entries(image, self.outside)).max(initial=0.0)
         if told > 1e-8 * np.abs(self.rho).max():
             raise InputError(
@@ -126,7 +135,7 @@ class State:
         assert averages.response is not None
         moved = np.stack([self._symmetric(unit, places) for unit in np.eye(size)])
         answers = alpha * np.einsum("cabdij,kdij->kcab", averages.response, moved)
-        images = self.prior.slope(self.hats(averages.outer, alpha), answers)
+        images = self.prior.slope(alpha * averages.outer, answers)
         return np.stack([self._entries(image, places) for image in images], axis=1)
 
     def spread(self, q: np.ndarray, averages: Averages, alpha: float) -> np.ndarray:
@@ -146,19 +155,16 @@ class State:
             curved: averages with their derivative close to a solution; the channel's rule is then refined until that is
                 known to the tolerance, relative to rho*.
         """
-        moved = change if curved is None else self._moved(alpha, curved)
-        averages, total = self.channel.settle(q, tolerance, moved)
-        return total + self.prior.settle(self.hats(averages.outer, alpha), tolerance)
-
-    def _moved(self, alpha: float, curved: Averages) -> Callable[[Averages, Averages], float]:
-        """What solutions of two rules differ by, relative to rho*, or the sum of all weights."""
         scale = np.abs(self.pack(self.rho)).max()
 
         def moved(one: Averages, other: Averages) -> float:
+            if curved is None:
+                return change(one, other)
             gap = self.reached(other, alpha) - self.reached(one, alpha)
             return float(max(self.answer(gap, alpha, curved).max() / scale, abs(other.norm - one.norm)))
 
-        return moved
+        averages, total = self.channel.settle(q, tolerance, moved)
+        return total + self.prior.settle(alpha * averages.outer, tolerance)
 
     def answer(self, gap: np.ndarray, alpha: float, curved: Averages) -> np.ndarray:
         """Most that a solution moves by where the image of q does by a gap, (C, t, t): |(1 - J)^{-1}| |gap|, so that no
@@ -170,23 +176,20 @@ class State:
         inverse = np.linalg.inv(np.eye(len(self.pack(gap))) - self.jacobian(curved, alpha))
         return self.unpack(np.abs(inverse) @ np.abs(self.pack(gap)))
 
-    @property
-    def refinements(self) -> tuple[float, ...]:
-        """Factors by which rules are finer that errors are estimated with: several where averages take little, as two
-        rules may agree by chance where the outputs have edges between nodes."""
-        return (1.25,) if self.channel.dear else (1.25, 1.6)
-
-    @contextmanager
-    def finer(self, factor: float) -> Iterator[None]:
-        """Both rules finer by a factor on every axis, with a tenth left out of what is, for a while."""
-        channel, prior = self.channel, self.prior
+    def by_finer_rules(self, evaluate: Callable[[], T]) -> list[T]:
+        """Return what a function finds where both rules are finer by a factor on every axis, with a tenth left out of
+        what is: for several factors where averages take little, as two rules may agree by chance where the outputs have
+        edges between nodes."""
+        channel, prior, found = self.channel, self.prior, []
         before = channel.counts, channel.cut, prior.count
-        channel.counts, prior.count = [int(np.ceil(factor * n)) for n in channel.counts], int(factor * prior.count)
-        channel.cut = channel.cut.tenth
-        try:
-            yield
-        finally:
-            channel.counts, channel.cut, prior.count = before
+        for factor in (1.25,) if channel.dear else (1.25, 1.6):
+            channel.counts, prior.count = [int(np.ceil(factor * n)) for n in before[0]], int(factor * before[2])
+            channel.cut = before[1].tenth
+            try:
+                found.append(evaluate())
+            finally:
+                channel.counts, channel.cut, prior.count = before
+        return found
 
     @cached_property
     def nothing(self) -> np.ndarray:
@@ -212,9 +215,9 @@ class State:
 
     def free_entropy(self, q: np.ndarray, alpha: float, averages: Averages) -> float:
         """Phi at overlaps q with the conjugates that follow from them: log-evidence per d."""
-        hats = self.hats(averages.outer, alpha)
+        hats = alpha * averages.outer
         trace = float(np.einsum("cij,cij->", hats, q))
-        return -trace / 2 + self.prior.log_integral(hats) + alpha * averages.log_evidence
+        return -trace / 2 + self.prior.averages(hats)[1] + alpha * averages.log_evidence
 
     def point(self, share: float, guess: Point | None = None, curved: bool = False) -> Point:
         """The solution whose overlaps have a given share, and the alpha that belongs to it.
@@ -232,41 +235,29 @@ class State:
         alpha = 1.0 if guess is None else guess.alpha
         x = np.append(self.pack(q), np.log(alpha))
         for _ in range(30):
-            averages = self.channel.averages(self.unpack(x[:-1]), curved=True)
-            value = self._gap(x, share, averages)
+            q, alpha = self.unpack(x[:-1]), float(np.exp(x[-1]))
+            averages = self.channel.averages(q, curved=True)
+            gap = (self.pack(self.reached(averages, alpha)) - x[:-1]) / np.abs(self.pack(self.rho)).max()
+            value = np.append(gap, self.share(q) - share)
             if np.abs(value).max() < 1e-12:
-                break
-            x = x - np.linalg.solve(self._gap_slope(x, averages), value)
-        else:
-            raise NotConvergedError(
-                f"no solution of state evolution was found at a fraction {share:.6g} of the overlap"
-            )
-        q = self.unpack(x[:-1])
-        return Point(share, float(np.exp(x[-1])), q, averages)
+                return Point(share, alpha, q, averages)
+            x = x - np.linalg.solve(self._gap_slope(alpha, averages), value)
+        raise NotConvergedError(f"no solution of state evolution was found at a fraction {share:.6g} of the overlap")
 
-    def _gap(self, x: np.ndarray, share: float, averages: Averages) -> np.ndarray:
-        q = self.unpack(x[:-1])
-        scale = np.abs(self.pack(self.rho)).max()
-        gap = self.pack(self.reached(averages, float(np.exp(x[-1]))) - q) / scale
-        return np.append(gap, self.share(q) - share)
-
-    def _gap_slope(self, x: np.ndarray, averages: Averages) -> np.ndarray:
-        """Derivative of `_gap` in overlaps and log alpha."""
-        alpha, size = float(np.exp(x[-1])), len(x) - 1
-        scale = np.abs(self.pack(self.rho)).max()
-        hats = self.hats(averages.outer, alpha)
-        slope = np.zeros((size + 1, size + 1))
-        slope[:size, :size] = (self.jacobian(averages, alpha) - np.eye(size)) / scale
-        slope[:size, size] = self.pack(self.prior.slope(hats, hats[None])[0]) / scale
-        slope[size, :size] = [self.share(self.unpack(unit)) for unit in np.eye(size)]
-        return slope
+    def _gap_slope(self, alpha: float, averages: Averages) -> np.ndarray:
+        """Derivative of the gap of `point` in overlaps and log alpha."""
+        hats, scale, size = alpha * averages.outer, np.abs(self.pack(self.rho)).max(), self.pack(self.rho).size
+        by_overlaps = (self.jacobian(averages, alpha) - np.eye(size)) / scale
+        by_alpha = self.pack(self.prior.slope(hats, hats[None])[0]) / scale
+        shares = [self.share(self.unpack(unit)) for unit in np.eye(size)]
+        return np.block([[by_overlaps, by_alpha[:, None]], [np.array(shares), 0.0]])
 
     def _alpha(self, q: np.ndarray, averages: Averages) -> float:
         """The alpha at which one scalar overlap reproduces itself: the prior's inverse over the channel's average."""
         target = float(self.pack(q)[0])
 
         def excess(log_alpha: float) -> float:
-            return float(self.pack(self.prior.overlaps(self.hats(averages.outer, np.exp(log_alpha))))[0]) - target
+            return float(self.pack(self.prior.overlaps(np.exp(log_alpha) * averages.outer))[0]) - target
 
         low = high = 0.0
         while excess(low) > 0:
@@ -278,3 +269,108 @@ class State:
             if high > 40:
                 raise NotConvergedError("no sample complexity reaches the overlap asked for")
         return float(np.exp(brentq(excess, low, high, xtol=1e-15, rtol=4 * np.finfo(float).eps)))
+
+
+def growth(state: State) -> tuple[float, np.ndarray]:
+    """Factor by which the leading small overlap grows from q = 0 in a step at alpha = 1, and that overlap, (C, t, t).
+
+    The map is positive, so that it is iterated from rho* until its direction rests.
+    """
+    averages = state.channel.averages(np.zeros_like(state.rho), curved=True)
+    matrix, direction = state.jacobian(averages, 1.0), state.pack(state.everything)
+    factor = radius(matrix)
+    direction /= np.linalg.norm(direction)
+    if factor > 0:
+        for _ in range(200):
+            direction = (matrix @ direction) / factor + 1e-3 * direction
+            direction /= np.linalg.norm(direction)
+    return factor, state.unpack(direction)
+
+
+def radius(matrix: np.ndarray) -> float:
+    """Largest modulus of an eigenvalue."""
+    return float(np.max(np.abs(np.linalg.eigvals(matrix)))) if matrix.size else 0.0
+
+
+def observed_dimension(state: State) -> float:
+    """Return how many continuous numbers a sample shows without noise of the columns that are learned, nothing being
+    known of the others; their mean, where there are more at some observed labels than at others.
+
+    Coordinates that the fields are not made of are noisy: what is observed has a density given the fields.
+    """
+    channel = state.channel
+    (labels, _), *_ = state.problem.label_choices
+    places = [i for i, c in enumerate(channel.observed) if not c.continuous]
+    choices = product(*(channel.observed[i].values for i in places))
+    found = {choice: _dimension_at(state, labels, places, choice) for choice in choices}
+    if len(set(found.values())) == 1:
+        return float(next(iter(found.values())))
+    probabilities = channel.probabilities_of_observed_choices(labels)
+    return sum(probability * found[choice] for choice, probability in probabilities.items())
+
+
+def _dimension_at(state: State, labels: tuple[int, ...], places: list[int], choice: tuple[float, ...]) -> int:
+    """Return `observed_dimension` at values of the discrete observed coordinates, which have these places."""
+    channel = state.channel
+    random = np.random.default_rng(0)
+    at = [random_coordinates(group, random)[:1] for group in (channel.module.OBSERVED, channel.module.HIDDEN)]
+    at[0][:, places] = choice
+    slopes, seen = [], []
+    for group, coordinates in enumerate((channel.observed, channel.hidden)):
+        for place in (i for i, c in enumerate(coordinates) if c.continuous):
+            ends = []
+            for step in (_STEP, -_STEP):
+                moved = [values.copy() for values in at]
+                moved[group][0, place] += step
+                ends.append(channel_at(state.problem, labels, *moved)[0][0, 0])
+            if (slope := (ends[0] - ends[1]) / (2 * _STEP)).any():
+                slopes.append(slope)
+                seen.append(group == 0)
+    of_fields = np.linalg.inv(np.array(slopes).T)[seen]
+    t = state.problem.teacher_rank
+    others = [field for field in range(of_fields.shape[1]) if field % t not in state.columns]
+    return len(of_fields) - int(np.linalg.matrix_rank(of_fields[:, others], tol=1e-6) if others else 0)
+
+
+def is_recovered(state: State) -> bool:
+    """Return whether perfect recovery is a stable solution of state evolution at the problem's alpha."""
+    unknown, known = state.prior.continuous_dimension, observed_dimension(state)
+    if unknown or known:
+        return bool(state.problem.alpha * known > unknown)
+    return is_information_unbounded(state)
+
+
+def almost_everything(state: State, farther: float = 1.0) -> np.ndarray:
+    """Return overlaps that leave a small fraction of the teacher unknown, (C, t, t)."""
+    return (1 - farther * (_CLOSE_IF_DEAR if state.channel.dear else CLOSE)) * state.everything
+
+
+def is_information_unbounded(state: State) -> bool:
+    """Return whether E g g^T of the columns that are learned grows without bound towards q = rho*."""
+    sizes, counts = [], state.channel.counts
+    for farther in (_FARTHER, 1.0):
+        averages, _ = state.channel.settle(almost_everything(state, farther), 1e-2)
+        sizes.append(float(np.linalg.norm(state.pack(averages.outer))))
+    state.channel.counts = counts
+    return sizes[1] > _GROWS * sizes[0]
+
+
+def free_entropy_of_recovery(state: State) -> float:
+    """Return Phi at q = rho*: -H(row) + alpha E log P(observed | Y) of rows that take few values, else plus or minus
+    infinity, by the count of continuous numbers; NaN where columns are held at nothing."""
+    if len(state.columns) < state.problem.teacher_rank:
+        return float("nan")
+    unknown, known = state.prior.continuous_dimension, observed_dimension(state)
+    if unknown or known:
+        return float(np.inf if state.problem.alpha * known > unknown else -np.inf)
+    return state.problem.alpha * exact_log_evidence(state) - state.prior.entropy
+
+
+def exact_log_evidence(state: State) -> float:
+    """Return E log P(observed | Y): zero for labels without noise."""
+    total = 0.0
+    for labels, probability in state.problem.label_choices:
+        *_, law, likelihood, _ = state.channel.table(labels)
+        weights = np.exp(law)
+        total += probability * float(np.sum(weights * np.where(weights > 0, likelihood, 0.0)))
+    return total
