@@ -1,14 +1,13 @@
-"""Options that several commands share, and the reading of their values."""
+"""Values of options that several commands share, as they are typed."""
 
 from __future__ import annotations
 
 import ast
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, require_in, require_known, require_whole
 
@@ -17,153 +16,6 @@ if TYPE_CHECKING:
 
     from ..problems.overlaps import Overlaps
     from ..problems.problem import Problem
-
-ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="A catalogue name, or a path to a model file; FILE.py:NAME picks one of several."
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="alpha (α, samples over the dimension), lambda (λ, the ridge), a parameter of the model's own, or a "
-        "structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]', two of them for the line "
-        "between, [..]:[..], on which --over path_A=0:1:11 goes.",
-    ),
-]
-RenameOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--rename",
-        metavar="NAME=SYMBOL",
-        help="A symbol of your own for one of the theory or a parameter: theta=T, in LaTeX theta='\\chi'. Repeats.",
-    ),
-]
-StructureOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="SIZE=NUMBER",
-        help="A structural size: tokens, student_rank, teacher_rank, clusters; repeat for several.",
-    ),
-]
-StartOption = Annotated[
-    str | None, typer.Option("--start", help="A named start of the model: semantic (default), positional, ...")
-]
-OnOption = Annotated[
-    str | None,
-    typer.Option("--start", "--on", metavar="A", help="The branch, by the start that leads to it; --on is the same."),
-]
-ColumnsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="NAME,...",
-        help="What the table shows, as theta_21,test_error,replicon: overlaps (theta all of its entries), losses, "
-        "verdicts, trained numbers, as -o FILE.nc names them.",
-    ),
-]
-FromOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--from",
-        metavar="FILE",
-        help="Start from a file: a solution of `solve -o`, the runs of `simulate -o`, or the nearest point of a curve.",
-    ),
-]
-AccuracyOption = Annotated[
-    float, typer.Option("--accuracy", help="Largest error bar of an overlap, relative to the size of its block.")
-]
-IntegratorOption = Annotated[
-    str,
-    typer.Option(
-        "--integrator",
-        metavar="RULE",
-        help="auto, gauss-hermite, sobol, prox-space, lines, pieces or lattice.",
-    ),
-]
-PointsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--points",
-        help="Size of the rule: nodes an axis, but n of 2^n nodes (sobol), digits aimed at (lattice).",
-    ),
-]
-MetricOption = Annotated[
-    str | None,
-    typer.Option("--metric", metavar="NAME", help="Which of the model's named metrics `test_error` is (the first)."),
-]
-ProofOption = Annotated[
-    bool,
-    typer.Option(
-        "--proof", help="Prove it in ball arithmetic: one token, s = t = 1, a ridge, labels or a loss of X - Y."
-    ),
-]
-RsbOption = Annotated[
-    int,
-    typer.Option(
-        "--rsb",
-        metavar="0|1|2",
-        help="Steps of replica symmetry breaking; 2 not with `curve`, for losses of one or two fields.",
-    ),
-]
-TemperatureOption = Annotated[
-    float | None,
-    typer.Option(
-        "--inverse-temperature",
-        metavar="B",
-        help="Of the Gibbs measure exp(-B risk) over the weights; without it, the minimum of the risk.",
-    ),
-]
-NetcdfOption = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
-ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", help="Number of threads (default: all cores); results do not depend on it.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rules.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no progress and no warnings.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
-
-TimeLimitOption = Annotated[
-    float | None,
-    typer.Option(
-        "--time-limit",
-        metavar="SECONDS",
-        help="End after so many seconds with the best so far (exit status 3); a step begun has a tenth more, or 5 s.",
-    ),
-]
-
-MemoryOption = Annotated[
-    float | None,
-    typer.Option(
-        "--memory",
-        metavar="GB",
-        help="Gigabytes a process may use for its data; a computation that needs more ends with a message.",
-    ),
-]
-
-
-def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> None:
-    """Before a computation: silence, the number of threads, and a cache folder that is the user's.
-
-    Raises:
-        InputError: more threads than there are, a negative seed, or a cache folder that others may write in.
-    """
-    from ..cache import cache_folder
-    from ..progress import set_quiet
-    from ..threads import available, limit
-
-    set_quiet(quiet)
-    require_whole("--seed", seed, 0)
-    if threads is not None:
-        require_whole("--threads", threads, 1, available())
-        limit(threads)
-    cache_folder()
 
 
 def assignments(items: list[str] | None) -> dict[str, Any]:
@@ -263,14 +115,16 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
 def problem_of(
     model: str,
     items: list[str] | None,
-    without: str | None = None,
+    varied: str | None = None,
+    by: str = "--over",
+    *,
     inverse_temperature: float | None = None,
     metric: str | None = None,
 ) -> Problem:
     """The problem a command line describes.
 
     Args:
-        without: a parameter that the command varies, and that --set may therefore not give.
+        varied, by: a parameter that the command varies by an option, and that --set may therefore not give.
         metric: of several by name, that of the test error.
 
     Raises:
@@ -279,12 +133,31 @@ def problem_of(
     from ..problems.problem import problem
 
     values = assignments(items)
-    if without is not None and without in values:
-        raise InputError(f"{without} is given by --set and varied by --over; leave one out")
+    check_varied(items, varied, by)
     if "inverse_temperature" in values:
         raise InputError("--set inverse_temperature: give it as --inverse-temperature")
     described = problem(model, inverse_temperature=inverse_temperature, **values)
     return described if metric is None else described.by_metric(metric)
+
+
+def check_varied(items: list[str] | None, name: str | None, option: str) -> None:
+    """Refuse a parameter that --set gives and another option varies.
+
+    Raises:
+        InputError: it is such a one.
+    """
+    if name in assignments(items):
+        raise InputError(f"{name} is given by --set and varied by {option}; leave one out")
+
+
+def starts(text: str | None) -> list[str] | None:
+    """Named starts, as `semantic,positional`; None where none were given."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Those options that were given; a function has its own defaults for the others."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def start_of(problem: Problem, start: str | None) -> str:
@@ -432,39 +305,66 @@ def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]
     return name, (first, last)
 
 
-def netcdf_file(output: Path | None, what: str, force: bool) -> Path | None:
-    """Before a computation: where `what` is to be written as netCDF (see `files.new_file`), if -o names a file.
+@dataclass(frozen=True)
+class OutputFile:
+    """The file of -o.
+
+    Attributes:
+        path: where it is, whichever the working directory becomes.
+        name: as the user typed it.
+    """
+
+    path: Path
+    name: Path
+
+    def aside(self) -> OutputFile:
+        """Where a command that ended early writes: beside a file that is there, whose result may be whole."""
+        if not self.path.exists():
+            return self
+        suffix = f".interrupted{self.path.suffix}"
+        return OutputFile(self.path.with_suffix(suffix), self.name.with_suffix(suffix))
+
+
+def output_file(output: Path | None, force: bool) -> OutputFile | None:
+    """Before a computation: where its result is to be written (see `files.new_file`), if -o names a file.
 
     Raises:
-        InputError: the name ends otherwise, a file is there already, or nothing can be written there.
+        InputError: a file is there already, or nothing can be written there.
     """
     from ..files import new_file
 
-    if output is None:
-        return None
-    if output.suffix != ".nc":
+    return None if output is None else OutputFile(new_file(output, force), output)
+
+
+def netcdf_file(output: Path | None, what: str, force: bool) -> OutputFile | None:
+    """As `output_file`, for `what` is written as netCDF.
+
+    Raises:
+        InputError: as `output_file`, or the name ends otherwise.
+    """
+    if output is not None and output.suffix != ".nc":
         raise InputError(f"-o {output}: {what} is written as netCDF, to a file that ends in .nc")
-    return new_file(output, force)
+    return output_file(output, force)
 
 
-def check_goes_on(target: Path | None, output: Path | None, what: str, force: bool) -> None:
+def check_goes_on(file: OutputFile, what: str) -> None:
     """A file that is there is one that `what` (sweep, phases) wrote, beside the records from which it goes on.
 
     Raises:
-        InputError: it is not, and --force is not given.
+        InputError: it is not.
     """
-    if target is None or force or not target.exists():
+    if not file.path.exists():
         return
     from ..files import occupied
     from ..report.tables import load_dataset
     from ..sweeping.records import folder_of
 
-    folder = folder_of(target)
+    folder = folder_of(file.path)
     if not folder.is_dir():
-        raise occupied(output or target, f"the file exists, and there are no records next to it in {folder.name}")
+        raise occupied(file.name, f"the file exists, and there are no records next to it in {folder.name}")
     try:
-        own = what in load_dataset(target).attrs
+        own = what in load_dataset(file.path).attrs
     except InputError:
         own = False
     if not own:
-        raise occupied(output or target, f"the file exists, and `saddleforge {what}` did not write it")
+        raise occupied(file.name, f"the file exists, and `saddleforge {what}` did not write it")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._version import __version__
 from ..errors import InputError
 from ..problems.overlaps import OVERLAPS
 
@@ -74,6 +75,12 @@ def parameters_json(problem: Problem) -> dict[str, Any]:
     given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
     given = {name: value for name, value in given.items() if value is not None}
     return {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """What was solved: the keys with which an object about one problem begins."""
+    known = {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
+    return {**known, "parameters": parameters_json(problem)}
 
 
 def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:
