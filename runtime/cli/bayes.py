@@ -60,7 +60,13 @@ def bayes(
     if (of is not None or given) and kind != "weak_recovery":
         raise InputError("--of and --given go with --threshold weak-recovery")
     held = None if columns is None else [_column(part) for part in columns.split(",")]
-    known = dict(_given(text) for text in given or [])
+    form = "N=SHARE or N=branch is expected, as 2=0.5"
+    known = {
+        _column(name): text
+        if text == "branch"
+        else options.converted("--given", f"{name}={text}", form, [text], float)[0]
+        for name, text in options.pairs("--given", given, form).items()
+    }
     if along is not None and kind is None:
         raise InputError("--along goes with --threshold")
     if along is None and output is not None:
@@ -132,13 +138,3 @@ def _column(text: str) -> int:
         return int(text)
     except ValueError:
         raise InputError(f"{text!r} is no column of the teacher; columns are numbered from 1") from None
-
-
-def _given(text: str) -> tuple[int, float | str]:
-    name, _, value = text.partition("=")
-    if value == "branch":
-        return _column(name), value
-    try:
-        return _column(name), float(value)
-    except ValueError:
-        raise InputError(f"--given {text}: N=SHARE or N=branch is expected, as 2=0.5") from None

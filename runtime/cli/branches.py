@@ -139,7 +139,6 @@ def follow(
     """
     name, ends = options.journey(over)
     shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error")
-    options.check_positive("--event-accuracy", event_accuracy)
     file = options.netcdf_file(output, "a branch", force)
     problem = options.problem_of(model, set_, name)
     symbols = options.own_symbols(problem, rename)

@@ -57,8 +57,6 @@ def dynamics(
     file = options.netcdf_file(output, "a trajectory", force)
     problem = options.problem_of(model, set_)
     begin, end, count = _times(time)
-    if accuracy is not None:
-        options.check_positive("--accuracy", accuracy)
     require_known("value", ask, _ASKED, "--ask")
     asked = ESCAPE if d is not None and ask == TRAJECTORY else ask
     if asked != TRAJECTORY:
@@ -112,28 +110,19 @@ def _alone(problem: Any, found: Any) -> Outcome:
 
 def _times(text: str) -> tuple[float, float, int | None]:
     """`0:40`, `0:40:81` or `40`."""
-    parts = text.split(":")
-    try:
-        numbers = [float(part) for part in parts[:2]]
-        count = int(parts[2]) if len(parts) == 3 else None
-    except ValueError:
-        numbers, count = [], None
-    if not numbers or len(parts) > 3:
-        raise InputError(f"--time {text}: BEGIN:END or BEGIN:END:N is expected, as 0:40 or 0:40:81")
-    begin, end = numbers if len(numbers) == 2 else (0.0, numbers[0])
+    parts = text.split(":") if ":" in text else ["0", text]
+    form = "BEGIN:END or BEGIN:END:N is expected, as 0:40 or 0:40:81"
+    begin, end, *count = options.converted("--time", text, form, parts, *(float, float, int)[: len(parts)])
     if not 0 <= begin < end < float("inf"):
         raise InputError(f"--time {text}: 0 <= BEGIN < END is expected")
-    if count is not None and not 2 <= count <= 100_000:
+    if count and not 2 <= count[0] <= 100_000:
         raise InputError(f"--time {text}: the number of times must be 2 to 100000")
-    return begin, end, count
+    return begin, end, count[0] if count else None
 
 
 def _watched(items: list[str] | None) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for item in items or []:
-        name, _, value = item.partition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            raise InputError(f"--watch {item}: OVERLAP=VALUE is expected, as theta_1=0.1") from None
-    return found
+    form = "OVERLAP=VALUE is expected, as theta_1=0.1"
+    texts = options.pairs("--watch", items, form)
+    return {
+        name: options.converted("--watch", f"{name}={text}", form, [text], float)[0] for name, text in texts.items()
+    }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import math
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, require_in, require_known, require_whole
+from ..errors import InputError, require_known, require_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,22 +19,49 @@ if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-def assignments(items: list[str] | None) -> dict[str, Any]:
-    """`NAME=VALUE` items as values: numbers or nested lists of numbers.
+def converted(option: str, text: str, form: str, parts: Sequence[str], *kinds: Callable[[str], Any]) -> tuple[Any, ...]:
+    """Return the parts of an option's value, each as its kind, as float, has it.
+
+    Args:
+        text: the value, as it was typed; form: what is expected, a sentence.
+
+    Raises:
+        InputError: a part is of another kind, or there are more or fewer of them.
+    """
+    try:
+        return tuple(kind(part) for kind, part in zip(kinds, parts, strict=True))
+    except ValueError:
+        raise InputError(f"{option} {text}: {form}") from None
+
+
+def pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
+    """Return the NAME=VALUE items of an option that repeats, by name.
+
+    Args:
+        form: what is expected, a sentence.
 
     Raises:
         InputError: an item of another form, or a name given twice.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, str] = {}
     for item in items or []:
-        name, equals, text = item.partition("=")
-        name = name.strip()
-        if not equals or not name or not text.strip():
-            raise InputError(f"--set {item}: NAME=VALUE is expected, as alpha=1.5")
+        name, equals, text = (part.strip() for part in item.partition("="))
+        if not (name and equals and text):
+            raise InputError(f"{option} {item}: {form}")
         if name in values:
-            raise InputError(f"--set: {name} is given twice")
-        values[name] = _value(name, text.strip())
+            raise InputError(f"{option} {item}: {name} is given twice")
+        values[name] = text
     return values
+
+
+def assignments(items: list[str] | None) -> dict[str, Any]:
+    """`--set` items as values: numbers or nested lists of numbers.
+
+    Raises:
+        InputError: an item of another form, or a name given twice.
+    """
+    texts = pairs("--set", items, "NAME=VALUE is expected, as alpha=1.5")
+    return {name: _value(name, text) for name, text in texts.items()}
 
 
 def _value(name: str, text: str) -> Any:
@@ -67,21 +95,13 @@ def _numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def renamed(pairs: list[str] | None) -> dict[str, str]:
+def renamed(items: list[str] | None) -> dict[str, str]:
     """`--rename` as a dictionary.
 
     Raises:
-        InputError: a pair has no sign of equality, or a name stands twice.
+        InputError: as `pairs`.
     """
-    names: dict[str, str] = {}
-    for pair in pairs or []:
-        name, sign, symbol = pair.partition("=")
-        if not sign:
-            raise InputError(f"--rename {pair}: NAME=SYMBOL is expected, such as theta=T")
-        if name in names:
-            raise InputError(f"--rename {pair}: {name} is renamed twice")
-        names[name] = symbol
-    return names
+    return pairs("--rename", items, "NAME=SYMBOL is expected, such as theta=T")
 
 
 def own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
@@ -188,33 +208,6 @@ def beginning(problem: Problem, start: str | None, path: Path | None) -> str | O
     return saved_overlaps(path, problem)
 
 
-def check_positive(option: str, value: float) -> None:
-    """Refuse an accuracy that is none.
-
-    Raises:
-        InputError: the value is not above 0.
-    """
-    require_in(option, value, "(0, inf)")
-
-
-def checked_points(integrator: str, points: int | None) -> int | None:
-    """The size of a rule, where it makes sense.
-
-    Raises:
-        InputError: out of range, or without a rule.
-    """
-    if points is None:
-        return None
-    from ..integration import FAMILIES, check_points
-
-    if integrator == "auto":
-        *others, last = FAMILIES
-        raise InputError(f"--points goes with --integrator {', '.join(others)} or {last}; auto picks its own")
-    if integrator in FAMILIES:
-        check_points(integrator, points, "--points")
-    return points
-
-
 def names(option: str, text: str | None, what: str) -> list[str] | None:
     """`alpha,lambda`, as an option has it, as names; None where it was not given.
 
@@ -240,21 +233,13 @@ def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     """
     import numpy as np
 
-    wrong = InputError(f"{option} {text}: NAME=LO:HI:N or a list is expected, as alpha=0.1:2:40 or alpha=0.5,1,2")
-    name, _, span = (part.strip() for part in text.partition("="))
-    listed = ":" not in span and "," in span
-    parts = span.split("," if listed else ":")
-    if span.startswith("["):
-        raise InputError(
-            f"{wrong}; arrays go along a line by its place, --set '{name}=[..]:[..]' {option} path_{name}=0:1:11"
-        )
-    if not name or not (listed or len(parts) == 3):
-        raise wrong
-    try:
-        numbers = [float(part) for part in (parts if listed else parts[:2])]
-        count = len(parts) if listed else int(parts[2])
-    except ValueError:
-        raise wrong from None
+    form = "NAME=LO:HI:N or a list is expected, as alpha=0.1:2:40 or alpha=0.5,1,2"
+    name, span, form = _place(option, text, form, ":11")
+    if listed := ":" not in span and "," in span:
+        parts = span.split(",")
+        numbers, count = converted(option, text, form, parts, *[float] * len(parts)), len(parts)
+    else:
+        *numbers, count = converted(option, text, form, span.split(":"), float, float, int)
     if not 1 <= count <= 100_000:
         raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
     steps = np.diff(numbers)
@@ -269,23 +254,28 @@ def interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float
     Raises:
         InputError: another form, or ends that are not in order.
     """
-    name, equals, span = (part.strip() for part in text.partition("="))
-    if not equals and name:
-        return name, None
-    wrong = InputError(f"{option} {text}: NAME=LO:HI is expected, as alpha=0.5:2")
-    if span.startswith("["):
-        raise InputError(
-            f"{wrong}; arrays go along a line by its place, --set '{name}=[..]:[..]' {option} path_{name}=0:1"
-        )
-    try:
-        low, high = (float(part) for part in span.split(":"))
-    except ValueError:
-        raise wrong from None
-    if not name:
-        raise wrong
+    if "=" not in text and text.strip():
+        return text.strip(), None
+    name, span, form = _place(option, text, "NAME=LO:HI is expected, as alpha=0.5:2")
+    low, high = converted(option, text, form, span.split(":"), float, float)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"{option} {text}: LO must be below HI")
     return name, (low, high)
+
+
+def _place(option: str, text: str, form: str, points: str = "") -> tuple[str, str, str]:
+    """Return name, values and what is expected of `alpha=VALUES`, where arrays go along a line.
+
+    Raises:
+        InputError: there is no name.
+    """
+    name, _, span = (part.strip() for part in text.partition("="))
+    if not name:
+        raise InputError(f"{option} {text}: {form}")
+    if span.startswith("["):
+        along = f"--set '{name}=[..]:[..]' {option} path_{name}=0:1{points}"
+        form += f"; arrays go along a line by its place, {along}"
+    return name, span, form
 
 
 def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:
@@ -294,12 +284,8 @@ def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]
     Raises:
         InputError: another form, or no way to go.
     """
-    name, _, span = text.partition("=")
-    name, parts = name.strip(), span.split(":")
-    try:
-        first, last = (float(part) for part in parts)
-    except ValueError:
-        raise InputError(f"{option} {text}: NAME=FROM:TO is expected, as alpha=2:0.2") from None
+    name, _, span = (part.strip() for part in text.partition("="))
+    first, last = converted(option, text, "NAME=FROM:TO is expected, as alpha=2:0.2", span.split(":"), float, float)
     if not name or not (math.isfinite(first) and math.isfinite(last)) or first == last:
         raise InputError(f"{option} {text}: NAME=FROM:TO is expected, with two different numbers, as alpha=2:0.2")
     return name, (first, last)

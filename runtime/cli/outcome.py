@@ -178,7 +178,7 @@ def command(*shared: str) -> Callable[[Callable[..., Outcome]], Callable[..., in
                 except BrokenPipeError:
                     return Exit.BROKEN_PIPE.code
                 except BaseException as error:
-                    outcome = _failure(error)
+                    outcome = _failure(error, arguments)
                 ignore()
                 return _print(outcome, as_json, stdout)
 
@@ -200,29 +200,35 @@ _EXHAUSTED = {
 }
 
 
-def _failure(error: BaseException) -> Outcome:
-    """The outcome of a command that raised."""
+def _failure(error: BaseException, arguments: dict[str, Any]) -> Outcome:
+    """The outcome of a command with these arguments that raised."""
     known = isinstance(error, InputError | NotConvergedError | TimeLimitError | MemoryError | SystemExit)
     if isinstance(error, KeyboardInterrupt) or (pressed() and not known and not _is_model_error(error)):
         return _failed(Exit.INTERRUPTED, "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
-        return _failed(Exit.WRONG_INPUT, str(error))
-    if isinstance(error, TimeLimitError):
-        return _failed(Exit.TIME_LIMIT, str(error))
-    if isinstance(error, NotConvergedError):
-        return _failed(Exit.NOT_CONVERGED, str(error))
+        return _failed(Exit.WRONG_INPUT, _name_option(str(error), arguments))
+    if isinstance(error, TimeLimitError | NotConvergedError):
+        late = isinstance(error, TimeLimitError)
+        return _failed(Exit.TIME_LIMIT if late else Exit.NOT_CONVERGED, str(error))
     if isinstance(error, MemoryError):
-        return _failed(
-            Exit.WRONG_INPUT, "there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
-        )
-    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        sentence = "there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
+    elif isinstance(error, OSError) and error.errno in _EXHAUSTED:
         where = f"{error.filename}: " if error.filename else ""
-        return _failed(Exit.WRONG_INPUT, f"the system does not allow more: {where}{error.strerror}")
-    if isinstance(error, SystemExit):
-        return _failed(Exit.WRONG_INPUT, f"the model file ended the program (exit {error.code})")
-    if not isinstance(error, Exception):  # nothing here raises such
-        return _failed(Exit.WRONG_INPUT, f"the model file ended the program ({told(error)})")
-    return _failed(Exit.BUG, _logged(error))
+        sentence = f"the system does not allow more: {where}{error.strerror}"
+    elif isinstance(error, SystemExit):
+        sentence = f"the model file ended the program (exit {error.code})"
+    elif not isinstance(error, Exception):  # nothing here raises such
+        sentence = f"the model file ended the program ({told(error)})"
+    else:
+        return _failed(Exit.BUG, _logged(error))
+    return _failed(Exit.WRONG_INPUT, sentence)
+
+
+def _name_option(sentence: str, arguments: dict[str, Any]) -> str:
+    """Return what a function says of its argument, as `accuracy = 0`, about the option, unless --set has that name."""
+    name, equals, rest = sentence.partition(" = ")
+    assigned = [item.partition("=")[0].strip() for item in arguments.get("set_") or ()]
+    return f"--{name.replace('_', '-')} {rest}" if equals and name in arguments and name not in assigned else sentence
 
 
 def _failed(status: Exit, sentence: str) -> Outcome:

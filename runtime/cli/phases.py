@@ -47,8 +47,6 @@ def phases(
             raise InputError(f"--over {item}: NAME=LO:HI is expected, as alpha=0.3:3")
         spans[name] = ends
     points = None if grid is None else _points(grid)
-    if boundary_accuracy is not None:
-        options.check_positive("--boundary-accuracy", boundary_accuracy)
     file = options.netcdf_file(output, "a phase diagram", force=True)  # what is there is looked at below
 
     from ..planes.diagram import phases as study
@@ -87,12 +85,8 @@ def phases(
     return saved(diagram.save, file if diagram.rows else None, shown, data, message, early)
 
 
-def _points(text: str) -> tuple[int, int]:
-    one, _, other = text.partition("x")
-    try:
-        found = int(one), int(other)
-    except ValueError:
-        raise InputError(f"--grid {text}: NxM is expected, as 9x5") from None
+def _points(text: str) -> tuple[int, ...]:
+    found = options.converted("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
     if min(found) < 2:
         raise InputError(f"--grid {text}: at least 2 points along both parameters are expected")
     return found

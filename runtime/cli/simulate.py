@@ -181,7 +181,4 @@ def _rate(text: str | None, method: str) -> float | str | None:
     """A number, but what sgd reads itself."""
     if text is None or method == "sgd":
         return text
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"--rate {text}: {method} takes a number") from None
+    return options.converted("--rate", text, f"{method} takes a number", [text], float)[0]

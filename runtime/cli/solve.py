@@ -65,7 +65,6 @@ def solve(
         raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
     file = options.output_file(output, force)
     from_ = absolute(from_) if from_ is not None else None
-    points = options.checked_points(integrator, points)
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
     symbols = options.own_symbols(problem, rename)
     wanted = options.names("--sensitivities", sensitivities, "parameters are expected, as alpha,lambda, or all")
@@ -266,7 +265,6 @@ def stability(
     if start is not None and from_ is not None:
         raise InputError("--start or --from: give one of them")
     from_ = absolute(from_) if from_ is not None else None
-    points = options.checked_points(integrator, points)
     problem = options.problem_of(model, set_)
     begin = options.beginning(problem, start, from_)
     if rsb:

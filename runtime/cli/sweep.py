@@ -143,12 +143,8 @@ def _advice(weak: dict[str, int]) -> str:
     return f"not every point has a result: {told}; `status` and `reason` in the table say which and why"
 
 
-def _share(text: str) -> tuple[int, int]:
-    first, _, last = text.partition("/")
-    try:
-        return int(first), int(last)
-    except ValueError:
-        raise InputError(f"--shard {text}: I/N is expected, as 3/16") from None
+def _share(text: str) -> tuple[int, ...]:
+    return options.converted("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
 
 
 def _grid(items: list[str]) -> dict[str, Any]:
@@ -157,28 +153,16 @@ def _grid(items: list[str]) -> dict[str, Any]:
     Raises:
         InputError: another form, an empty range, or a name that stands twice.
     """
-    grid: dict[str, Any] = {}
-    for item in items:
-        name, equals, span = (part.strip() for part in item.partition("="))
-        if not name or not equals or not span:
-            raise InputError(f"--over {item}: NAME=FROM:TO:N is expected, as alpha=3:0.5:40, or NAME=VALUE,VALUE,...")
-        if name in grid:
-            raise InputError(f"--over {item}: {name} is swept twice")
-        grid[name] = _span(item, span)
-    return grid
+    form = "NAME=FROM:TO:N is expected, as alpha=3:0.5:40, or NAME=VALUE,VALUE,..."
+    return {name: _span(f"{name}={span}", span, form) for name, span in options.pairs("--over", items, form).items()}
 
 
-def _span(item: str, span: str) -> Any:
-    parts = span.split(":")
-    try:
-        if len(parts) == 1:
-            return [float(value) for value in span.split(",")]
-        first, last, count = float(parts[0]), float(parts[1]), int(parts[2])
-    except (ValueError, IndexError):
-        raise InputError(
-            f"--over {item}: NAME=FROM:TO:N is expected, as alpha=3:0.5:40, or NAME=VALUE,VALUE,..."
-        ) from None
-    if len(parts) > 3 or count < 1 or (first == last and count > 1):
+def _span(item: str, span: str, form: str) -> Any:
+    if ":" not in span:
+        parts = span.split(",")
+        return list(options.converted("--over", item, form, parts, *[float] * len(parts)))
+    first, last, count = options.converted("--over", item, form, span.split(":"), float, float, int)
+    if count < 1 or (first == last and count > 1):
         raise InputError(f"--over {item}: the range is empty; FROM:TO:N needs N of at least 1 and different ends")
     return first, last, count
 

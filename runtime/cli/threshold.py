@@ -54,7 +54,6 @@ def threshold(
     kind = kind or ("where" if where is not None else "crossing")
     require_known("value", kind, _KINDS, "--kind")
     name, bracket = options.interval(over)
-    options.check_positive("--accuracy", accuracy)
     names = _threshold_branches(kind, between, on, where)
     second = options.journey(along, "--along") if along is not None else None
     if proof and (kind != "where" or second is not None):

@@ -50,7 +50,6 @@ def tune(
     if output is not None and along is None and not several:
         raise InputError("-o goes with --along NAME=LO:HI:N, or with several --over")
     file = options.output_file(output, force) if several else options.netcdf_file(output, "a curve", force)
-    points = options.checked_points(integrator, points)
     problem = options.problem_of(model, set_, None if several else name, metric=metric)
     chosen: dict[str, Any] = {
         "minimise": minimise,

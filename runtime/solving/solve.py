@@ -13,7 +13,7 @@ import numpy as np
 from .. import budget
 from ..channel.search import searched
 from ..errors import DomainError, InputError, TimeLimitError, require_in
-from ..integration import Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
+from ..integration import FAMILIES, Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
 from ..integration.pieces import PANELS
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
@@ -182,6 +182,9 @@ Way = Callable[[Task, FixedPoint, Solution | None], Solution]
 
 def _way(problem: Problem, integrator: str, points: int | None, seed: int) -> Way:
     """Climbing where no rule, or no size of Sobol sets, is named; the one rule else."""
+    if integrator == "auto" and points is not None:
+        *others, last = FAMILIES
+        raise InputError(f"points = {points} goes with integrator {', '.join(others)} or {last}; auto picks its own")
     if integrator == "auto":
         return solve_auto
     rule = rule_named(integrator, points, seed)

@@ -241,7 +241,7 @@ WRONG = {
     ),
     "a crossing with three steps of breaking": (
         ["threshold", "dot_product_attention", "--between", "semantic,positional", "--rsb", "3"],
-        ["rsb = 3 is out of range", "from 0 to 2"],
+        ["--rsb 3 is out of range", "from 0 to 2"],
     ),
     "a crossing with a step of breaking of four fields": (
         ["threshold", "value_attention", "--between", "semantic,positional", "--rsb", "1"],

@@ -54,7 +54,7 @@ BAD = {
     "no form": (["--over", "alpha=1:2"], "NAME=FROM:TO:N is expected"),
     "an empty range": (["--over", "alpha=1:2:0"], "the range is empty"),
     "a range without a way": (["--over", "alpha=1:1:3"], "the range is empty"),
-    "a name twice": (["--over", "alpha=1:2:3", "--over", "alpha=1:2:3"], "alpha is swept twice"),
+    "a name twice": (["--over", "alpha=1:2:3", "--over", "alpha=1:2:3"], "alpha is given twice"),
     "too many": (["--over", "alpha=1:2:100000", "--over", "lambda=1:2:10000"], "1e+09 points in all, is too large"),
     "a share that is none": (["--over", "alpha=1:2:3", "--shard", "two", "-o", "s.nc"], "I/N is expected"),
     "a share without a file": (["--over", "alpha=1:2:3", "--shard", "1/2"], "--shard goes with -o"),
