@@ -59,17 +59,22 @@ def generate(
     if check:
         with sharp():
             found = differences(root, names)
-        data = {"folder": str(root), "status": "stale" if found else "fresh", "differences": found}
-        if found:
-            wanted, here = written_with(root), version("sympy")
-            if wanted and wanted != here:
-                fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
-            return Outcome("\n".join(found), data, f"{root} is stale; `{fix}` brings it up to date", Exit.WRONG_INPUT)
-        return Outcome(f"{root} is up to date", data)
+        wanted, here = written_with(root) if found else None, version("sympy")
+        if wanted and wanted != here:
+            fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
+        return _compared(root, {"folder": str(root)}, found, fix)
     with sharp():  # what is written is whole, and the rest is for the next time
         touched = write_tree(root, names)
     text = [f"{root}: " + ("nothing to do, it is up to date" if not touched else f"{len(touched)} files changed")]
     return Outcome("\n".join([*text, *(f"  {path}" for path in touched)]), {"folder": str(root), "changed": touched})
+
+
+def _compared(folder: Path, data: dict[str, Any], found: list[str], fix: str) -> Outcome:
+    """What --check says of a folder: the differences found, and the command that brings it up to date."""
+    data = {**data, "status": "stale" if found else "fresh", "differences": found}
+    if not found:
+        return Outcome(f"{folder} is up to date", data)
+    return Outcome("\n".join(found), data, f"{folder} is stale; `{fix}` brings it up to date", Exit.WRONG_INPUT)
 
 
 def _origin(place: str) -> Outcome:
@@ -166,12 +171,8 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
     data: dict[str, Any] = {"folder": str(shown), "model": model.name}
     if check:
         found = [f"{shown / file} is {'stale' if (folder / file).exists() else 'missing'}" for file in stale]
-        data |= {"status": "stale" if found else "fresh", "differences": found}
-        if found:
-            chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
-            fix = f"saddleforge generate {name}{chosen} --out {given}"
-            return Outcome("\n".join(found), data, f"{shown} is stale; `{fix}` brings it up to date", Exit.WRONG_INPUT)
-        return Outcome(f"{shown} is up to date", data)
+        chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
+        return _compared(shown, data, found, f"saddleforge generate {name}{chosen} --out {given}")
     for file in stale:
         if not force and (folder / file).exists() and not _is_generated(folder / file):
             raise occupied(shown / file, "the file exists, and saddleforge did not generate it")

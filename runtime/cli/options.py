@@ -141,17 +141,19 @@ def problem_of(
     inverse_temperature: float | None = None,
     metric: str | None = None,
 ) -> Problem:
-    """The problem a command line describes.
+    """The problem a command line describes, once the cache folder is known to be the user's.
 
     Args:
         varied, by: a parameter that the command varies by an option, and that --set may therefore not give.
         metric: of several by name, that of the test error.
 
     Raises:
-        InputError: an unknown model, metric or parameter, or a value out of range.
+        InputError: an unknown model, metric or parameter, a value out of range, or a cache folder of others.
     """
+    from ..cache import cache_folder
     from ..problems.problem import problem
 
+    cache_folder()
     values = assignments(items)
     check_varied(items, varied, by)
     if "inverse_temperature" in values:

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .. import interrupts
 from ..errors import InputError, TimeLimitError
 from . import options
 from .outcome import WHY, Outcome, command, cut_short, saved
@@ -112,11 +111,10 @@ def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> Out
 
 def _told(result: Sweep, file: options.OutputFile | None) -> Outcome:
     """How the command ends, the file written, but that of a shard, whose records are kept beside it."""
-    interrupts.ignore()
+    early = cut_short(result.interrupted, result.out_of_time)
     from ..report.sweeps import counted
 
     message, text = "", result.table()
-    early = cut_short(result.interrupted, result.out_of_time)
     finished = result.plan.size - result.statuses.get("unfinished", 0)
     where = "" if file is None else f" beside {file.name}"
     weak = {name: n for name, n in result.weak.items() if name != "unfinished" or result.shard is None}

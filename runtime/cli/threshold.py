@@ -70,21 +70,23 @@ def threshold(
     from ..thresholds import locating
     from ..thresholds.crossing import crossing
 
-    how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
+    branches = {"between": names} if kind == "crossing" else {"on": names[0]}
+    how: dict[str, Any] = {**branches, "bracket": bracket, "accuracy": accuracy, "seed": seed}
     try:
         if second is not None:
-            return _critical_line(problem, kind, name, second, names, where, how, file)
+            return _critical_line(problem, kind, name, second, where, how, file)
+        how["verify"] = verify
         if kind == "crossing":
-            result = crossing(problem, name, between=(names[0], names[-1]), rsb=rsb, **how)
+            result = crossing(problem, name, rsb=rsb, **how)
         elif kind == "where":
-            result = digits.where(problem, where or "", name, on=names[0], proof=proof, **how)
+            result = digits.where(problem, where or "", name, proof=proof, **how)
         elif kind == "at":
-            result = locating.almeida_thouless(problem, name, on=names[0], **how)
+            result = locating.almeida_thouless(problem, name, **how)
         else:
             from ..following.first_event import instability, spinodal
 
             located = {"spinodal": spinodal, "instability": instability}[kind]
-            result = located(problem, name, on=names[0], **how)
+            result = located(problem, name, **how)
     except (NotConvergedError, TimeLimitError) as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
         data = {
@@ -120,7 +122,6 @@ def _critical_line(
     kind: str,
     parameter: str,
     second: tuple[str, tuple[float, float]],
-    names: tuple[str, ...],
     condition: str | None,
     how: dict[str, Any],
     file: options.OutputFile | None,
@@ -133,18 +134,7 @@ def _critical_line(
     over, (first, last) = second
     if kind == "at":
         kind, condition = "where", "replicon = 1"
-    line = critical_line(
-        problem,
-        kind,
-        parameter,
-        over=(over, first, last),
-        between=(names[0], names[-1]) if len(names) > 1 else None,
-        on=names[0],
-        condition=condition,
-        bracket=how["bracket"],
-        accuracy=how["accuracy"],
-        seed=how["seed"],
-    )
+    line = critical_line(problem, kind, parameter, over=(over, first, last), condition=condition, **how)
     early, message = cut_short(line.interrupted, line.out_of_time), ""
     if not max(line.errors, default=0.0) <= how["accuracy"]:
         message = (

@@ -127,6 +127,7 @@ def reach(
         extrapolate: whether the approach mixes earlier iterates: faster, but it leads to saddles, too.
     """
     require_in("accuracy", accuracy, "(0, 1)")
+    way = _way(problem, integrator, points, seed)
     _ = problem.alpha  # is there before anything is compiled
     if not isinstance(start, str | Overlaps | Solution):
         known = ", ".join(problem.solver.model.STARTS)
@@ -141,7 +142,7 @@ def reach(
     with step(f"solving from the start {name}"), budget.offers() as best:
         task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
         try:
-            return _reached(task, begun, _way(problem, integrator, points, seed), alone, afar, extrapolate)
+            return _reached(task, begun, way, alone, afar, extrapolate)
         except TimeLimitError as error:
             ended = error
             try:
