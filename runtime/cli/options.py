@@ -241,7 +241,8 @@ def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
         parts = span.split(",")
         numbers, count = converted(option, text, form, parts, *[float] * len(parts)), len(parts)
     else:
-        *numbers, count = converted(option, text, form, span.split(":"), float, float, int)
+        *ends, count = converted(option, text, form, span.split(":"), float, float, int)
+        numbers = tuple(ends)
     if not 1 <= count <= 100_000:
         raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
     steps = np.diff(numbers)

@@ -85,8 +85,8 @@ def phases(
     return saved(diagram.save, file if diagram.rows else None, shown, data, message, early)
 
 
-def _points(text: str) -> tuple[int, ...]:
-    found = options.converted("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
-    if min(found) < 2:
+def _points(text: str) -> tuple[int, int]:
+    one, other = options.converted("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
+    if min(one, other) < 2:
         raise InputError(f"--grid {text}: at least 2 points along both parameters are expected")
-    return found
+    return one, other

@@ -141,8 +141,9 @@ def _advice(weak: dict[str, int]) -> str:
     return f"not every point has a result: {told}; `status` and `reason` in the table say which and why"
 
 
-def _share(text: str) -> tuple[int, ...]:
-    return options.converted("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
+def _share(text: str) -> tuple[int, int]:
+    first, last = options.converted("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
+    return first, last
 
 
 def _grid(items: list[str]) -> dict[str, Any]:

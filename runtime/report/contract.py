@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 """Of JSON objects and netCDF tables: raised where a name or an axis changes or goes, not where one is added. What an
-older file lacks or calls otherwise is put right by `report.tables` and `cli.options` as they read it, for ever."""
+older file lacks or calls otherwise is put right by `report.tables` and `report.starting` as they read it, for ever."""
 
 
 def check_schema(path: object, found: Any) -> None:
