@@ -4,70 +4,45 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .. import interrupts
 from ..errors import TimeLimitError
 from . import options
-from .options import (
-    AccuracyOption,
-    ColumnsOption,
-    ForceOption,
-    JsonOption,
-    MemoryOption,
-    ModelArgument,
-    NetcdfOption,
-    QuietOption,
-    RenameOption,
-    RsbOption,
-    SeedOption,
-    SetOption,
-    StartOption,
-    TemperatureOption,
-    ThreadsOption,
-    TimeLimitOption,
-)
-from .outcome import NO_VERDICT, Exit, Outcome, aside, command, cut_short, kept, saved
+from .outcome import NO_VERDICT, Outcome, command, cut_short, saved
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
 
 
-@command
+@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def curve(
-    model: ModelArgument,
-    over: Annotated[
-        str,
-        typer.Option(
-            "--over",
-            metavar="NAME=LO:HI:N",
-            help="The parameter to follow, alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2.",
-        ),
-    ],
-    set_: SetOption = None,
-    inverse_temperature: TemperatureOption = None,
-    start: StartOption = None,
-    accuracy: AccuracyOption = 1e-3,
-    rsb: RsbOption = 0,
-    output: NetcdfOption = None,
-    force: ForceOption = False,
-    rename: RenameOption = None,
-    columns: ColumnsOption = None,
-    time_limit: TimeLimitOption = None,
-    memory_limit: MemoryOption = None,
-    json: JsonOption = False,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    quiet: QuietOption = False,
+    model: str,
+    /,
+    *,
+    over: str,
+    set_: list[str] | None = None,
+    inverse_temperature: float | None = None,
+    start: str | None = None,
+    accuracy: float = 1e-3,
+    rsb: int = 0,
+    output: Path | None = None,
+    force: bool = False,
+    rename: list[str] | None = None,
+    columns: str | None = None,
+    json: bool = False,
+    seed: int = 0,
 ) -> Outcome:
-    """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished."""
+    """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished.
+
+    Args:
+        over (NAME=LO:HI:N): The parameter to follow, alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2.
+    """
     name, points = options.grid(over)
     shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error")
-    target = options.netcdf_file(output, "a curve", force)
-    options.prepare(threads, quiet)
-    problem = options.problem_of(model, set_, name, inverse_temperature)
+    file = options.netcdf_file(output, "a curve", force)
+    problem = options.problem_of(model, set_, name, inverse_temperature=inverse_temperature)
     symbols = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
     from ..problems.columns import BROKEN
@@ -109,21 +84,15 @@ def curve(
         branch = (BrokenCurve if rsb else Curve)(name, begin, tuple(ordered), (None, None))
     from ..report.branches import broken_curve_table, curve_json, curve_table
 
-    status, message = Exit.DONE, ""
+    message = ""
     weak = [s for s in branch.solutions if not s.success]
-    early = cut_short(interrupted, branch.out_of_time)
-    if early is not None:
-        target, output = aside(target, output)
-        status, message = early, kept(early, len(branch.solutions), len(points), output)
-    elif not branch.solutions:
-        status = Exit.NOT_CONVERGED
+    if not branch.solutions:
         message = (
             f"the {begin} branch was found neither at the ends nor in the middle of {name} = {points[0]:g}.."
             f"{points[-1]:g}; try another interval, or "
             f"`saddleforge solve {model} --start {begin}` to see where the iteration goes"
         )
     elif weak:
-        status = Exit.NOT_CONVERGED
         values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
         reason = weak[0].advice
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {reason}"
@@ -131,9 +100,9 @@ def curve(
     if branch.solutions or not interrupted:
         told = symbols, shown, descending
         text = broken_curve_table(branch, *told) if isinstance(branch, BrokenCurve) else curve_table(branch, *told)
-    target = target if branch.solutions else None
     data = partial(curve_json, problem, branch, descending=descending)
-    return saved(branch.save, target, output, text, data, status, message)
+    early = cut_short(interrupted, branch.out_of_time)
+    return saved(branch.save, file, text, data, message, early, (len(branch.solutions), len(points)))
 
 
 def _finish(solution: Solution) -> None:
@@ -146,39 +115,32 @@ def _finish(solution: Solution) -> None:
         raise TimeLimitError(NO_VERDICT)
 
 
-@command
+@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def follow(
-    model: ModelArgument,
-    over: Annotated[
-        str,
-        typer.Option(
-            "--over", metavar="NAME=FROM:TO", help="The parameter, its first and its last value, alpha=2:0.2."
-        ),
-    ],
-    set_: SetOption = None,
-    start: StartOption = None,
-    accuracy: AccuracyOption = 1e-3,
-    event_accuracy: Annotated[
-        float, typer.Option("--event-accuracy", help="Largest error bar of every event, in the parameter.")
-    ] = 1e-3,
-    output: NetcdfOption = None,
-    force: ForceOption = False,
-    rename: RenameOption = None,
-    columns: ColumnsOption = None,
-    time_limit: TimeLimitOption = None,
-    memory_limit: MemoryOption = None,
-    json: JsonOption = False,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    quiet: QuietOption = False,
+    model: str,
+    /,
+    *,
+    over: str,
+    set_: list[str] | None = None,
+    start: str | None = None,
+    accuracy: float = 1e-3,
+    event_accuracy: float = 1e-3,
+    output: Path | None = None,
+    force: bool = False,
+    rename: list[str] | None = None,
+    columns: str | None = None,
+    seed: int = 0,
 ) -> Outcome:
-    """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished."""
+    """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished.
+
+    Args:
+        over (NAME=FROM:TO): The parameter, its first and its last value, alpha=2:0.2.
+        event_accuracy: Largest error bar of every event, in the parameter.
+    """
     name, ends = options.journey(over)
     shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error")
-    options.check_positive("--event-accuracy", event_accuracy)
-    target = options.netcdf_file(output, "a branch", force)
-    options.prepare(threads, quiet, seed)
-    problem = options.problem_of(model, set_, without=name)
+    file = options.netcdf_file(output, "a branch", force)
+    problem = options.problem_of(model, set_, name)
     symbols = options.own_symbols(problem, rename)
     begin = options.start_of(problem, start)
 
@@ -196,24 +158,16 @@ def follow(
         seed=seed,
         on_point=_finish,
     )
-    interrupts.ignore()
-    status, message = Exit.DONE, ""
+    early, message = cut_short(branch.interrupted, branch.out_of_time), ""
     weak = [s for s in branch.solutions if not s.success]
-    early = cut_short(branch.interrupted, branch.out_of_time)
-    if early is not None:
-        target, output = aside(target, output)
-        status, message = early, kept(early, len(branch.solutions), None, output)
-    elif weak:
-        status = Exit.NOT_CONVERGED
+    if weak:
         values = sorted(s.problem.value_of(name) for s in weak)
         message = (
             f"the accuracy {accuracy:g} was not reached at {len(weak)} of {len(branch.solutions)} points, {name} = "
             f"{values[0]:.4g} to {values[-1]:.4g}: near its end a branch determines overlaps poorly"
         )
     elif not all(event.success for event in branch.events):
-        status = Exit.NOT_CONVERGED
         message = f"an event was not located to {event_accuracy:g}; ask for a larger --event-accuracy"
     text = followed_table(branch, symbols, shown) if branch.solutions else ""
-    target = target if branch.solutions else None
     data = partial(followed_json, problem, branch)
-    return saved(branch.save, target, output, text, data, status, message)
+    return saved(branch.save, file, text, data, message, early, (len(branch.solutions), None))

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ..errors import InputError, require_known
-from .options import JsonOption
 from .outcome import Outcome, command
 
 if TYPE_CHECKING:
     from ..problems.kept import Part
 
 
-@command
-def cache(
-    clear: Annotated[
-        str | None,
-        typer.Option("--clear", metavar="old|all", help="Remove what is out of date, or everything."),
-    ] = None,
-    every: Annotated[bool, typer.Option("--list", help="List every part, not only the total size.")] = False,
-    json: JsonOption = False,
-) -> Outcome:
-    """Show what is kept between runs (solvers, machine code, nodes): folder, size, and what of it is out of date."""
+@command("json")
+def cache(clear: str | None = None, list_: bool = False) -> Outcome:
+    """Show what is kept between runs (solvers, machine code, nodes): folder, size, and what of it is out of date.
+
+    Args:
+        clear (old|all): Remove what is out of date, or everything.
+        list_: List every part, not only the total size.
+    """
     if clear is not None:
         require_known("value", clear, ("old", "all"), "--clear")
     from ..cache import cache_folder, numba_folder
@@ -42,7 +37,7 @@ def cache(
         own = [part for part in there if part.what == what]
         old = [part for part in own if part.old]
         lines.append(_row(what, own) + (f"   of it old {_size(sum(p.bytes for p in old))}" if old else ""))
-        if every:
+        if list_:
             lines += [f"    {part.name:<60} {_size(part.bytes):>9}{'   old' * part.old}" for part in own]
     lines.append(_row("all", there))
     if clear is not None:

@@ -4,55 +4,45 @@ of theirs comes from."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from ..budget import sharp
 from ..errors import InputError
 from . import options
-from .options import JsonOption, MemoryOption, QuietOption, StructureOption, TimeLimitOption
 from .outcome import Exit, Outcome, command
 
 
-@command
+@command("time_limit", "memory_limit", "json", "quiet")
 def generate(
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="[MODEL]", help="A catalogue name or a model file; default, the whole catalogue."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Where to write: DIR/MODEL/SIZES/; default, saddleforge's own tree."),
-    ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is stale.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="With MODEL and --out: write over files that were not generated.")
-    ] = False,
-    origin: Annotated[
-        str | None,
-        typer.Option("--origin", metavar="FILE:LINE", help="Show where a line of a generated file comes from."),
-    ] = None,
-    set_: StructureOption = None,
-    time_limit: TimeLimitOption = None,
-    memory_limit: MemoryOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    model: str | None = None,
+    /,
+    out: Path | None = None,
+    check: bool = False,
+    force: bool = False,
+    origin: str | None = None,
+    sizes: list[str] | None = None,
 ) -> Outcome:
-    """Derive and write the Numba solvers; --check compares them with what is there."""
-    from ..problems.catalogue import catalogue
-    from ..progress import say, set_quiet
+    """Derive and write the Numba solvers; --check compares them with what is there.
 
-    set_quiet(quiet)
+    Args:
+        model ([MODEL]): A catalogue name or a model file; default, the whole catalogue.
+        out (DIR): Where to write: DIR/MODEL/SIZES/; default, saddleforge's own tree.
+        check: Write nothing; fail if a file is stale.
+        force: With MODEL and --out: write over files that were not generated.
+        origin (FILE:LINE): Show where a line of a generated file comes from.
+    """
+    from ..problems.catalogue import catalogue
+    from ..progress import say
+
     if origin is not None:
-        if model is not None or out is not None or check or force or set_:
+        if model is not None or out is not None or check or force or sizes:
             raise InputError("--origin FILE:LINE stands alone")
         return _origin(origin)
-    sizes = options.sizes_only(set_)
-    if model is None and sizes:
+    chosen = options.sizes_only(sizes)
+    if model is None and chosen:
         raise InputError("--set goes with a MODEL; without one the whole catalogue is generated")
-    if model is not None and (model not in catalogue() or sizes):
-        return _generate_one(model, sizes, out, check, force)
+    if model is not None and (model not in catalogue() or chosen):
+        return _generate_one(model, chosen, out, check, force)
     from importlib.metadata import version
 
     from ..derive.emit.tree import differences, write_tree, written_with
@@ -69,17 +59,22 @@ def generate(
     if check:
         with sharp():
             found = differences(root, names)
-        data = {"folder": str(root), "status": "stale" if found else "fresh", "differences": found}
-        if found:
-            wanted, here = written_with(root), version("sympy")
-            if wanted and wanted != here:
-                fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
-            return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{root} is stale; `{fix}` brings it up to date")
-        return Outcome(f"{root} is up to date", data)
+        wanted, here = written_with(root) if found else None, version("sympy")
+        if wanted and wanted != here:
+            fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
+        return _compared(root, {"folder": str(root)}, found, fix)
     with sharp():  # what is written is whole, and the rest is for the next time
         touched = write_tree(root, names)
     text = [f"{root}: " + ("nothing to do, it is up to date" if not touched else f"{len(touched)} files changed")]
     return Outcome("\n".join([*text, *(f"  {path}" for path in touched)]), {"folder": str(root), "changed": touched})
+
+
+def _compared(folder: Path, data: dict[str, Any], found: list[str], fix: str) -> Outcome:
+    """What --check says of a folder: the differences found, and the command that brings it up to date."""
+    data = {**data, "status": "stale" if found else "fresh", "differences": found}
+    if not found:
+        return Outcome(f"{folder} is up to date", data)
+    return Outcome("\n".join(found), data, f"{folder} is stale; `{fix}` brings it up to date", Exit.WRONG_INPUT)
 
 
 def _origin(place: str) -> Outcome:
@@ -155,7 +150,6 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
             raise InputError(
                 f"--check needs --out DIR for {name}: solvers in the cache are keyed by their sources, never stale"
             )
-        options.prepare()
         model_path(name)
         solver = load_solver(name, **sizes)
         return Outcome(f"the solver is in {solver.folder}", {"folder": str(solver.folder), "model": solver.name})
@@ -177,12 +171,8 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
     data: dict[str, Any] = {"folder": str(shown), "model": model.name}
     if check:
         found = [f"{shown / file} is {'stale' if (folder / file).exists() else 'missing'}" for file in stale]
-        data |= {"status": "stale" if found else "fresh", "differences": found}
-        if found:
-            chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
-            fix = f"saddleforge generate {name}{chosen} --out {given}"
-            return Outcome("\n".join(found), data, Exit.WRONG_INPUT, f"{shown} is stale; `{fix}` brings it up to date")
-        return Outcome(f"{shown} is up to date", data)
+        chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
+        return _compared(shown, data, found, f"saddleforge generate {name}{chosen} --out {given}")
     for file in stale:
         if not force and (folder / file).exists() and not _is_generated(folder / file):
             raise occupied(shown / file, "the file exists, and saddleforge did not generate it")

@@ -5,30 +5,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from .. import interrupts
 from .._version import __version__
 from ..budget import sharp
 from ..errors import InputError, require_known, require_whole
 from . import options
-from .options import (
-    ForceOption,
-    JsonOption,
-    MemoryOption,
-    ModelArgument,
-    QuietOption,
-    RenameOption,
-    StructureOption,
-    TimeLimitOption,
-)
 from .outcome import Outcome, command
 
 
-@command
-def models(json: JsonOption = False) -> Outcome:
+@command("json")
+def models() -> Outcome:
     """List the catalogue: name, sizes, what it is, source."""
     from ..problems.catalogue import STRUCTURAL, catalogue
 
@@ -62,38 +50,32 @@ def models(json: JsonOption = False) -> Outcome:
     return Outcome("\n".join(lines), {"version": __version__, "models": data})
 
 
-@command
+@command("time_limit", "memory_limit", "json", "quiet")
 def derive(
-    model: ModelArgument,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="text|latex", help="text, or a LaTeX document; default, by the ending of -o."),
-    ] = None,
-    steps: Annotated[
-        bool, typer.Option("--steps", help="With the replica calculation, its checks carried out.")
-    ] = False,
-    rsb: Annotated[int, typer.Option("--rsb", metavar="0|1|2", help="How often --steps breaks replica symmetry.")] = 0,
-    dynamics: Annotated[
-        bool,
-        typer.Option(
-            "--dynamics", help="The equations of one-pass stochastic gradient descent, their checks carried out."
-        ),
-    ] = False,
-    rename: RenameOption = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it to a file.")] = None,
-    force: ForceOption = False,
-    set_: StructureOption = None,
-    time_limit: TimeLimitOption = None,
-    memory_limit: MemoryOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    model: str,
+    /,
+    format: str | None = None,
+    steps: bool = False,
+    rsb: int = 0,
+    dynamics: bool = False,
+    rename: list[str] | None = None,
+    output: Path | None = None,
+    force: bool = False,
+    sizes: list[str] | None = None,
+    json: bool = False,
 ) -> Outcome:
-    """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator."""
-    from ..files import new_file, write_whole
-    from ..problems.model_file import symbolic_model
-    from ..progress import set_quiet
+    """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator.
 
-    set_quiet(quiet)
+    Args:
+        format (text|latex): text, or a LaTeX document; default, by the ending of -o.
+        steps: With the replica calculation, its checks carried out.
+        rsb (0|1|2): How often --steps breaks replica symmetry.
+        dynamics: The equations of one-pass stochastic gradient descent, their checks carried out.
+        output (FILE): Write it to a file.
+    """
+    from ..files import write_whole
+    from ..problems.model_file import symbolic_model
+
     if output is not None and output.suffix in (".pdf", ".docx", ".html"):
         raise InputError(f"-o {output}: derive writes text, or LaTeX to a file that ends in .tex")
     format = format or ("latex" if output is not None and output.suffix == ".tex" else "text")
@@ -103,10 +85,10 @@ def derive(
         raise InputError(f"--rsb {rsb} breaks replica symmetry in the steps of the derivation: give --steps, too")
     if dynamics and steps:
         raise InputError("--steps is of the static theory, --dynamics has checks of its own: give one of them")
-    target = new_file(output, force) if output is not None else None
-    sizes = options.sizes_only(set_)
+    file = options.output_file(output, force)
+    chosen = options.sizes_only(sizes)
     loaded = symbolic_model(model)
-    structure = loaded.structure(**sizes)
+    structure = loaded.structure(**chosen)
     if format == "latex":
         from ..derive.report.latex import document as render
     else:
@@ -118,9 +100,9 @@ def derive(
     except TypeError as error:  # of SymPy, which infinities in a loss bring to its end, say
         raise InputError(f"model {loaded.name} cannot be derived: {error}") from error
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
-    if target is not None:
+    if file is not None:
         interrupts.ignore()
-        write_whole(target, text)
+        write_whole(file.path, text)
         return Outcome(f"wrote {output}", {**data, "file": str(output)})
     return Outcome(text, {**data, "text": text})
 

@@ -1,16 +1,16 @@
-"""Options that several commands share, and the reading of their values."""
+"""Values of options that several commands share, as they are typed."""
 
 from __future__ import annotations
 
 import ast
 import math
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ..errors import InputError, require_in, require_known, require_whole
+from ..errors import InputError, require_known, require_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,170 +18,50 @@ if TYPE_CHECKING:
     from ..problems.overlaps import Overlaps
     from ..problems.problem import Problem
 
-ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="A catalogue name, or a path to a model file; FILE.py:NAME picks one of several."
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="alpha (α, samples over the dimension), lambda (λ, the ridge), a parameter of the model's own, or a "
-        "structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]', two of them for the line "
-        "between, [..]:[..], on which --over path_A=0:1:11 goes.",
-    ),
-]
-RenameOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--rename",
-        metavar="NAME=SYMBOL",
-        help="A symbol of your own for one of the theory or a parameter: theta=T, in LaTeX theta='\\chi'. Repeats.",
-    ),
-]
-StructureOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="SIZE=NUMBER",
-        help="A structural size: tokens, student_rank, teacher_rank, clusters; repeat for several.",
-    ),
-]
-StartOption = Annotated[
-    str | None, typer.Option("--start", help="A named start of the model: semantic (default), positional, ...")
-]
-OnOption = Annotated[
-    str | None,
-    typer.Option("--start", "--on", metavar="A", help="The branch, by the start that leads to it; --on is the same."),
-]
-ColumnsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="NAME,...",
-        help="What the table shows, as theta_21,test_error,replicon: overlaps (theta all of its entries), losses, "
-        "verdicts, trained numbers, as -o FILE.nc names them.",
-    ),
-]
-FromOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--from",
-        metavar="FILE",
-        help="Start from a file: a solution of `solve -o`, the runs of `simulate -o`, or the nearest point of a curve.",
-    ),
-]
-AccuracyOption = Annotated[
-    float, typer.Option("--accuracy", help="Largest error bar of an overlap, relative to the size of its block.")
-]
-IntegratorOption = Annotated[
-    str,
-    typer.Option(
-        "--integrator",
-        metavar="RULE",
-        help="auto, gauss-hermite, sobol, prox-space, lines, pieces or lattice.",
-    ),
-]
-PointsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--points",
-        help="Size of the rule: nodes an axis, but n of 2^n nodes (sobol), digits aimed at (lattice).",
-    ),
-]
-MetricOption = Annotated[
-    str | None,
-    typer.Option("--metric", metavar="NAME", help="Which of the model's named metrics `test_error` is (the first)."),
-]
-ProofOption = Annotated[
-    bool,
-    typer.Option(
-        "--proof", help="Prove it in ball arithmetic: one token, s = t = 1, a ridge, labels or a loss of X - Y."
-    ),
-]
-RsbOption = Annotated[
-    int,
-    typer.Option(
-        "--rsb",
-        metavar="0|1|2",
-        help="Steps of replica symmetry breaking; 2 not with `curve`, for losses of one or two fields.",
-    ),
-]
-TemperatureOption = Annotated[
-    float | None,
-    typer.Option(
-        "--inverse-temperature",
-        metavar="B",
-        help="Of the Gibbs measure exp(-B risk) over the weights; without it, the minimum of the risk.",
-    ),
-]
-NetcdfOption = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write netCDF, for `saddleforge plot`.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
-ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", help="Number of threads (default: all cores); results do not depend on it.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled rules.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no progress and no warnings.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
-TimeLimitOption = Annotated[
-    float | None,
-    typer.Option(
-        "--time-limit",
-        metavar="SECONDS",
-        help="End after so many seconds with the best so far (exit status 3); a step begun has a tenth more, or 5 s.",
-    ),
-]
+def converted(option: str, text: str, form: str, parts: Sequence[str], *kinds: Callable[[str], Any]) -> tuple[Any, ...]:
+    """Return the parts of an option's value, each as its kind, as float, has it.
 
-MemoryOption = Annotated[
-    float | None,
-    typer.Option(
-        "--memory",
-        metavar="GB",
-        help="Gigabytes a process may use for its data; a computation that needs more ends with a message.",
-    ),
-]
-
-
-def prepare(threads: int | None = None, quiet: bool = False, seed: int = 0) -> None:
-    """Before a computation: silence, the number of threads, and a cache folder that is the user's.
+    Args:
+        text: the value, as it was typed; form: what is expected, a sentence.
 
     Raises:
-        InputError: more threads than there are, a negative seed, or a cache folder that others may write in.
+        InputError: a part is of another kind, or there are more or fewer of them.
     """
-    from ..cache import cache_folder
-    from ..progress import set_quiet
-    from ..threads import available, limit
-
-    set_quiet(quiet)
-    require_whole("--seed", seed, 0)
-    if threads is not None:
-        require_whole("--threads", threads, 1, available())
-        limit(threads)
-    cache_folder()
+    try:
+        return tuple(kind(part) for kind, part in zip(kinds, parts, strict=True))
+    except ValueError:
+        raise InputError(f"{option} {text}: {form}") from None
 
 
-def assignments(items: list[str] | None) -> dict[str, Any]:
-    """`NAME=VALUE` items as values: numbers or nested lists of numbers.
+def pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
+    """Return the NAME=VALUE items of an option that repeats, by name.
+
+    Args:
+        form: what is expected, a sentence.
 
     Raises:
         InputError: an item of another form, or a name given twice.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, str] = {}
     for item in items or []:
-        name, equals, text = item.partition("=")
-        name = name.strip()
-        if not equals or not name or not text.strip():
-            raise InputError(f"--set {item}: NAME=VALUE is expected, as alpha=1.5")
+        name, equals, text = (part.strip() for part in item.partition("="))
+        if not (name and equals and text):
+            raise InputError(f"{option} {item}: {form}")
         if name in values:
-            raise InputError(f"--set: {name} is given twice")
-        values[name] = _value(name, text.strip())
+            raise InputError(f"{option} {item}: {name} is given twice")
+        values[name] = text
     return values
+
+
+def assignments(items: list[str] | None) -> dict[str, Any]:
+    """`--set` items as values: numbers or nested lists of numbers.
+
+    Raises:
+        InputError: an item of another form, or a name given twice.
+    """
+    texts = pairs("--set", items, "NAME=VALUE is expected, as alpha=1.5")
+    return {name: _value(name, text) for name, text in texts.items()}
 
 
 def _value(name: str, text: str) -> Any:
@@ -215,21 +95,13 @@ def _numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def renamed(pairs: list[str] | None) -> dict[str, str]:
+def renamed(items: list[str] | None) -> dict[str, str]:
     """`--rename` as a dictionary.
 
     Raises:
-        InputError: a pair has no sign of equality, or a name stands twice.
+        InputError: as `pairs`.
     """
-    names: dict[str, str] = {}
-    for pair in pairs or []:
-        name, sign, symbol = pair.partition("=")
-        if not sign:
-            raise InputError(f"--rename {pair}: NAME=SYMBOL is expected, such as theta=T")
-        if name in names:
-            raise InputError(f"--rename {pair}: {name} is renamed twice")
-        names[name] = symbol
-    return names
+    return pairs("--rename", items, "NAME=SYMBOL is expected, such as theta=T")
 
 
 def own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
@@ -263,28 +135,51 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
 def problem_of(
     model: str,
     items: list[str] | None,
-    without: str | None = None,
+    varied: str | None = None,
+    by: str = "--over",
+    *,
     inverse_temperature: float | None = None,
     metric: str | None = None,
 ) -> Problem:
-    """The problem a command line describes.
+    """The problem a command line describes, once the cache folder is known to be the user's.
 
     Args:
-        without: a parameter that the command varies, and that --set may therefore not give.
+        varied, by: a parameter that the command varies by an option, and that --set may therefore not give.
         metric: of several by name, that of the test error.
 
     Raises:
-        InputError: an unknown model, metric or parameter, or a value out of range.
+        InputError: an unknown model, metric or parameter, a value out of range, or a cache folder of others.
     """
+    from ..cache import cache_folder
     from ..problems.problem import problem
 
+    cache_folder()
     values = assignments(items)
-    if without is not None and without in values:
-        raise InputError(f"{without} is given by --set and varied by --over; leave one out")
+    check_varied(items, varied, by)
     if "inverse_temperature" in values:
         raise InputError("--set inverse_temperature: give it as --inverse-temperature")
     described = problem(model, inverse_temperature=inverse_temperature, **values)
     return described if metric is None else described.by_metric(metric)
+
+
+def check_varied(items: list[str] | None, name: str | None, option: str) -> None:
+    """Refuse a parameter that --set gives and another option varies.
+
+    Raises:
+        InputError: it is such a one.
+    """
+    if name in assignments(items):
+        raise InputError(f"{name} is given by --set and varied by {option}; leave one out")
+
+
+def starts(text: str | None) -> list[str] | None:
+    """Named starts, as `semantic,positional`; None where none were given."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Those options that were given; a function has its own defaults for the others."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def start_of(problem: Problem, start: str | None) -> str:
@@ -315,33 +210,6 @@ def beginning(problem: Problem, start: str | None, path: Path | None) -> str | O
     return saved_overlaps(path, problem)
 
 
-def check_positive(option: str, value: float) -> None:
-    """Refuse an accuracy that is none.
-
-    Raises:
-        InputError: the value is not above 0.
-    """
-    require_in(option, value, "(0, inf)")
-
-
-def checked_points(integrator: str, points: int | None) -> int | None:
-    """The size of a rule, where it makes sense.
-
-    Raises:
-        InputError: out of range, or without a rule.
-    """
-    if points is None:
-        return None
-    from ..integration import FAMILIES, check_points
-
-    if integrator == "auto":
-        *others, last = FAMILIES
-        raise InputError(f"--points goes with --integrator {', '.join(others)} or {last}; auto picks its own")
-    if integrator in FAMILIES:
-        check_points(integrator, points, "--points")
-    return points
-
-
 def names(option: str, text: str | None, what: str) -> list[str] | None:
     """`alpha,lambda`, as an option has it, as names; None where it was not given.
 
@@ -368,25 +236,17 @@ def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     """
     import numpy as np
 
-    wrong = InputError(
-        f"{option} {text}: NAME=LO:HI:N, NAME=LO:HI:N:log or a list is expected, as alpha=0.1:2:40, "
-        "lambda=1e-4:1:9:log or alpha=0.5,1,2"
+    form = (
+        "NAME=LO:HI:N, NAME=LO:HI:N:log or a list is expected, as alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2"
     )
-    name, _, span = (part.strip() for part in text.partition("="))
-    listed = ":" not in span
-    parts = span.split("," if listed else ":")
-    by_ratio = len(parts) == 4 and parts[3] == "log"
-    if span.startswith("["):
-        raise InputError(
-            f"{wrong}; arrays go along a line by its place, --set '{name}=[..]:[..]' {option} path_{name}=0:1:11"
-        )
-    if not name or not (listed or by_ratio or len(parts) == 3):
-        raise wrong
-    try:
-        numbers = [float(part) for part in (parts if listed else parts[:2])]
-        count = len(parts) if listed else int(parts[2])
-    except ValueError:
-        raise wrong from None
+    name, span, form = _place(option, text, form, ":11")
+    by_ratio = span.endswith(":log")
+    if listed := ":" not in span:
+        parts = span.split(",")
+        numbers, count = converted(option, text, form, parts, *[float] * len(parts)), len(parts)
+    else:
+        *ends, count = converted(option, text, form, span.removesuffix(":log").split(":"), float, float, int)
+        numbers = tuple(ends)
     if not 1 <= count <= 100_000:
         raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
     steps = np.diff(numbers)
@@ -408,23 +268,28 @@ def interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float
     Raises:
         InputError: another form, or ends that are not in order.
     """
-    name, equals, span = (part.strip() for part in text.partition("="))
-    if not equals and name:
-        return name, None
-    wrong = InputError(f"{option} {text}: NAME=LO:HI is expected, as alpha=0.5:2")
-    if span.startswith("["):
-        raise InputError(
-            f"{wrong}; arrays go along a line by its place, --set '{name}=[..]:[..]' {option} path_{name}=0:1"
-        )
-    try:
-        low, high = (float(part) for part in span.split(":"))
-    except ValueError:
-        raise wrong from None
-    if not name:
-        raise wrong
+    if "=" not in text and text.strip():
+        return text.strip(), None
+    name, span, form = _place(option, text, "NAME=LO:HI is expected, as alpha=0.5:2")
+    low, high = converted(option, text, form, span.split(":"), float, float)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"{option} {text}: LO must be below HI")
     return name, (low, high)
+
+
+def _place(option: str, text: str, form: str, points: str = "") -> tuple[str, str, str]:
+    """Return name, values and what is expected of `alpha=VALUES`, where arrays go along a line.
+
+    Raises:
+        InputError: there is no name.
+    """
+    name, _, span = (part.strip() for part in text.partition("="))
+    if not name:
+        raise InputError(f"{option} {text}: {form}")
+    if span.startswith("["):
+        along = f"--set '{name}=[..]:[..]' {option} path_{name}=0:1{points}"
+        form += f"; arrays go along a line by its place, {along}"
+    return name, span, form
 
 
 def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:
@@ -433,50 +298,73 @@ def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]
     Raises:
         InputError: another form, or no way to go.
     """
-    name, _, span = text.partition("=")
-    name, parts = name.strip(), span.split(":")
-    try:
-        first, last = (float(part) for part in parts)
-    except ValueError:
-        raise InputError(f"{option} {text}: NAME=FROM:TO is expected, as alpha=2:0.2") from None
+    name, _, span = (part.strip() for part in text.partition("="))
+    first, last = converted(option, text, "NAME=FROM:TO is expected, as alpha=2:0.2", span.split(":"), float, float)
     if not name or not (math.isfinite(first) and math.isfinite(last)) or first == last:
         raise InputError(f"{option} {text}: NAME=FROM:TO is expected, with two different numbers, as alpha=2:0.2")
     return name, (first, last)
 
 
-def netcdf_file(output: Path | None, what: str, force: bool) -> Path | None:
-    """Before a computation: where `what` is to be written as netCDF (see `files.new_file`), if -o names a file.
+@dataclass(frozen=True)
+class OutputFile:
+    """The file of -o.
+
+    Attributes:
+        path: where it is, whichever the working directory becomes.
+        name: as the user typed it.
+    """
+
+    path: Path
+    name: Path
+
+    def aside(self) -> OutputFile:
+        """Where a command that ended early writes: beside a file that is there, whose result may be whole."""
+        if not self.path.exists():
+            return self
+        suffix = f".interrupted{self.path.suffix}"
+        return OutputFile(self.path.with_suffix(suffix), self.name.with_suffix(suffix))
+
+
+def output_file(output: Path | None, force: bool) -> OutputFile | None:
+    """Before a computation: where its result is to be written (see `files.new_file`), if -o names a file.
 
     Raises:
-        InputError: the name ends otherwise, a file is there already, or nothing can be written there.
+        InputError: a file is there already, or nothing can be written there.
     """
     from ..files import new_file
 
-    if output is None:
-        return None
-    if output.suffix != ".nc":
+    return None if output is None else OutputFile(new_file(output, force), output)
+
+
+def netcdf_file(output: Path | None, what: str, force: bool) -> OutputFile | None:
+    """As `output_file`, for `what` is written as netCDF.
+
+    Raises:
+        InputError: as `output_file`, or the name ends otherwise.
+    """
+    if output is not None and output.suffix != ".nc":
         raise InputError(f"-o {output}: {what} is written as netCDF, to a file that ends in .nc")
-    return new_file(output, force)
+    return output_file(output, force)
 
 
-def check_goes_on(target: Path | None, output: Path | None, what: str, force: bool) -> None:
+def check_goes_on(file: OutputFile, what: str) -> None:
     """A file that is there is one that `what` (sweep, phases) wrote, beside the records from which it goes on.
 
     Raises:
-        InputError: it is not, and --force is not given.
+        InputError: it is not.
     """
-    if target is None or force or not target.exists():
+    if not file.path.exists():
         return
     from ..files import occupied
     from ..report.tables import load_dataset
     from ..sweeping.records import folder_of
 
-    folder = folder_of(target)
+    folder = folder_of(file.path)
     if not folder.is_dir():
-        raise occupied(output or target, f"the file exists, and there are no records next to it in {folder.name}")
+        raise occupied(file.name, f"the file exists, and there are no records next to it in {folder.name}")
     try:
-        own = what in load_dataset(target).attrs
+        own = what in load_dataset(file.path).attrs
     except InputError:
         own = False
     if not own:
-        raise occupied(output or target, f"the file exists, and `saddleforge {what}` did not write it")
+        raise occupied(file.name, f"the file exists, and `saddleforge {what}` did not write it")

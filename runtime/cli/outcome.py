@@ -9,24 +9,23 @@ import os
 import re
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from .. import environment
-from ..budget import time_limit
 from ..errors import InputError, NotConvergedError, TimeLimitError, told
-from ..interrupts import ignore, pressed, recognised, yield_to_threads
-from ..progress import step
+from ..interrupts import ignore, pressed, yield_to_threads
+from .signatures import command_signature, prepared
 from .streams import drop, kept_for, tell
 
 if TYPE_CHECKING:
     from ..breaking.solution import BrokenSolution
     from ..reference.solution import PreciseSolution
     from ..solving.solution import Solution
+    from .options import OutputFile
 
 
 class Exit(Enum):
@@ -55,16 +54,29 @@ class Outcome:
     """What a command has to say.
 
     Attributes:
-        text: printed for people on stdout, and not with --json.
+        text: printed for people on stdout, and not with --json; a function is called only where it is printed.
         data: the JSON object, printed on stdout with --json; a function is called only then.
-        status: the exit status.
-        message: one sentence on stderr, as why the status is not 0.
+        message: one sentence on stderr, as why the command did not succeed.
+        status: how the command ends; default, not converged where there is a message, or else done.
     """
 
-    text: str = ""
+    text: str | Callable[[], str] = ""
     data: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)
-    status: Exit = Exit.DONE
     message: str = ""
+    status: Exit | None = None
+
+    @property
+    def ending(self) -> Exit:
+        """How the command ends."""
+        return self.status or (Exit.NOT_CONVERGED if self.message else Exit.DONE)
+
+    def printed_text(self) -> str:
+        """What people read on stdout."""
+        return self.text() if callable(self.text) else self.text
+
+    def json_object(self) -> dict[str, Any]:
+        """What stdout holds with --json."""
+        return self.data() if callable(self.data) else self.data
 
 
 # Reasons, as messages say them.
@@ -73,31 +85,26 @@ WHY = {Exit.INTERRUPTED: "interrupted", Exit.TIME_LIMIT: "the time limit ended t
 
 
 def cut_short(interrupted: bool, out_of_time: bool) -> Exit | None:
-    """How a command ended that was not let finish, or None."""
+    """How a command ended that was not let finish, or None; from here on nothing interrupts it."""
+    ignore()
     return Exit.INTERRUPTED if interrupted else Exit.TIME_LIMIT if out_of_time else None
 
 
-def kept(early: Exit, finished: int, wanted: int | None, output: Path | None) -> str:
+def kept(early: Exit, finished: int, wanted: int | None, file: OutputFile | None) -> str:
     """Which points a command that ended early has, in a sentence; `wanted` None where nobody knows their number."""
     why, of = WHY[early], f" of {wanted}" if wanted is not None else ""
     if not finished:
         return f"{why} before the first{of} point{'s' if of else ''} was finished"
-    where = f" in {output}" if output is not None else ""
+    where = f" in {file.name}" if file is not None else ""
     if finished == 1:
         return f"{why}; the one finished point{of} is kept{where}"
     return f"{why}; the {finished} finished points{of} are kept{where}"
 
 
-def aside(target: Path | None, output: Path | None) -> tuple[Path | None, Path | None]:
-    """Where a command that ended early writes what it has: beside a file that is there, whose result may be whole."""
-    if target is None or output is None or not target.exists():
-        return target, output
-    suffix = f".interrupted{target.suffix}"
-    return target.with_suffix(suffix), output.with_suffix(suffix)
-
-
 def advice(solution: Solution | PreciseSolution | BrokenSolution) -> str:
-    """Why a solution is none, and what to try next."""
+    """Why a solution is none, and what to try next; nothing where it is one."""
+    if solution.success:
+        return ""
     evidence = getattr(solution, "evidence", {})
     reason = f" ({evidence['not_proved']})" if "not_proved" in evidence else ""
     return f"{solution.status.words} from start {solution.start}{reason}: {solution.advice}"
@@ -105,12 +112,12 @@ def advice(solution: Solution | PreciseSolution | BrokenSolution) -> str:
 
 def saved(
     save: Callable[[Path], None],
-    target: Path | None,
-    output: Path | None,
+    file: OutputFile | None,
     text: str,
     data: Callable[[str, Path | None], dict[str, Any]],
-    status: Exit,
     message: str,
+    early: Exit | None = None,
+    points: tuple[int, int | None] | None = None,
 ) -> Outcome:
     """The outcome of a command once its result is in the file of -o; nothing comes between that and saying so.
 
@@ -118,55 +125,71 @@ def saved(
     the same.
 
     Args:
-        target: None where no file is asked for, or nothing was found.
-        output: the file as the user named it.
+        file: None where no file is asked for, or nothing was found.
         data: the JSON object, by the word for its `status` and the file that holds the result.
-        status, message: how the command ends where that file can be written.
+        message: why the command did not succeed, where that file can be written.
+        early: how the command ended that was not let finish.
+        points: how many points are finished, of how many if that is known: of a command that does not go on from them,
+            whose file is therefore another one, and whose message is about them, where it ended early.
     """
     ignore()
-    if target is not None:
+    if early is not None and points is not None:
+        file = file.aside() if file is not None else None
+        message = kept(early, *points, file)
+    if file is not None and points is not None and not points[0]:
+        file = None
+    outcome = Outcome(text, status=early, message=message)
+    if file is not None:
         try:
-            save(target)
+            save(file.path)
         except InputError as error:
             # Not done, whatever was found; but that the time ended is said first.
-            word = (Exit.TIME_LIMIT if status is Exit.TIME_LIMIT else Exit.WRONG_INPUT).word
-            return Outcome(text, lambda: data(word, None), Exit.WRONG_INPUT, str(error))
-        text += f"\nwrote {output}"
-    return Outcome(text, lambda: data(status.word, output), status, message)
+            word = (Exit.TIME_LIMIT if early is Exit.TIME_LIMIT else Exit.WRONG_INPUT).word
+            return Outcome(text, lambda: data(word, None), str(error), Exit.WRONG_INPUT)
+        text += f"\nwrote {file.name}"
+    return replace(outcome, text=text, data=lambda: data(outcome.ending.word, file.name if file is not None else None))
 
 
-def command(function: Callable[..., Outcome]) -> Callable[..., int]:
-    """A command that returns an Outcome as one that prints it and returns the exit status.
+def command(*shared: str) -> Callable[[Callable[..., Outcome]], Callable[..., int]]:
+    """A decorator: a command that returns an Outcome as one that prints it and returns the exit status.
 
-    With `json=True` among its arguments, whatever it or a model file prints goes to stderr. A `time_limit` among them
-    counts from here on.
+    With `json=True` among its arguments, whatever it or a model file prints goes to stderr. A time limit counts from
+    here on.
+
+    Args:
+        shared: options of `signatures.prepared` that the command has; it need not name them among its parameters.
     """
 
-    @functools.wraps(function)
-    def run(**arguments: Any) -> int:
-        as_json = bool(arguments.get("json", False))
-        with kept_for(sys.stdout, as_json) as stdout:
-            try:
-                environment.check()
-                said = arguments.get("quiet") is False  # what can be silenced may take long
-                limit = time_limit(arguments.get("time_limit"))
-                least = environment.memory_limit(arguments.get("memory_limit"))
-                with least, recognised(), limit, step(function.__name__) if said else nullcontext():
-                    outcome = function(**arguments)
-                    if as_json and callable(outcome.data):
-                        outcome = Outcome("", outcome.data(), outcome.status, outcome.message)
-            except BrokenPipeError:
-                return Exit.BROKEN_PIPE.code
-            except BaseException as error:
-                outcome = _failure(error)
-            ignore()
-            return _print(outcome, as_json, stdout)
+    def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
+        own, name = inspect.signature(function), function.__name__ if "quiet" in shared else None
 
-    # Typer reads the options off the wrapper, whose module does not know the names of these annotations.
-    signature = inspect.signature(function, eval_str=True)
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-    return run
+        @functools.wraps(function)
+        def run(**arguments: Any) -> int:
+            as_json = bool(arguments.get("json", False))
+            with kept_for(sys.stdout, as_json) as stdout:
+                try:
+                    with prepared(name, **{option: arguments[option] for option in shared}):
+                        given = inspect.BoundArguments(
+                            own, OrderedDict((each, arguments[each]) for each in own.parameters)
+                        )
+                        outcome = function(*given.args, **given.kwargs)
+                        printed = {"data": outcome.json_object()} if as_json else {"text": outcome.printed_text()}
+                        outcome = replace(outcome, **printed)
+                except BrokenPipeError:
+                    return Exit.BROKEN_PIPE.code
+                except BaseException as error:
+                    outcome = _failure(error, arguments)
+                ignore()
+                return _print(outcome, as_json, stdout)
+
+        # Typer reads the options off the wrapper.
+        signature = command_signature(function, shared)
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        run.__doc__ = (function.__doc__ or "").partition("\n\n    Args:")[0]
+        return run
+
+    return decorate
 
 
 # Of disks, quotas, files, processes: what the machine has no more of, or a limit of the user's forbids.
@@ -177,29 +200,35 @@ _EXHAUSTED = {
 }
 
 
-def _failure(error: BaseException) -> Outcome:
-    """The outcome of a command that raised."""
+def _failure(error: BaseException, arguments: dict[str, Any]) -> Outcome:
+    """The outcome of a command with these arguments that raised."""
     known = isinstance(error, InputError | NotConvergedError | TimeLimitError | MemoryError | SystemExit)
     if isinstance(error, KeyboardInterrupt) or (pressed() and not known and not _is_model_error(error)):
         return _failed(Exit.INTERRUPTED, "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
-        return _failed(Exit.WRONG_INPUT, str(error))
-    if isinstance(error, TimeLimitError):
-        return _failed(Exit.TIME_LIMIT, str(error))
-    if isinstance(error, NotConvergedError):
-        return _failed(Exit.NOT_CONVERGED, str(error))
+        return _failed(Exit.WRONG_INPUT, _name_option(str(error), arguments))
+    if isinstance(error, TimeLimitError | NotConvergedError):
+        late = isinstance(error, TimeLimitError)
+        return _failed(Exit.TIME_LIMIT if late else Exit.NOT_CONVERGED, str(error))
     if isinstance(error, MemoryError):
-        return _failed(
-            Exit.WRONG_INPUT, "there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
-        )
-    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        sentence = "there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
+    elif isinstance(error, OSError) and error.errno in _EXHAUSTED:
         where = f"{error.filename}: " if error.filename else ""
-        return _failed(Exit.WRONG_INPUT, f"the system does not allow more: {where}{error.strerror}")
-    if isinstance(error, SystemExit):
-        return _failed(Exit.WRONG_INPUT, f"the model file ended the program (exit {error.code})")
-    if not isinstance(error, Exception):  # nothing here raises such
-        return _failed(Exit.WRONG_INPUT, f"the model file ended the program ({told(error)})")
-    return _failed(Exit.BUG, _logged(error))
+        sentence = f"the system does not allow more: {where}{error.strerror}"
+    elif isinstance(error, SystemExit):
+        sentence = f"the model file ended the program (exit {error.code})"
+    elif not isinstance(error, Exception):  # nothing here raises such
+        sentence = f"the model file ended the program ({told(error)})"
+    else:
+        return _failed(Exit.BUG, _logged(error))
+    return _failed(Exit.WRONG_INPUT, sentence)
+
+
+def _name_option(sentence: str, arguments: dict[str, Any]) -> str:
+    """Return what a function says of its argument, as `accuracy = 0`, about the option, unless --set has that name."""
+    name, equals, rest = sentence.partition(" = ")
+    assigned = [item.partition("=")[0].strip() for item in arguments.get("set_") or ()]
+    return f"--{name.replace('_', '-')} {rest}" if equals and name in arguments and name not in assigned else sentence
 
 
 def _failed(status: Exit, sentence: str) -> Outcome:
@@ -257,15 +286,14 @@ _told: list[Outcome] = []  # what this process has printed
 
 def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
     _told.append(outcome)
-    code = outcome.status.code
+    code = outcome.ending.code
     try:
         if as_json:
             from ..report.contract import document
 
-            assert isinstance(outcome.data, dict)
-            print(document(outcome.data), file=stdout)
+            print(document(outcome.json_object()), file=stdout)
         elif outcome.text:
-            print(outcome.text.rstrip("\n"), file=stdout)
+            print(outcome.printed_text().rstrip("\n"), file=stdout)
         stdout.flush()
     except BrokenPipeError:
         return Exit.BROKEN_PIPE.code
@@ -295,7 +323,7 @@ def usage_error(error: Any, first: str, as_json: bool) -> int:
     if "unexpected extra argument" in sentence and path.endswith(" plot"):
         sentence += "; plot draws one file, and other critical lines by --beside"
     # Parameters of models are no options, and a list is one word.
-    if any(each.name == "set_" for each in getattr(context and context.command, "params", ())):
+    if any("--set" in each.opts for each in getattr(context and context.command, "params", ())):
         if "unexpected extra argument" in sentence:
             sentence += "; a value is one word, as --set alpha=2 or --columns q,theta"
         elif option := re.match(r"No such option: --?(\w+)", sentence):

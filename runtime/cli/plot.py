@@ -5,53 +5,33 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from .. import interrupts
 from ..errors import InputError
-from .options import ForceOption, JsonOption, QuietOption
 from .outcome import Outcome, command
 
 
-@command
-def plot(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE.nc",
-            help="What `curve`, `follow`, `threshold --along`, `bayes --along`, `simulate`, `sweep`, `phases` or "
-            "`dynamics` wrote.",
-        ),
-    ],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.png", help="Default: the same name, ending in .png.")
-    ] = None,
-    beside: Annotated[
-        list[Path] | None,
-        typer.Option("--beside", metavar="OTHER.nc", help="Another critical line, for the same picture."),
-    ] = None,
-    force: ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> Outcome:
+@command("json", "quiet")
+def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = None, force: bool = False) -> Outcome:
     """Draw a branch, overlaps along a parameter or in time, a critical line, seeds of a simulation, a sweep or phases.
 
     A picture that it drew from the same table is drawn again; another file is overwritten with --force only.
-    """
-    from ..files import new_file
-    from ..progress import set_quiet
 
-    set_quiet(quiet)
+    Args:
+        file (FILE.nc): What `curve`, `follow`, `threshold --along`, `bayes --along`, `simulate`, `sweep`, `phases` or
+            `dynamics` wrote.
+        output (FILE.png): Default: the same name, ending in .png.
+        beside (OTHER.nc): Another critical line, for the same picture.
+    """
+    from ..files import finite, new_file
+
     output = output or file.with_suffix(".png")
     if output == file:
         raise InputError(
             f"-o {output}: this is the file to draw; that is a table, as `saddleforge curve -o FILE.nc` writes, and -o "
             "names its picture"
         )
-    from ..files import finite
-
     for one in (file, *(beside or [])):
         try:
             with finite(one, again=True).open("rb"):

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from .. import interrupts
 from ..budget import is_limited, remaining, without_limit
-from . import options
-from .options import ForceOption, JsonOption, MemoryOption, QuietOption, ThreadsOption, TimeLimitOption
 from .outcome import WHY, Exit, Outcome, command
 
 
-@command
-def reproduce(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and the report go.")],
-    figure: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--figure",
-            metavar="NAME",
-            help="Only this figure; repeat for several. On request only, each a job of its own: `extensions` (half an "
-            "hour), `stability` (ten minutes), `finite-size` (twenty minutes), `rsb` (a quarter of an hour), "
-            "`dynamics` (ten minutes).",
-        ),
-    ] = None,
-    force: ForceOption = False,
-    time_limit: TimeLimitOption = None,
-    memory_limit: MemoryOption = None,
-    json: JsonOption = False,
-    threads: ThreadsOption = None,
-    quiet: QuietOption = False,
-) -> Outcome:
-    """Compute the tables and figures of the attention paper and compare them with the published numbers."""
+@command("time_limit", "memory_limit", "json", "threads", "quiet")
+def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False) -> Outcome:
+    """Compute the tables and figures of the attention paper and compare them with the published numbers.
+
+    Args:
+        out (DIR): Where tables, figures and the report go.
+        figure (NAME): Only this figure; repeat for several. On request only, each a job of its own: `extensions` (half
+            an hour), `stability` (ten minutes), `finite-size` (twenty minutes), `rsb` (a quarter of an hour),
+            `dynamics` (ten minutes).
+    """
     from ..files import absolute, check_folder
 
     folder = absolute(check_folder(out))
-    options.prepare(threads, quiet)
     from ..reproduce.jobs import refuse_foreign
     from ..reproduce.jobs import reproduce as run
 
@@ -63,11 +46,11 @@ def reproduce(
     except KeyboardInterrupt:
         early = Exit.TIME_LIMIT if rang else Exit.INTERRUPTED
         sentence = f"{WHY[early]}; what is finished is kept in {out}, and the same command continues from there"
-        return Outcome("", {"status": early.word, "out": str(out)}, early, sentence)
+        return Outcome("", {"status": early.word, "out": str(out)}, sentence, early)
     if not reproduction.complete:
         message = (
             "not every number was reached to its accuracy, or the generated solver is stale: "
             f"{reproduction.report} says which"
         )
-        return Outcome(f"results are in {out}", reproduction.to_json, Exit.NOT_CONVERGED, message)
+        return Outcome(f"results are in {out}", reproduction.to_json, message)
     return Outcome(f"results are in {out}; begin with {reproduction.report}", reproduction.to_json)

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from .._version import __version__
 from ..errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from . import options
-from .options import (
-    AccuracyOption,
-    ForceOption,
-    FromOption,
-    IntegratorOption,
-    JsonOption,
-    MemoryOption,
-    ModelArgument,
-    PointsOption,
-    ProofOption,
-    QuietOption,
-    RenameOption,
-    RsbOption,
-    SeedOption,
-    SetOption,
-    StartOption,
-    TemperatureOption,
-    ThreadsOption,
-    TimeLimitOption,
-)
 from .outcome import NO_VERDICT, Exit, Outcome, advice, command, saved
 
 if TYPE_CHECKING:
@@ -39,86 +17,61 @@ if TYPE_CHECKING:
     from ..solving.solution import Solution
 
 
-@command
+@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def solve(
-    model: ModelArgument,
-    set_: SetOption = None,
-    inverse_temperature: TemperatureOption = None,
-    start: StartOption = None,
-    all_branches: Annotated[
-        bool, typer.Option("--all-branches", help="Solve from every start and rank what is found by training loss.")
-    ] = False,
-    deflate: Annotated[
-        int,
-        typer.Option(
-            "--deflate", min=0, help="With --all-branches: further attempts, by deflation of known solutions."
-        ),
-    ] = 0,
-    accuracy: AccuracyOption = 1e-4,
-    integrator: IntegratorOption = "auto",
-    points: PointsOption = None,
-    from_: FromOption = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON object to a file as well.")
-    ] = None,
-    force: ForceOption = False,
-    derivatives: Annotated[
-        str | None,
-        typer.Option(
-            "--sensitivities",
-            metavar="NAME,NAME|all",
-            help="Add the derivatives of everything reported with respect to these parameters, as alpha,lambda.",
-        ),
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Solve with a second, different rule: error bars hold if either's do.")
-    ] = False,
-    proof: ProofOption = False,
-    stability_: Annotated[
-        bool,
-        typer.Option(
-            "--stability/--no-stability", help="Judge whether the solution is stable; scans may leave it out."
-        ),
-    ] = True,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain", help="Explain the choice of rule: dimensions, kinks and jumps of the averages, what was tried."
-        ),
-    ] = False,
-    rsb: RsbOption = 0,
-    parisi: Annotated[
-        float | None,
-        typer.Option("--parisi", metavar="Y", help="With --rsb 1: y, in place of that of the lowest states."),
-    ] = None,
-    rename: RenameOption = None,
-    time_limit: TimeLimitOption = None,
-    memory_limit: MemoryOption = None,
-    json: JsonOption = False,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    quiet: QuietOption = False,
+    model: str,
+    /,
+    set_: list[str] | None = None,
+    inverse_temperature: float | None = None,
+    start: str | None = None,
+    all_branches: bool = False,
+    deflate: Annotated[int, {"min": 0}] = 0,
+    accuracy: float = 1e-4,
+    integrator: str = "auto",
+    points: int | None = None,
+    from_: Path | None = None,
+    output: Path | None = None,
+    force: bool = False,
+    sensitivities: str | None = None,
+    verify: bool = False,
+    proof: bool = False,
+    stability: bool = True,
+    explain: bool = False,
+    rsb: int = 0,
+    parisi: float | None = None,
+    rename: list[str] | None = None,
+    seed: int = 0,
 ) -> Outcome:
-    """Solve the saddle point from one start, or find and rank all branches."""
+    """Solve the saddle point from one start, or find and rank all branches.
+
+    Args:
+        all_branches: Solve from every start and rank what is found by training loss.
+        deflate: With --all-branches: further attempts, by deflation of known solutions.
+        output (FILE): Write the JSON object to a file as well.
+        sensitivities (NAME,NAME|all): Add the derivatives of everything reported with respect to these parameters, as
+            alpha,lambda.
+        verify: Solve with a second, different rule: error bars hold if either's do.
+        stability: Judge whether the solution is stable; scans may leave it out.
+        explain: Explain the choice of rule: dimensions, kinks and jumps of the averages, what was tried.
+        parisi (Y): With --rsb 1: y, in place of that of the lowest states.
+    """
     from ..digits import DOUBLES
-    from ..files import absolute, new_file, write_whole
+    from ..files import absolute, write_whole
     from ..report.contract import document
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from or --all-branches: give one of them")
     if output is not None and output.suffix == ".nc":
         raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
-    target = new_file(output, force) if output is not None else None
+    file = options.output_file(output, force)
     from_ = absolute(from_) if from_ is not None else None
-    points = options.checked_points(integrator, points)
-    options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
     symbols = options.own_symbols(problem, rename)
-    wanted = options.names("--sensitivities", derivatives, "parameters are expected, as alpha,lambda, or all")
+    wanted = options.names("--sensitivities", sensitivities, "parameters are expected, as alpha,lambda, or all")
     wanted = [] if wanted == ["all"] else wanted
     if rsb and accuracy < DOUBLES:
         raise InputError(f"--rsb {rsb} goes with accuracies of {DOUBLES:g} and above")
-    if rsb and not stability_:
+    if rsb and not stability:
         raise InputError(f"--no-stability or --rsb {rsb}, which resolves an instability: give one of them")
     if rsb and (all_branches or verify or proof or wanted is not None):
         raise InputError(f"--rsb {rsb} goes with one start, without --sensitivities, --verify and --proof")
@@ -139,78 +92,66 @@ def solve(
         raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if rsb or parisi is not None:
-        begin = options.beginning(problem, start, from_)
-        outcome = _broken(problem, begin, rsb, parisi, chosen, json, symbols)
+        from ..breaking.solve import solve as solve_broken
+
+        broken = solve_broken(problem, options.beginning(problem, start, from_), rsb=rsb, parisi=parisi, **chosen)
+        outcome = Outcome(lambda: broken.table(symbols), broken.to_json, advice(broken))
     elif all_branches:
-        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, stability_, symbols)
+        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, stability, symbols)
     else:
         begin = options.beginning(problem, start, from_)
         try:
-            found = _judged(_solve_one(problem, begin, chosen, verify, proof), stability_)
-            outcome = _solved(found, wanted, json, symbols)
+            found = _judged(_solve_one(problem, begin, chosen, verify, proof), stability)
+            outcome = _solved(found, wanted, symbols)
             outcome = _explained(outcome, found) if explain else outcome
         except NotProvedError as error:
-            outcome = _not_proved(error, json, symbols)
-    if target is None:
+            outcome = _not_proved(error, symbols)
+    if file is None:
         return outcome
-    data = outcome.data() if callable(outcome.data) else outcome.data
+    text, data = outcome.printed_text(), outcome.json_object()
 
     def save(path: Path) -> None:
         write_whole(path, document(data) + "\n")
 
-    return saved(save, target, output, outcome.text, lambda word, file: data, outcome.status, outcome.message)
+    return saved(save, file, text, lambda word, path: data, outcome.message, outcome.status)
 
 
-def _broken(
-    problem: Problem, begin: str | Overlaps, rsb: int, parisi: float | None, chosen: dict[str, Any], json: bool,
-    symbols: dict[str, str],
-) -> Outcome:  # fmt: skip
-    """With steps of replica symmetry breaking."""
-    from ..breaking.solve import solve as solve_broken
-
-    found = solve_broken(problem, begin, rsb=rsb, parisi=parisi, **chosen)
-    message = "" if found.success else advice(found)
-    status = Exit.DONE if found.success else Exit.NOT_CONVERGED
-    return Outcome("" if json else found.table(symbols), found.to_json, status, message)
-
-
-def _solved(
-    solution: Solution | PreciseSolution, wanted: list[str] | None, json: bool, symbols: dict[str, str]
-) -> Outcome:
+def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, symbols: dict[str, str]) -> Outcome:
     """A solution, with its sensitivities to the parameters named (an empty list names all)."""
-    text, status, message = ("" if json else solution.table(symbols)), Exit.DONE, ""
-    if not solution.success:
-        status, message = Exit.NOT_CONVERGED, advice(solution)
     from ..solving.solution import Solution as InDoubles
 
+    outcome = Outcome(
+        lambda: solution.table(symbols), lambda: {**solution.to_json(), "sensitivities": None}, advice(solution)
+    )
     if solution.success and isinstance(solution, InDoubles) and solution.judge and solution.stability is None:
-        status, message = Exit.TIME_LIMIT, NO_VERDICT
+        outcome = replace(outcome, message=NO_VERDICT, status=Exit.TIME_LIMIT)
     if wanted is None or not isinstance(solution, InDoubles) or solution.losses is None:
-        return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, status, message)
+        return outcome
     from ..responses.sensitivity import sensitivities
 
     try:
         found = sensitivities(solution, *wanted)
     except (NotConvergedError, TimeLimitError) as error:
-        return Outcome(text, lambda: {**solution.to_json(), "sensitivities": None}, Exit.NOT_CONVERGED, str(error))
-    text = "\n".join([text, "", found.table()])
-    return Outcome(text, lambda: {**solution.to_json(), "sensitivities": found.to_json()}, status, message)
+        return replace(outcome, message=str(error), status=Exit.NOT_CONVERGED)
+    return replace(
+        outcome,
+        text=lambda: "\n".join([solution.table(symbols), "", found.table()]),
+        data=lambda: {**solution.to_json(), "sensitivities": found.to_json()},
+    )
 
 
 def _explained(outcome: Outcome, solution: Solution) -> Outcome:
     """With the reasons for its rule: below the text, or as `explanation` in the object."""
-    from dataclasses import replace
-
     from ..report.solution import explanation_lines
 
-    def data() -> dict[str, Any]:
-        return {**(outcome.data() if callable(outcome.data) else outcome.data), "explanation": solution.explanation}
+    return replace(
+        outcome,
+        text=lambda: "\n".join([outcome.printed_text(), *explanation_lines(solution)]),
+        data=lambda: {**outcome.json_object(), "explanation": solution.explanation},
+    )
 
-    text = "\n".join([outcome.text, *explanation_lines(solution)]) if outcome.text else ""
-    return replace(outcome, text=text, data=data)
 
-
-def _not_proved(error: NotProvedError, json: bool, symbols: dict[str, str]) -> Outcome:
+def _not_proved(error: NotProvedError, symbols: dict[str, str]) -> Outcome:
     """The estimate in double precision, and why there is no proof.
 
     Raises:
@@ -222,9 +163,8 @@ def _not_proved(error: NotProvedError, json: bool, symbols: dict[str, str]) -> O
         raise error
     solution, reason = error.estimate, str(error)
     return Outcome(
-        "" if json else solution.table(symbols),
+        lambda: solution.table(symbols),
         lambda: {**solution.to_json(), "status": "not_proved", "not_proved": reason},
-        Exit.NOT_CONVERGED,
         f"not proved: {reason}; what is shown is the estimate in double precision",
     )
 
@@ -239,8 +179,6 @@ def _solve_one(
     Raises:
         InputError: an integrator is chosen at an accuracy beyond double precision.
     """
-    from dataclasses import replace
-
     from ..digits import DOUBLES
     from ..saddle_point.iteration import Status
 
@@ -268,8 +206,6 @@ def _solve_one(
 
 def _judged(solution: Solution | PreciseSolution, judge: bool) -> Any:
     """The solution, without a verdict on its stability where none is asked for."""
-    from dataclasses import replace
-
     from ..solving.solution import Solution
 
     return replace(solution, judge=False) if isinstance(solution, Solution) and not judge else solution
@@ -278,7 +214,7 @@ def _judged(solution: Solution | PreciseSolution, judge: bool) -> Any:
 def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: dict[str, str]) -> Outcome:
     from ..numbers import with_error
     from ..report.ansatz import HEADING, is_unstable_beyond_digits, verdict_cell
-    from ..report.contract import parameters_json
+    from ..report.contract import problem_json
     from ..solving.solutions import solutions
 
     failed: list[Solution] = []
@@ -301,58 +237,42 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: d
     weak = [s for s in ranked if not s.success]
     return Outcome(
         "\n".join(lines),
-        lambda: {
-            "model": problem.solver.name,
-            "version": __version__,
-            "digest": problem.solver.digest,
-            "parameters": parameters_json(problem),
-            "solutions": [s.to_json() for s in ranked],
-        },
-        Exit.NOT_CONVERGED if weak else Exit.DONE,
+        lambda: {**problem_json(problem), "solutions": [s.to_json() for s in ranked]},
         "; ".join(f"{s.branch}: {advice(s)}" for s in weak),
     )
 
 
-@command
+@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def stability(
-    model: ModelArgument,
-    set_: SetOption = None,
-    start: StartOption = None,
-    accuracy: AccuracyOption = 1e-4,
-    integrator: IntegratorOption = "auto",
-    points: PointsOption = None,
-    from_: FromOption = None,
-    rsb: RsbOption = 0,
-    time_limit: TimeLimitOption = None,
-    memory_limit: MemoryOption = None,
-    json: JsonOption = False,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    quiet: QuietOption = False,
+    model: str,
+    /,
+    set_: list[str] | None = None,
+    start: str | None = None,
+    accuracy: float = 1e-4,
+    integrator: str = "auto",
+    points: int | None = None,
+    from_: Path | None = None,
+    rsb: int = 0,
+    seed: int = 0,
 ) -> Outcome:
     """Solve, then print spectrum, replicon, proximal jumps and the loss of self-overlap, with their meaning."""
+    from ..breaking.solve import broken, checked_steps
     from ..files import absolute
-    from ..report.contract import parameters_json
+    from ..report.contract import problem_json
+    from ..report.stability import stability_table
     from ..solving.solve import solve as solve_from
 
     if start is not None and from_ is not None:
         raise InputError("--start or --from: give one of them")
     from_ = absolute(from_) if from_ is not None else None
-    points = options.checked_points(integrator, points)
-    options.prepare(threads, quiet, seed)
     problem = options.problem_of(model, set_)
     begin = options.beginning(problem, start, from_)
     if rsb:
-        from ..breaking.solve import checked_steps
-
         checked_steps(rsb, problem)
     solution = solve_from(problem, begin, accuracy=accuracy, integrator=integrator, points=points, seed=seed)
     verdict = solution.stability
     data = {
-        "model": problem.solver.name,
-        "version": __version__,
-        "digest": problem.solver.digest,
-        "parameters": parameters_json(problem),
+        **problem_json(problem),
         "start": solution.start,
         "branch": solution.branch,
         "status": solution.status.value,
@@ -363,21 +283,12 @@ def stability(
         "found": None,
     }
     if verdict is None and solution.success:
-        return Outcome(solution.table(), data, Exit.TIME_LIMIT, NO_VERDICT)
+        return Outcome(solution.table(), data, NO_VERDICT, Exit.TIME_LIMIT)
     if verdict is None:
-        return Outcome(solution.table(), data, Exit.NOT_CONVERGED, f"there is no solution: {advice(solution)}")
-    from ..report.stability import stability_table
-
+        return Outcome(solution.table(), data, f"there is no solution: {advice(solution)}")
     text = stability_table(solution)
-    if not solution.success:
-        return Outcome(text, data, Exit.NOT_CONVERGED, advice(solution))
-    if not rsb:
-        return Outcome(text, data)
-    from ..breaking.solve import broken
-
+    if not solution.success or not rsb:
+        return Outcome(text, data, advice(solution))
     found = broken(solution, accuracy=accuracy, steps=rsb)
-    text = f"{text}\n\n{found.table()}"
-    data = {**data, "breaking": found.to_json()["breaking"], "found": found.found or None}
-    if not found.success:
-        return Outcome(text, data, Exit.NOT_CONVERGED, advice(found))
-    return Outcome(text, data)
+    data |= {"breaking": found.to_json()["breaking"], "found": found.found or None}
+    return Outcome(f"{text}\n\n{found.table()}", data, advice(found))

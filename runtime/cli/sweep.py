@@ -6,84 +6,59 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from .. import interrupts
 from ..errors import InputError, TimeLimitError
 from . import options
-from .options import AccuracyOption, JsonOption, ModelArgument, QuietOption, SeedOption, SetOption, TimeLimitOption
-from .outcome import WHY, Exit, Outcome, command, cut_short, saved
+from .outcome import WHY, Outcome, command, cut_short, saved
 
 if TYPE_CHECKING:
     from ..sweeping.sweep import Sweep
 
 
-@command
+@command("time_limit", "json", "seed", "quiet")
 def sweep(
-    model: ModelArgument,
-    over: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--over",
-            metavar="NAME=LO:HI:N",
-            help="A parameter and its values in order, alpha=3:0.5:40, lambda=1e-4:1:9:log or alpha=3,2,1. Repeats; "
-            "solutions are continued along the first one.",
-        ),
-    ] = None,
-    points: Annotated[
-        Path | None,
-        typer.Option("--points", metavar="TABLE.csv", help="Rows of parameters in place of --over; arrays as JSON."),
-    ] = None,
-    set_: SetOption = None,
-    start: Annotated[
-        str | None, typer.Option("--start", metavar="NAME,...", help="Named starts (default: semantic).")
-    ] = None,
-    ask: Annotated[
-        str,
-        typer.Option(
-            "--ask", metavar="solve|stability|simulate", help="What is computed at a point; stability adds the verdict."
-        ),
-    ] = "stability",
-    accuracy: AccuracyOption = 1e-3,
-    both_ways: Annotated[bool, typer.Option("--both-ways", help="Continue back along every line, too.")] = False,
-    d: Annotated[int, typer.Option("--d", min=1, help="--ask simulate: dimension of the embeddings.")] = 500,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="--ask simulate: draws of the data a point.")] = 4,
-    method: Annotated[
-        str, typer.Option("--method", help="--ask simulate: how the risk is minimised, see `simulate`.")
-    ] = "auto",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE.nc",
-            help="Write netCDF; finished points are kept in FILE.records, and the same command continues from them.",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option("--processes", min=1, help="Workers on this machine (default: one a core).")
-    ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Connect to a running Dask scheduler.")
-    ] = None,
-    cluster: Annotated[
-        Path | None, typer.Option("--cluster", metavar="FILE.yaml", help="Start a cluster through dask-jobqueue.")
-    ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option("--shard", metavar="I/N", help="Compute the I-th of N parts, for `collect`; needs no Dask."),
-    ] = None,
-    memory: Annotated[
-        float | None, typer.Option("--memory", min=0, metavar="GB", help="Gigabytes a worker may use.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file and its records.")] = False,
-    time_limit: TimeLimitOption = None,
-    json: JsonOption = False,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads per worker.")] = 1,
-    seed: SeedOption = 0,
-    quiet: QuietOption = False,
+    model: str,
+    /,
+    over: list[str] | None = None,
+    points: Path | None = None,
+    set_: list[str] | None = None,
+    start: str | None = None,
+    ask: str = "stability",
+    accuracy: float = 1e-3,
+    both_ways: bool = False,
+    d: Annotated[int, {"min": 1}] = 500,
+    seeds: Annotated[int, {"min": 1}] = 4,
+    method: str = "auto",
+    output: Path | None = None,
+    processes: Annotated[int | None, {"min": 1}] = None,
+    scheduler: str | None = None,
+    cluster: Path | None = None,
+    shard: str | None = None,
+    memory: Annotated[float | None, {"min": 0}] = None,
+    force: bool = False,
+    threads: Annotated[int, {"min": 1}] = 1,
+    seed: int = 0,
 ) -> Outcome:
-    """Solve over a grid or a table of parameters, from several starts, in parallel; the same command continues."""
+    """Solve over a grid or a table of parameters, from several starts, in parallel; the same command continues.
+
+    Args:
+        over (NAME=LO:HI:N): A parameter and its values in order, alpha=3:0.5:40, lambda=1e-4:1:9:log or alpha=3,2,1.
+            Repeats; solutions are continued along the first one.
+        points (TABLE.csv): Rows of parameters in place of --over; arrays as JSON.
+        start (NAME,...): Named starts (default: semantic).
+        ask (solve|stability|simulate): What is computed at a point; stability adds the verdict.
+        both_ways: Continue back along every line, too.
+        d: --ask simulate: dimension of the embeddings.
+        seeds: --ask simulate: draws of the data a point.
+        method: --ask simulate: how the risk is minimised, see `simulate`.
+        output (FILE.nc): Write netCDF; finished points are kept in FILE.records, and the same command continues from
+            them.
+        scheduler (tcp://HOST:PORT): Connect to a running Dask scheduler.
+        cluster (FILE.yaml): Start a cluster through dask-jobqueue.
+        shard (I/N): Compute the I-th of N parts, for `collect`; needs no Dask.
+        memory (GB): Gigabytes a worker may use.
+        force: Overwrite an existing file and its records.
+        threads: Threads per worker.
+    """
     share = None if shard is None else _share(shard)
     if bool(over) == (points is not None):
         raise InputError("--over NAME=LO:HI:N, once or more, or --points TABLE.csv: give one of them")
@@ -91,11 +66,8 @@ def sweep(
         raise InputError("--shard goes with -o FILE.nc, next to which its records are kept")
     grid = _grid(over or [])
     rows = _rows(points) if points is not None else None
-    if output is not None:
-        options.netcdf_file(output, "a sweep", force=True)  # what is there is looked at below
-    options.prepare(None, quiet, seed)
+    file = options.netcdf_file(output, "a sweep", force=True)  # what is there is looked at below
 
-    from ..files import absolute
     from ..sweeping.engine import Engine
     from ..sweeping.plan import Simulated, planned
     from ..sweeping.records import folder_of
@@ -105,7 +77,7 @@ def sweep(
         model,
         grid=grid,
         rows=rows,
-        starts=None if start is None else [name.strip() for name in start.split(",")],
+        starts=options.starts(start),
         ask=ask,
         accuracy=accuracy,
         both_ways=both_ways,
@@ -113,66 +85,55 @@ def sweep(
         simulated=Simulated(d, seeds, method),
         given=options.assignments(set_),
     )
-    engine = Engine(1 if share and processes is None else processes, scheduler, cluster, threads, _bytes(memory))
-    if output is None:
+    limit = None if memory is None else int(1e9 * memory)
+    engine = Engine(1 if share and processes is None else processes, scheduler, cluster, threads, limit)
+    if file is None:
         with kept_nowhere() as folder:
-            return _told(run(plan, engine, folder), None, None)
-    target = absolute(output)
-    folder = folder_of(target)
-    options.check_goes_on(target, output, "sweep", force)
-    result = run(plan, engine, folder, force, share)
-    return _told(result, None if share is not None else target, output)
+            return _told(run(plan, engine, folder), None)
+    if not force:
+        options.check_goes_on(file, "sweep")
+    return _told(run(plan, engine, folder_of(file.path), force, share), file)
 
 
-@command
-def collect(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Folders NAME.records of a sweep or of its shards.")
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.nc", help="Where to write netCDF.")],
-    force: options.ForceOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> Outcome:
-    """Join the records of the shards of a sweep into one file; nothing is computed."""
-    from ..progress import set_quiet
+@command("json", "quiet")
+def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> Outcome:
+    """Join the records of the shards of a sweep into one file; nothing is computed.
+
+    Args:
+        folders (FOLDER...): Folders NAME.records of a sweep or of its shards.
+        output (FILE.nc): Where to write netCDF.
+    """
     from ..sweeping.sweep import collect as join
 
-    set_quiet(quiet)
-    target = options.netcdf_file(output, "a sweep", force)
-    return _told(join(*folders), target, output)
+    file = options.netcdf_file(output, "a sweep", force)
+    return _told(join(*folders), file)
 
 
-def _told(result: Sweep, target: Path | None, output: Path | None) -> Outcome:
-    """How the command ends, the file written."""
-    interrupts.ignore()
+def _told(result: Sweep, file: options.OutputFile | None) -> Outcome:
+    """How the command ends, the file written, but that of a shard, whose records are kept beside it."""
+    early = cut_short(result.interrupted, result.out_of_time)
     from ..report.sweeps import counted
 
-    status, message = Exit.DONE, ""
-    early = cut_short(result.interrupted, result.out_of_time)
+    message, text = "", result.table()
     finished = result.plan.size - result.statuses.get("unfinished", 0)
-    where = "" if output is None else " beside " + str(output)
+    where = "" if file is None else f" beside {file.name}"
+    weak = {name: n for name, n in result.weak.items() if name != "unfinished" or result.shard is None}
     if early is not None:
-        status, message = early, f"{WHY[early]}; the {finished} finished points of {result.plan.size} are kept{where}"
+        message = f"{WHY[early]}; the {finished} finished points of {result.plan.size} are kept{where}"
         message += "; the same command continues" if where else ""
-    elif result.shard is not None:
-        weak = {name: n for name, n in result.weak.items() if name != "unfinished"}
-        if weak:
-            status, message = Exit.NOT_CONVERGED, _advice(weak)
-    elif result.weak:
-        status, message = Exit.NOT_CONVERGED, _advice(result.weak)
-    elif not any(name in ("converged", "floor") for name in result.statuses):
-        status, message = Exit.NOT_CONVERGED, f"no branch was found at any point: {counted(result)}"
-    text = result.table()
+    elif weak:
+        message = _advice(weak)
+    elif result.shard is None and not any(name in ("converged", "floor") for name in result.statuses):
+        message = f"no branch was found at any point: {counted(result)}"
     if result.shard is not None:
         i, n = result.shard
         text += f"\nshard {i} of {n} is kept{where}; `saddleforge collect` joins the shards"
+        file = None
 
-    def data(word: str, file: Path | None) -> dict[str, Any]:
-        written = None if file is None or target is None else str(file)
-        return {**result.to_json(), "status": word, "file": written}
+    def data(word: str, path: Path | None) -> dict[str, Any]:
+        return {**result.to_json(), "status": word, "file": None if path is None else str(path)}
 
-    return saved(result.save, target, output, text, data, status, message)
+    return saved(result.save, file, text, data, message, early)
 
 
 def _advice(weak: dict[str, int]) -> str:
@@ -181,15 +142,8 @@ def _advice(weak: dict[str, int]) -> str:
 
 
 def _share(text: str) -> tuple[int, int]:
-    first, _, last = text.partition("/")
-    try:
-        return int(first), int(last)
-    except ValueError:
-        raise InputError(f"--shard {text}: I/N is expected, as 3/16") from None
-
-
-def _bytes(gigabytes: float | None) -> int | None:
-    return None if gigabytes is None else int(1e9 * gigabytes)
+    first, last = options.converted("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
+    return first, last
 
 
 def _grid(items: list[str]) -> dict[str, list[float]]:

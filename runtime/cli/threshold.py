@@ -3,105 +3,57 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from .. import interrupts
 from ..errors import InputError, NotConvergedError, TimeLimitError, require_known
 from . import options
-from .options import (
-    ForceOption,
-    JsonOption,
-    MemoryOption,
-    ModelArgument,
-    OnOption,
-    ProofOption,
-    QuietOption,
-    RsbOption,
-    SeedOption,
-    SetOption,
-    ThreadsOption,
-    TimeLimitOption,
-)
-from .outcome import Exit, Outcome, aside, command, cut_short, kept, saved
+from .outcome import Exit, Outcome, command, cut_short, saved
 
 if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-_KINDS = {
-    "crossing": "two branches have equal training loss",
-    "where": "a condition holds on one branch",
-    "at": "the replicon passes 1 on one branch (de Almeida and Thouless)",
-    "spinodal": "a branch ends, in a fold or in a more symmetric branch",
-    "instability": "a longitudinal eigenvalue of a branch passes 1",
-}
+_KINDS = "crossing", "where", "at", "spinodal", "instability"
 
 
-@command
+@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def threshold(
-    model: ModelArgument,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            metavar="|".join(_KINDS),
-            help="; ".join(f"{kind}: {meaning}" for kind, meaning in _KINDS.items()) + ".",
-        ),
-    ] = None,
-    between: Annotated[
-        str | None, typer.Option("--between", metavar="A,B", help="The two branches of a crossing.")
-    ] = None,
-    on: OnOption = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            "--where",
-            metavar="CONDITION",
-            help="As 'test_error = baseline_error' or 'q_1_12 = 0.2': losses, errors, overlaps (theta: |first entry|), "
-            "their entries as tables name them, trained numbers, replicon, parameters.",
-        ),
-    ] = None,
-    over: Annotated[
-        str, typer.Option("--over", metavar="NAME[=LO:HI]", help="The parameter, and where to look for the threshold.")
-    ] = "alpha=0.1:2.5",
-    set_: SetOption = None,
-    accuracy: Annotated[
-        float,
-        typer.Option(
-            "--accuracy", help="Largest error bar of the threshold; below 1e-12, --kind where of models of one token."
-        ),
-    ] = 1e-3,
-    verify: Annotated[
-        bool | None,
-        typer.Option(
-            "--verify/--no-verify",
-            help="Confirm it by a rule of another family (default: where the accuracy is below 1e-6).",
-        ),
-    ] = None,
-    proof: ProofOption = False,
-    rsb: RsbOption = 0,
-    along: Annotated[
-        str | None,
-        typer.Option("--along", metavar="NAME=FROM:TO", help="Follow it in a second parameter: a critical line."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.nc", help="Write the critical line, for `plot`.")
-    ] = None,
-    force: ForceOption = False,
-    time_limit: TimeLimitOption = None,
-    memory_limit: MemoryOption = None,
-    json: JsonOption = False,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    quiet: QuietOption = False,
+    model: str,
+    /,
+    kind: str | None = None,
+    between: str | None = None,
+    on: str | None = None,
+    where: str | None = None,
+    over: str = "alpha=0.1:2.5",
+    set_: list[str] | None = None,
+    accuracy: float = 1e-3,
+    verify: bool | None = None,
+    proof: bool = False,
+    rsb: int = 0,
+    along: str | None = None,
+    output: Path | None = None,
+    force: bool = False,
+    seed: int = 0,
 ) -> Outcome:
-    """Locate a phase transition: the value of a parameter, with an error bar that includes the integration error."""
+    """Locate a phase transition: the value of a parameter, with an error bar that includes the integration error.
+
+    Args:
+        kind (crossing|where|at|spinodal|instability): crossing: two branches have equal training loss; where: a
+            condition holds on one branch; at: the replicon passes 1 on one branch (de Almeida and Thouless); spinodal:
+            a branch ends, in a fold or in a more symmetric branch; instability: a longitudinal eigenvalue of a branch
+            passes 1.
+        between (A,B): The two branches of a crossing.
+        where (CONDITION): As 'test_error = baseline_error' or 'q_1_12 = 0.2': losses, errors, overlaps (theta: |first
+            entry|), their entries as tables name them, trained numbers, replicon, parameters.
+        over (NAME[=LO:HI]): The parameter, and where to look for the threshold.
+        accuracy: Largest error bar of the threshold; below 1e-12, --kind where of models of one token.
+        verify: Confirm it by a rule of another family (default: where the accuracy is below 1e-6).
+        along (NAME=FROM:TO): Follow it in a second parameter: a critical line.
+        output (FILE.nc): Write the critical line, for `plot`.
+    """
     kind = kind or ("where" if where is not None else "crossing")
     require_known("value", kind, _KINDS, "--kind")
     name, bracket = options.interval(over)
-    options.check_positive("--accuracy", accuracy)
     names = _threshold_branches(kind, between, on, where)
     second = options.journey(along, "--along") if along is not None else None
     if proof and (kind != "where" or second is not None):
@@ -110,30 +62,31 @@ def threshold(
         raise InputError("--rsb goes with --kind crossing, without --along and --verify")
     if second is None and output is not None:
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
-    target = options.netcdf_file(output, "a critical line", force)
-    options.prepare(threads, quiet)
-    problem = options.problem_of(model, set_, without=name)
+    file = options.netcdf_file(output, "a critical line", force)
+    problem = options.problem_of(model, set_, name)
 
     from .. import digits
     from ..report.contract import parameters_json
     from ..thresholds import locating
     from ..thresholds.crossing import crossing
 
-    how: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": verify}
+    branches = {"between": names} if kind == "crossing" else {"on": names[0]}
+    how: dict[str, Any] = {**branches, "bracket": bracket, "accuracy": accuracy, "seed": seed}
     try:
         if second is not None:
-            return _critical_line(problem, kind, name, second, names, where, how, output, target)
+            return _critical_line(problem, kind, name, second, where, how, file)
+        how["verify"] = verify
         if kind == "crossing":
-            result = crossing(problem, name, between=(names[0], names[-1]), rsb=rsb, **how)
+            result = crossing(problem, name, rsb=rsb, **how)
         elif kind == "where":
-            result = digits.where(problem, where or "", name, on=names[0], proof=proof, **how)
+            result = digits.where(problem, where or "", name, proof=proof, **how)
         elif kind == "at":
-            result = locating.almeida_thouless(problem, name, on=names[0], **how)
+            result = locating.almeida_thouless(problem, name, **how)
         else:
             from ..following.first_event import instability, spinodal
 
             located = {"spinodal": spinodal, "instability": instability}[kind]
-            result = located(problem, name, on=names[0], **how)
+            result = located(problem, name, **how)
     except (NotConvergedError, TimeLimitError) as error:
         held = {key: value for key, value in parameters_json(problem).items() if key != name}
         data = {
@@ -150,7 +103,7 @@ def threshold(
             "rs_verdict": None,
             "evidence": {"reason": str(error)},
         }
-        return Outcome("", data, Exit.NOT_CONVERGED, str(error))
+        return Outcome("", data, str(error))
 
     message = ""
     if result.status == "not_proved":
@@ -161,12 +114,7 @@ def threshold(
         message = (
             f"the accuracy {accuracy:g} was not reached; ask for a larger --accuracy, or read the evidence with --json"
         )
-    return Outcome(
-        "" if json else result.table(),
-        result.to_json,
-        Exit.DONE if result.success else Exit.NOT_CONVERGED,
-        message,
-    )
+    return Outcome(result.table, result.to_json, message)
 
 
 def _critical_line(
@@ -174,11 +122,9 @@ def _critical_line(
     kind: str,
     parameter: str,
     second: tuple[str, tuple[float, float]],
-    names: tuple[str, ...],
     condition: str | None,
     how: dict[str, Any],
-    output: Path | None,
-    target: Path | None,
+    file: options.OutputFile | None,
 ) -> Outcome:
     """A threshold along a second parameter; -o writes it."""
     from ..following.critical import critical_line
@@ -188,36 +134,19 @@ def _critical_line(
     over, (first, last) = second
     if kind == "at":
         kind, condition = "where", "replicon = 1"
-    line = critical_line(
-        problem,
-        kind,
-        parameter,
-        over=(over, first, last),
-        between=(names[0], names[-1]) if len(names) > 1 else None,
-        on=names[0],
-        condition=condition,
-        bracket=how["bracket"],
-        accuracy=how["accuracy"],
-        seed=how["seed"],
-    )
-    interrupts.ignore()
-    status, message = Exit.DONE, ""
-    early = cut_short(line.interrupted, line.out_of_time)
-    if early is not None:
-        target, output = aside(target, output)
-        status, message = early, kept(early, len(line.values), None, output)
-    elif not max(line.errors) <= how["accuracy"]:
-        status = Exit.NOT_CONVERGED
+    line = critical_line(problem, kind, parameter, over=(over, first, last), condition=condition, **how)
+    early, message = cut_short(line.interrupted, line.out_of_time), ""
+    if not max(line.errors, default=0.0) <= how["accuracy"]:
         message = (
             f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for a larger --accuracy"
         )
 
-    def data(word: str, file: Path | None) -> dict[str, Any]:
+    def data(word: str, path: Path | None) -> dict[str, Any]:
         # A line that ran to its end has the words of a threshold.
         own = {Exit.DONE.word: Status.CONVERGED, Exit.NOT_CONVERGED.word: Status.ACCURACY_NOT_REACHED}
-        return line_json(line, own[word].value if word in own else word, file)
+        return line_json(line, own[word].value if word in own else word, path)
 
-    return saved(line.save, target, output, line_table(line), data, status, message)
+    return saved(line.save, file, line_table(line), data, message, early, (len(line.values), None))
 
 
 def _threshold_branches(kind: str, between: str | None, on: str | None, where: str | None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DomainError, InputError, NotConvergedError
+from ..errors import DomainError, InputError, NotConvergedError, require_in
 from ..presenting import Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -101,6 +101,7 @@ def stationary(
         >>> point.stable, round(float(point.overlaps.theta[0, 0, 0]), 6)
         (True, 0.909091)
     """
+    require_in("accuracy", accuracy, "(0, inf)")
     refuse(problem)
     schedule, sentences = constant(rate, batch)
     _, moments = start_of(problem, start)
@@ -312,6 +313,7 @@ def rate_limit(
         >>> round(limit.value, 6), limit.kind
         (2.2, 'lost')
     """
+    require_in("accuracy", accuracy, "(0, inf)")
     refuse(problem)
     schedule, sentences = constant(rate, batch)
     if schedule.flow:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import presenting
-from ..errors import TimeLimitError
+from ..errors import TimeLimitError, require_in
 from ..hints import AttributeHints
 from ..interrupts import recognised
 from ..problems.problem import Problem, check_is_problem
@@ -131,6 +131,7 @@ def follow(
     """
     check_is_problem(problem)
     problem.only_at_zero_temperature("branches are followed through folds")
+    require_in("event_accuracy", event_accuracy, "(0, inf)")
     walk = Walk(problem, default_start(problem) if start is None else start, over, between, accuracy, seed)
     located: list[Threshold] = []
     interrupted = out_of_time = False

@@ -27,22 +27,10 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
         InputError: no such rule, or not of that size.
     """
     require_known("integrator", name, ["auto", *FAMILIES])
-    check_points(name, points, "points")
-    return FAMILIES[name].of(points, seed)
-
-
-def check_points(name: str, points: int | None, argument: str) -> None:
-    """Whether a rule of that name may be of that size.
-
-    Args:
-        argument: what the user calls the size.
-
-    Raises:
-        InputError: it may not.
-    """
     family = FAMILIES[name]
     if points is not None:
-        require_whole(argument, points, family.least_points, family.most_points)
+        require_whole("points", points, family.least_points, family.most_points)
+    return family.of(points, seed)
 
 
 def slope_rules(rule: Rule, problem: Problem, bistable: float) -> tuple[Rule, ...]:
@@ -76,7 +64,6 @@ __all__ = [
     "ProxSpace",
     "Rule",
     "Sobol",
-    "check_points",
     "other_families",
     "rule_named",
     "slope_rules",

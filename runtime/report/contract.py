@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._version import __version__
 from ..errors import InputError
 from ..problems.overlaps import OVERLAPS
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 """Of JSON objects and netCDF tables: raised where a name or an axis changes or goes, not where one is added. What an
-older file lacks or calls otherwise is put right by `report.tables` and `cli.options` as they read it, for ever."""
+older file lacks or calls otherwise is put right by `report.tables` and `report.starting` as they read it, for ever."""
 
 
 def check_schema(path: object, found: Any) -> None:
@@ -74,6 +75,12 @@ def parameters_json(problem: Problem) -> dict[str, Any]:
     given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
     given = {name: value for name, value in given.items() if value is not None}
     return {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """What was solved: the keys with which an object about one problem begins."""
+    known = {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
+    return {**known, "parameters": parameters_json(problem)}
 
 
 def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from .. import budget
 from ..channel.search import searched
 from ..errors import DomainError, InputError, TimeLimitError, require_in
-from ..integration import Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
+from ..integration import FAMILIES, Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
 from ..integration.pieces import PANELS
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
@@ -127,6 +127,7 @@ def reach(
         extrapolate: whether the approach mixes earlier iterates: faster, but it leads to saddles, too.
     """
     require_in("accuracy", accuracy, "(0, 1)")
+    way = _way(problem, integrator, points, seed)
     _ = problem.alpha  # is there before anything is compiled
     if not isinstance(start, str | Overlaps | Solution):
         known = ", ".join(problem.solver.model.STARTS)
@@ -141,7 +142,7 @@ def reach(
     with step(f"solving from the start {name}"), budget.offers() as best:
         task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
         try:
-            return _reached(task, begun, _way(problem, integrator, points, seed), alone, afar, extrapolate)
+            return _reached(task, begun, way, alone, afar, extrapolate)
         except TimeLimitError as error:
             ended = error
             try:
@@ -182,6 +183,9 @@ Way = Callable[[Task, FixedPoint, Solution | None], Solution]
 
 def _way(problem: Problem, integrator: str, points: int | None, seed: int) -> Way:
     """Climbing where no rule, or no size of Sobol sets, is named; the one rule else."""
+    if integrator == "auto" and points is not None:
+        *others, last = FAMILIES
+        raise InputError(f"points = {points} goes with integrator {', '.join(others)} or {last}; auto picks its own")
     if integrator == "auto":
         return solve_auto
     rule = rule_named(integrator, points, seed)

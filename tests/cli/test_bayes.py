@@ -56,7 +56,7 @@ def test_a_threshold_is_printed_with_its_error(call):
             "varied by --threshold; leave one out",
         ),
         (["ridge_regression", "--set", "alpha=1", "--set", "Delta=0", "--alone"], "Delta must be positive"),
-        (["phase_retrieval", "--accuracy", "0"], "accuracy = 0.0 is out of range"),
+        (["phase_retrieval", "--accuracy", "0"], "--accuracy 0.0 is out of range"),
         (["phase_retrieval", "--d", "100", "--threshold", "weak-recovery"], "--d goes without"),
         (["phase_retrieval", "--seeds", "2"], "--seeds goes with --d"),
         (["phase_retrieval", "--along", "sigma=1:2:2"], "--along goes with --threshold"),

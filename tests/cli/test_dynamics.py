@@ -67,7 +67,7 @@ def test_descent_that_diverges_is_not_converged(call):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["ridge_regression", "--rate", "-1"], "rate = -1.0 is out of range; allowed is (0, inf)"),
+        (["ridge_regression", "--rate", "-1"], "--rate -1.0 is out of range; allowed is (0, inf)"),
         (["ridge_regression", "--rate", "1", "--time", "5:2"], "0 <= BEGIN < END is expected"),
         (["ridge_regression", "--rate", "1", "--time", "0:x"], "BEGIN:END or BEGIN:END:N is expected"),
         (["ridge_regression", "--rate", "1", "--start", "q=0.1,theta=5"], "no such weights exist"),

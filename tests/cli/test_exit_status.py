@@ -241,7 +241,7 @@ WRONG = {
     ),
     "a crossing with three steps of breaking": (
         ["threshold", "dot_product_attention", "--between", "semantic,positional", "--rsb", "3"],
-        ["rsb = 3 is out of range", "from 0 to 2"],
+        ["--rsb 3 is out of range", "from 0 to 2"],
     ),
     "a crossing with a step of breaking of four fields": (
         ["threshold", "value_attention", "--between", "semantic,positional", "--rsb", "1"],
@@ -263,7 +263,7 @@ WRONG = {
         ["solve", "ridge_regression", "--set", "alpha=2", "--inverse-temperature", "2", "--rsb", "1"],
         ["one-step breaking", "zero temperature only"],
     ),
-    "more steps of breaking": (["solve", "hinge", "--set", "alpha=2", "--rsb", "3"], ["rsb = 3", "from 0 to 2"]),
+    "more steps of breaking": (["solve", "hinge", "--set", "alpha=2", "--rsb", "3"], ["--rsb 3", "from 0 to 2"]),
     "Parisi parameter alone": (["solve", "hinge", "--set", "alpha=2", "--parisi", "2"], ["goes with rsb=1"]),
     "breaking of all branches": (
         ["solve", "hinge", "--set", "alpha=2", "--rsb", "1", "--all-branches"],

@@ -1,0 +1,130 @@
+"""Options of a command, read off its function: flags, types and defaults from its parameters, texts from its docstring.
+
+A parameter before `/` is an argument, every other one an option of the same name; `Annotated[int, {"min": 1}]` passes
+more to Typer. What --help says of it stands under Args in the docstring, a metavar in parentheses, or, where several
+commands share the option, in that of `SharedOptions`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Annotated, get_args
+
+import typer
+
+from .. import environment, interrupts, progress
+from ..budget import time_limit as limited_time
+from ..errors import require_whole
+
+
+class SharedOptions:
+    r"""What --help says of options that several commands share, by the name of the parameter.
+
+    Args:
+        model (MODEL): A catalogue name, or a path to a model file; FILE.py:NAME picks one of several.
+        set_ (NAME=VALUE): alpha (α, samples over the dimension), lambda (λ, the ridge), a parameter of the model's own,
+            or a structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]', two of them for the line
+            between, [..]:[..], on which --over path_A=0:1:11 goes.
+        sizes (SIZE=NUMBER): A structural size: tokens, student_rank, teacher_rank, clusters; repeat for several.
+        rename (NAME=SYMBOL): A symbol of your own for one of the theory or a parameter: theta=T, in LaTeX
+            theta='\chi'. Repeats.
+        start: A named start of the model: semantic (default), positional, ...
+        on (A): The branch, by the start that leads to it; --on is the same.
+        columns (NAME,...): What the table shows, as theta_21,test_error,replicon: overlaps (theta all of its entries),
+            losses, verdicts, trained numbers, as -o FILE.nc names them.
+        from_ (FILE): Start from a file: a solution of `solve -o`, the runs of `simulate -o`, or the nearest point of a
+            curve.
+        accuracy: Largest error bar of an overlap, relative to the size of its block.
+        integrator (RULE): auto, gauss-hermite, sobol, prox-space, lines, pieces or lattice.
+        points: Size of the rule: nodes an axis, but n of 2^n nodes (sobol), digits aimed at (lattice).
+        metric (NAME): Which of the model's named metrics `test_error` is (the first).
+        proof: Prove it in ball arithmetic: one token, s = t = 1, a ridge, labels or a loss of X - Y.
+        rsb (0|1|2): Steps of replica symmetry breaking; 2 not with `curve`, for losses of one or two fields.
+        inverse_temperature (B): Of the Gibbs measure exp(-B risk) over the weights; without it, the minimum of the
+            risk.
+        output (FILE.nc): Write netCDF, for `saddleforge plot`.
+        processes: Workers on this machine (default: one a core).
+        force: Overwrite an existing file.
+        time_limit (SECONDS): End after so many seconds with the best so far (exit status 3); a step begun has a tenth
+            more, or 5 s.
+        memory_limit (GB): Gigabytes a process may use for its data; a computation that needs more ends with a message.
+        json: Print one JSON object on stdout and nothing else.
+        threads: Number of threads (default: all cores); results do not depend on it.
+        seed: Seed of the sampled rules.
+        quiet: Print no progress and no warnings.
+    """
+
+
+@contextmanager
+def prepared(
+    name: str | None,
+    time_limit: float | None = None,
+    memory_limit: float | None = None,
+    json: bool = False,
+    threads: int | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Iterator[None]:
+    """Run a command within its limits, on so many threads; the parameters are options that commands have.
+
+    Args:
+        name: as its progress is reported; None where it is done at once.
+
+    Raises:
+        InputError: a limit that is none, more threads than there are, or a negative seed.
+    """
+    environment.check()
+    with (
+        environment.memory_limit(memory_limit),
+        interrupts.recognised(),
+        limited_time(time_limit),
+        nullcontext() if name is None or quiet else progress.step(name),
+    ):
+        progress.set_quiet(quiet)
+        require_whole("--seed", seed, 0)
+        if threads is not None:
+            from ..threads import available, limit
+
+            require_whole("--threads", threads, 1, available())
+            limit(threads)
+        yield
+
+
+_FLAGS = {"memory_limit": "--memory", "on": "--start --on", "output": "-o --output", "sizes": "--set"}
+"""Options whose flags are not the names of their parameters."""
+_ENTRY = re.compile(r"^    (\w+)(?: \((.+?)\))?: (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
+def command_signature(function: Callable[..., object], shared: Sequence[str]) -> inspect.Signature:
+    """Return the signature that Typer reads: a function's own options, and those of `prepared` with these names."""
+    every = dict(inspect.signature(function, eval_str=True).parameters)
+    common = inspect.signature(prepared, eval_str=True).parameters
+    for name in common:  # last, in this order
+        if name in every or name in shared:
+            every[name] = every.pop(name, common[name])
+    texts = {
+        name: (metavar or None, " ".join(text.split()))
+        for source in (SharedOptions, function)
+        for name, metavar, text in _ENTRY.findall(inspect.getdoc(source) or "")
+    }
+    described = [_described(parameter, *texts.get(name, (None, None))) for name, parameter in every.items()]
+    return inspect.Signature(described)
+
+
+def _described(parameter: inspect.Parameter, metavar: str | None, text: str | None) -> inspect.Parameter:
+    """Return a parameter annotated as Typer reads it."""
+    kind, *more = (
+        get_args(parameter.annotation) if hasattr(parameter.annotation, "__metadata__") else [parameter.annotation]
+    )
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        described = typer.Argument(metavar=metavar, help=text)
+    else:
+        flag = "--" + parameter.name.strip("_").replace("_", "-")
+        if kind in (bool, bool | None) and parameter.default is not False:
+            flag += f"/--no-{flag[2:]}"
+        flags = _FLAGS.get(parameter.name, flag).split()
+        described = typer.Option(*flags, metavar=metavar, help=text, **(more[0] if more else {}))
+    return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[kind, described])
