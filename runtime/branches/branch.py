@@ -243,12 +243,15 @@ def curve(
     require_known("start", start, problem.solver.model.STARTS, problem.solver.name)
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     ends: list[tuple[float, float] | None] = [None, None]
-    with bar(f"{start} branch", len(grid)) as task, until_time_ends() as ended:
+    with (
+        bar(f"{start} branch, {over.rstrip('_')} = {grid[0]:.4g} to {grid[-1]:.4g}", len(grid)) as task,
+        until_time_ends() as ended,
+    ):
         order, anchor = _order(branch, grid, seeds or {})
         for direction in order:
             for value in direction:
                 solution = branch.at(value)
-                task.advance(f"{start} branch, {over} = {value:.4g}")
+                task.advance(f"{start} branch, {over.rstrip('_')} = {value:.4g}")
                 if solution is None:
                     side = 0 if value < anchor else 1
                     ends[side] = bisected_end(branch, value, refine_end)
