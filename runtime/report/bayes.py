@@ -8,23 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._version import __version__
 from ..bayes.messages import BayesMessages
 from ..bayes.solution import BayesSolution, erm_cosine
 from ..bayes.thresholds import BayesLine, BayesThreshold
 from ..numbers import aligned, with_error
 from ..presenting import table, to_json
 from ..saddle_point.iteration import Status
-from .contract import parameters_json
+from .contract import identity_json, parameters_json
 from .solution import problem_line
 
 if TYPE_CHECKING:
-    from ..problems.problem import Problem
     from ..solving.solution import Solution
-
-
-def _identity(problem: Problem) -> dict[str, Any]:
-    return {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
 
 
 @table.register(BayesSolution)
@@ -92,7 +86,7 @@ def bayes_json(solution: BayesSolution) -> dict[str, Any]:
     problem = solution.problem
     shape = (problem.tokens, problem.clusters, *solution.q.shape[1:])
     return {
-        **_identity(problem),
+        **identity_json(problem),
         "parameters": parameters_json(problem),
         "start": solution.start,
         "status": solution.status,
@@ -131,7 +125,7 @@ def bayes_threshold_table(threshold: BayesThreshold) -> str:
 def bayes_threshold_json(threshold: BayesThreshold) -> dict[str, Any]:
     """The object that --json prints."""
     return {
-        **_identity(threshold.problem),
+        **identity_json(threshold.problem),
         "kind": threshold.kind,
         "parameters": {n: v for n, v in parameters_json(threshold.problem).items() if n != "alpha"},
         "parameter": "alpha",
@@ -158,7 +152,7 @@ def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str
     held = {n: v for n, v in parameters_json(line.problem).items() if n not in ("alpha", line.over.rstrip("_"))}
     rows = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), line.evidence, strict=True)
     return {
-        **_identity(line.problem),
+        **identity_json(line.problem),
         "kind": line.kind,
         "parameters": held,
         "parameter": "alpha",
@@ -211,7 +205,7 @@ def messages_json(passed: BayesMessages) -> dict[str, Any]:
     """The object that --json prints."""
     mean, error = passed.estimate("overlaps")
     return {
-        **_identity(passed.problem),
+        **identity_json(passed.problem),
         "parameters": parameters_json(passed.problem),
         "status": "converged" if passed.success else "not_converged",
         "d": passed.d,

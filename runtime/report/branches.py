@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._version import __version__
 from ..errors import InputError, describe_unknown
 from ..numbers import aligned, near_zero, with_error
 from ..problems.columns import column_of
@@ -15,7 +14,7 @@ from ..problems.quantities import METRIC, matching_columns
 from ..problems.symbols import symbols_of
 from ..solving.solution import Solution
 from .ansatz import is_judged_other_than_stable, verdict_cell, warning_along
-from .contract import parameters_json
+from .contract import identity_json, parameters_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,9 +200,7 @@ def curve_json(
     order = curve.solutions[::-1] if descending else curve.solutions
     held = {key: value for key, value in parameters_json(problem).items() if key != curve.parameter}
     return {
-        "model": problem.solver.name,
-        "version": __version__,
-        "digest": problem.solver.digest,
+        **identity_json(problem),
         "parameter": curve.parameter,
         "parameters": held,
         "branch": curve.name,
@@ -235,9 +232,7 @@ def followed_json(problem: Problem, followed: Followed, status: str, file: Path 
     """The object of `follow --json`: points in the order of the arclength, events as of `threshold --json`."""
     held = {key: value for key, value in parameters_json(problem).items() if key != followed.parameter}
     return {
-        "model": problem.solver.name,
-        "version": __version__,
-        "digest": problem.solver.digest,
+        **identity_json(problem),
         "parameter": followed.parameter,
         "parameters": held,
         "branch": followed.name,

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .._version import __version__
 from ..breaking.solution import BrokenSolution
 from ..numbers import with_error
 from ..presenting import table, to_json
 from ..problems.symbols import symbols_of
-from .contract import blocks_json, parameters_json
+from .contract import blocks_json, problem_json
 from .solution import overlap_lines, problem_line, solution_table
 
 
@@ -130,10 +129,7 @@ def broken_json(solution: BrokenSolution) -> dict[str, Any]:
             "stability": verdict and {**vars(verdict), "verdict": verdict.verdict},
         }
     return {
-        "model": problem.solver.name,
-        "version": __version__,
-        "digest": problem.solver.digest,
-        "parameters": parameters_json(problem),
+        **problem_json(problem),
         "start": solution.start,
         "branch": solution.branch,
         "status": solution.status.value,

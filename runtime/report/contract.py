@@ -77,10 +77,14 @@ def parameters_json(problem: Problem) -> dict[str, Any]:
     return {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}
 
 
+def identity_json(problem: Problem) -> dict[str, Any]:
+    """Return by what a result is recognised: model, version of the package, digest of the physics."""
+    return {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
+
+
 def problem_json(problem: Problem) -> dict[str, Any]:
     """What was solved: the keys with which an object about one problem begins."""
-    known = {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
-    return {**known, "parameters": parameters_json(problem)}
+    return {**identity_json(problem), "parameters": parameters_json(problem)}
 
 
 def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .._version import __version__
 from ..descent.averages import across_jumps
 from ..descent.dynamics import Dynamics, Plateau
 from ..descent.escape import Escape
@@ -18,7 +17,7 @@ from ..problems.columns import block_columns, block_shape
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import branch_of
-from .contract import parameters_json, trained_json
+from .contract import problem_json, trained_json
 from .solution import overlap_lines, problem_line
 
 _ROWS = 11
@@ -182,10 +181,7 @@ def dynamics_json(dynamics: Dynamics) -> dict[str, Any]:
         return {name: [float(overlaps.phi[n]) for overlaps in every] for n, name in enumerate(names)}
 
     return {
-        "model": problem.solver.name,
-        "version": __version__,
-        "digest": problem.solver.digest,
-        "parameters": parameters_json(problem),
+        **problem_json(problem),
         "start": dynamics.start,
         "rate": dynamics.rate.words,
         "batch": dynamics.batch.words,

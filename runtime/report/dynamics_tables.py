@@ -8,11 +8,10 @@ import numpy as np
 import pandas
 import xarray
 
-from .._version import __version__
 from ..descent.dynamics import Dynamics
 from ..presenting import to_dataset, to_frame, to_json
 from ..problems.columns import block_shape
-from .contract import clean, parameters_json
+from .contract import clean, identity_json, parameters_json
 from .frames import flat_frame
 from .tables import BLOCKS, describe_fields
 
@@ -41,9 +40,7 @@ def dynamics_dataset(dynamics: Dynamics) -> xarray.Dataset:
     describe_fields(dataset, problem)
     whole = to_json(dynamics)
     dataset.attrs = {
-        "model": problem.solver.name,
-        "digest": problem.solver.digest,
-        "version": __version__,
+        **identity_json(problem),
         "parameter": "time",
         "parameters": json.dumps(clean(parameters_json(problem)), ensure_ascii=False),
         "dynamics": json.dumps(clean({name: whole[name] for name in _KEPT}), ensure_ascii=False),

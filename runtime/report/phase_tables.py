@@ -7,13 +7,12 @@ import json
 import numpy as np
 import xarray
 
-from .._version import __version__
 from ..planes.diagram import PhaseDiagram
 from ..planes.meetings import Meeting
 from ..presenting import to_dataset
 from ..problems.columns import column_of
 from ..sweeping.line import VERDICTS
-from .contract import clean, parameters_json
+from .contract import clean, identity_json, parameters_json
 
 _VALUES = ("training_loss", "training_loss_error", "test_error", "test_error_error", "replicon", "replicon_error")
 
@@ -77,9 +76,7 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
     names = diagram.first.rstrip("_"), diagram.second.rstrip("_")
     held = {name: value for name, value in parameters_json(diagram.problem).items() if name not in names}
     dataset.attrs = {
-        "model": diagram.problem.solver.name,
-        "digest": diagram.problem.solver.digest,
-        "version": __version__,
+        **identity_json(diagram.problem),
         "parameter": names[0],
         "parameters": json.dumps(clean(held), ensure_ascii=False),
         "phases": json.dumps(list(names)),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from .._version import __version__
 from ..numbers import aligned, with_error
 from ..planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
 from ..planes.diagram import PhaseDiagram
 from ..planes.meetings import ENDS, TRIPLE
 from ..presenting import table, to_json
-from .contract import clean, parameters_json
+from .contract import clean, identity_json, parameters_json
 from .sweeps import verdict_lines
 
 
@@ -88,9 +87,7 @@ def phases_json(diagram: PhaseDiagram) -> dict[str, Any]:
     swept = {diagram.first.rstrip("_"), diagram.second.rstrip("_")}
     held = {name: value for name, value in parameters_json(diagram.problem).items() if name not in swept}
     return {
-        "model": diagram.problem.solver.name,
-        "version": __version__,
-        "digest": diagram.problem.solver.digest,
+        **identity_json(diagram.problem),
         "parameters": clean(held),
         "first": diagram.first.rstrip("_"),
         "second": diagram.second.rstrip("_"),

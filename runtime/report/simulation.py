@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .._version import __version__
 from ..numbers import with_error
 from ..presenting import table, to_json
 from ..simulation.estimate import Estimate
 from ..simulation.run import GAMP, SGD, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
-from .contract import blocks_json, parameters_json, trained_json
+from .contract import blocks_json, problem_json, trained_json
 from .solution import multiplier_line, overlap_lines, problem_line
 
 
@@ -87,10 +86,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
     means, errors = simulation.overlaps if simulation.converged else (None, None)
     kept = simulation.multipliers
     return {
-        "model": problem.solver.name,
-        "version": __version__,
-        "digest": problem.solver.digest,
-        "parameters": parameters_json(problem),
+        **problem_json(problem),
         "d": plan.d,
         "n": max(1, round(problem.alpha * plan.d)),
         "metric": problem.metric_name or None,

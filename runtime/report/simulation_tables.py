@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import xarray
 
-from .._version import __version__
 from ..descent.dynamics import Dynamics
 from ..errors import InputError
 from ..presenting import to_dataset
@@ -19,7 +18,7 @@ from ..simulation.controls import Controls
 from ..simulation.run import SGD, Plan, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
 from ..simulation.wells import Polish
-from .contract import clean, parameters_json
+from .contract import clean, identity_json, parameters_json
 from .tables import BLOCKS, describe_fields, load_dataset, overlaps_of_row
 
 PASSED = ("q", "m", "theta")
@@ -110,9 +109,7 @@ def beside_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Datase
 def _attributes(plan: Plan) -> dict[str, str]:
     problem = plan.problem
     return {
-        "model": problem.solver.name,
-        "digest": problem.solver.digest,
-        "version": __version__,
+        **identity_json(problem),
         "parameter": "seed",
         "parameters": json.dumps(clean(parameters_json(problem)), ensure_ascii=False),
         "plan": json.dumps(clean({name: getattr(plan, name) for name in _OF_PLAN})),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._version import __version__
 from ..numbers import near_zero, with_error
 from ..presenting import table, to_json
 from ..problems.columns import column_of
@@ -16,7 +15,7 @@ from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
 from ..solving.thermal import Gibbs
 from .ansatz import HEADING, warning_lines
-from .contract import blocks_json, parameters_json, trained_json
+from .contract import blocks_json, problem_json, trained_json
 from .stability import VANISHING
 
 if TYPE_CHECKING:
@@ -169,10 +168,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
     problem = solution.problem
     stability = solution.stability
     members: dict[str, Any] = {
-        "model": problem.solver.name,
-        "version": __version__,
-        "digest": problem.solver.digest,
-        "parameters": parameters_json(problem),
+        **problem_json(problem),
         "start": solution.start,
         "branch": solution.branch,
         "rank": solution.rank,

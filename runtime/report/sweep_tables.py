@@ -9,14 +9,13 @@ import numpy as np
 import pandas
 import xarray
 
-from .._version import __version__
 from ..presenting import to_dataset, to_frame
 from ..problems.columns import block_shape, column_of
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..sweeping.line import SCALARS, VERDICTS
 from ..sweeping.sweep import Sweep
-from .contract import clean
+from .contract import clean, identity_json
 from .frames import flat_frame
 from .tables import BLOCKS, describe_columns, describe_fields
 
@@ -149,9 +148,7 @@ def _row_columns(sweep: Sweep) -> dict[str, Any]:
 def _attributes(sweep: Sweep) -> dict[str, Any]:
     plan, said = sweep.plan, sweep.plan.identity
     return {
-        "model": plan.problem.solver.name,
-        "digest": plan.problem.solver.digest,
-        "version": __version__,
+        **identity_json(plan.problem),
         "parameter": plan.axes[0].shown if plan.axes else "point",
         "parameters": json.dumps(clean(said["parameters"]), ensure_ascii=False),
         "sweep": json.dumps(

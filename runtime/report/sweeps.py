@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from .._version import __version__
 from ..presenting import table, to_json
 from ..stability.assess import MARGINAL, STABLE, UNDECIDED, UNSTABLE
 from ..sweeping.line import UNFINISHED, Record, is_found
 from ..sweeping.plan import BACK, Line
 from ..sweeping.sweep import Sweep
 from .ansatz import HEADING
-from .contract import clean
+from .contract import clean, identity_json
 
 _MOST_LINES = 40
 VERDICT_ORDER = (UNSTABLE, MARGINAL, UNDECIDED, STABLE)
@@ -98,9 +97,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
         for line, known in sweep.lines()
     ]
     return {
-        "model": plan.problem.solver.name,
-        "version": __version__,
-        "digest": plan.problem.solver.digest,
+        **identity_json(plan.problem),
         "parameters": clean(said["parameters"]),
         "varied": clean(said["varied"]),
         "starts": list(plan.starts),

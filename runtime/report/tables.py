@@ -31,7 +31,7 @@ from ..problems.columns import BROKEN, QUANTITIES, block_shape, column_of
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..responses.tuned_curve import TunedCurve
-from .contract import SCHEMA, check_schema, clean, parameters_json
+from .contract import SCHEMA, check_schema, clean, identity_json, parameters_json
 
 if TYPE_CHECKING:
     from ..stability.assess import Stability
@@ -337,9 +337,7 @@ def _attributes(problem: Problem | None, parameter: str) -> dict[str, Any]:
         return {"model": "", "digest": "", "version": __version__, "parameter": parameter, "parameters": "{}"}
     others = {name: value for name, value in parameters_json(problem).items() if name != parameter.rstrip("_")}
     return {
-        "model": problem.solver.name,
-        "digest": problem.solver.digest,
-        "version": __version__,
+        **identity_json(problem),
         "parameter": parameter,
         "parameters": json.dumps(clean(others), ensure_ascii=False),
     }
