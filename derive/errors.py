@@ -26,8 +26,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     ' (did you mean lambda?)'
     """
     by_lower = {each.lower().rstrip("_"): each.rstrip("_") for each in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)
-    inside = [each for each in by_lower if name.lower() in each.split("_")]
+    wanted = name.lower()
+    opposite = {f"un{wanted}", f"in{wanted}", wanted.removeprefix("un")} - {wanted}
+    close = difflib.get_close_matches(wanted, set(by_lower) - opposite, 1, 0.65)
+    inside = [each for each in by_lower if wanted in each.split("_")]
     found = close or (inside if len(inside) == 1 else [])
     return f" (did you mean {by_lower[found[0]]}?)" if found else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,13 @@ class AttributeHints:
         kind = type(self)
         if name.startswith("_") or hasattr(kind, name):
             return object.__getattribute__(self, name)  # raises what the attribute's own code raised
-        inside = [field for field, value in vars(self).items() if _is_ours(value) and name in dir(value)]
-        if inside:
-            raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(f'{f}.{name}' for f in inside)}")
+        places = [f"{field}.{name}" for field, value in vars(self).items() if _is_ours(value) and name in dir(value)]
+        if hasattr(kind, "__getitem__"):
+            with suppress(Exception):
+                _ = self[name]
+                places = [f"result[{name!r}]"]
+        if places:
+            raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(places)}")
         if name in _OF_CURVES:
             raise AttributeError(
                 f"{kind.__name__} has no {name!r}: a curve has, as sf.curve(problem, alpha=(0.5, 3, 26))"

@@ -51,7 +51,8 @@ _REMEDIES = (
     (
         r"ShapeError|Matrix|NonSquare|weight has",
         "",
-        "{shapes}: take entries, as X[0] - Y[0], or matrices of one shape; weights are a list, one number a column",
+        "{shapes}: take entries, as X[0] - Y[0], or matrices of one shape (sizes are declared, as in "
+        "@sf.model(tokens=2, student=2)); weights are a list, one number a column",
     ),
 )
 

@@ -343,7 +343,10 @@ def netcdf_file(output: Path | None, what: str, force: bool) -> OutputFile | Non
         InputError: as `output_file`, or the name ends otherwise.
     """
     if output is not None and output.suffix != ".nc":
-        raise InputError(f"-o {output}: {what} is written as netCDF, to a file that ends in .nc")
+        raise InputError(
+            f"-o {output}: {what} is written as netCDF, to a file that ends in .nc; in Python "
+            "result.to_pandas().to_csv(...) writes a table"
+        )
     return output_file(output, force)
 
 

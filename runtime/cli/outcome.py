@@ -309,6 +309,8 @@ def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
 _OTHER_NAMES = {
     "n": "; samples are alpha d: --set alpha=VALUE, and --d of `simulate`",
     "samples": "; samples are alpha d: --set alpha=VALUE, and --d of `simulate`",
+    "temperature": "; --inverse-temperature is 1 over it",
+    "beta": "; --inverse-temperature, or a parameter of the model given as --set beta=VALUE",
     "lr": "; the learning rate of `dynamics` is --rate",
     "epochs": "; `dynamics` runs over --time BEGIN:END, in samples over d",
 }
@@ -321,7 +323,10 @@ def usage_error(error: Any, first: str, as_json: bool) -> int:
     path = context.command_path if context is not None else f"saddleforge {first}"
     sentence = " ".join(error.format_message().split()).rstrip(".")
     if "unexpected extra argument" in sentence and path.endswith(" plot"):
-        sentence += "; plot draws one file, and other critical lines by --beside"
+        sentence += (
+            "; plot draws one file, and other critical lines by --beside: several curves in one picture are drawn in "
+            "Python, from xarray.open_dataset of each file"
+        )
     # Parameters of models are no options, and a list is one word.
     if any("--set" in each.opts for each in getattr(context and context.command, "params", ())):
         if "unexpected extra argument" in sentence:

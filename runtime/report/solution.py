@@ -106,13 +106,17 @@ def thermal_lines(solution: Solution) -> list[str]:
     return lines
 
 
-def problem_line(problem: Problem, shown: Symbols | None = None) -> str:
-    """Model and parameters."""
+def problem_line(problem: Problem, shown: Symbols | None = None, without: str = "") -> str:
+    """Return model and parameters, without the one that is varied."""
     shown = shown or symbols_of(problem)
+    held = {name: value for name, value in problem.parameters.items() if column_of(name) != column_of(without)}
+    alpha = (
+        "" if problem.sample_complexity is None or without == "alpha" else f"{shown['alpha'][0]} = {problem.alpha:g}  "
+    )
     return (
         f"{problem.solver.name}  "
-        + ("" if problem.sample_complexity is None else f"{shown['alpha'][0]} = {problem.alpha:g}  ")
-        + "  ".join(f"{shown[column_of(n)][0]} = {_short(v)}" for n, v in problem.parameters.items())
+        + (f"{shown['alpha'][0]} = {problem.alpha:g}  " if has_alpha else "")
+        + "  ".join(f"{shown[column_of(n)][0]} = {_short(v)}" for n, v in held.items())
         + "".join(f"  {name} = {line.position:g}" for name, (_, line) in problem.lines.items())
         + ("" if problem.spectrum is None else f"  spectrum = {_short(problem.spectrum)}")
         + ("" if problem.inverse_temperature is None else f"  inverse temperature = {problem.inverse_temperature:g}")

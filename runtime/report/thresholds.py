@@ -9,7 +9,7 @@ from ..presenting import table, to_json
 from ..thresholds.threshold import Threshold
 from .ansatz import HEADING, is_unstable_beyond_digits, offer, offer_elsewhere
 from .contract import parameters_json
-from .solution import not_in_the_limit
+from .solution import not_in_the_limit, problem_line
 
 _SHALLOWER = ("replica symmetric", "symmetric"), ("with one step", "one_step")  # words, and where the evidence has it
 
@@ -23,7 +23,7 @@ def threshold_table(threshold: Threshold) -> str:
     shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
     verdicts = [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
     beyond = [s for s in threshold.solutions if is_unstable_beyond_digits(s)] if not threshold.broken else []
-    lines = [repr(threshold)]
+    lines = [repr(threshold), f"  {problem_line(threshold.problem, without=threshold.parameter)}"]
     if beyond:
         sentence = offer(beyond[0]) if threshold.kind == "crossing" else offer_elsewhere(beyond[0])
         lines = [*verdicts, f"  {HEADING}; {sentence}", *lines]

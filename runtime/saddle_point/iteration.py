@@ -65,7 +65,8 @@ class Status(StrEnum):
             "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
             "exists, or `curve`, which says where it ends",
             "collapsed": "every overlap shrinks to zero, so that W = 0 is a minimum of the risk here and the solution "
-            "from this start; for another one try a larger alpha, a weaker regulariser or another start",
+            "from this start; for another one try a larger alpha, a weaker regulariser or another start, or, where no "
+            "X has a lower loss than X = 0, weights of given norm (regulariser=sf.Sphere(1))",
             "minima_missed": "averages leave these minima out; write narrow parts of the loss as functions of one "
             "linear combination of the student's fields, along which minima are searched for, or make them wider",
             "time_limit": "the time limit ended the computation: what is shown is the best so far, with error bars "
