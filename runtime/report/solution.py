@@ -110,9 +110,7 @@ def problem_line(problem: Problem, shown: Symbols | None = None, without: str = 
     """Return model and parameters, without the one that is varied."""
     shown = shown or symbols_of(problem)
     held = {name: value for name, value in problem.parameters.items() if column_of(name) != column_of(without)}
-    alpha = (
-        "" if problem.sample_complexity is None or without == "alpha" else f"{shown['alpha'][0]} = {problem.alpha:g}  "
-    )
+    has_alpha = problem.sample_complexity is not None and without != "alpha"
     return (
         f"{problem.solver.name}  "
         + (f"{shown['alpha'][0]} = {problem.alpha:g}  " if has_alpha else "")
