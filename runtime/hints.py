@@ -30,7 +30,7 @@ class AttributeHints:
         places = [f"{field}.{name}" for field, value in vars(self).items() if _is_ours(value) and name in dir(value)]
         if hasattr(kind, "__getitem__"):
             with suppress(Exception):
-                _ = self[name]
+                _ = kind.__getitem__(self, name)
                 places = [f"result[{name!r}]"]
         if places:
             raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(places)}")
