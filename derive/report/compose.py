@@ -33,9 +33,9 @@ def report(
             dynamics do not close.
     """
     if dynamics and steps:
-        raise ModelError("the steps are those of the static theory, the dynamics have checks of their own: ask for one")
+        raise ModelError("steps or dynamics: ask for one of them; the steps are those of the static theory")
     if rsb and not steps:
-        raise ModelError("rsb is a matter of the replica calculation: ask for its steps, too")
+        raise ModelError("rsb belongs to the steps of the replica calculation: ask for them, too (--steps, steps=True)")
     at = model.at(structure)
     return Report(
         title=model.name,
