@@ -330,7 +330,9 @@ def test_steps_keep_the_domain_and_are_straight_to_first_order():
         assert fields_outside(problem, moved) == ""
         assert np.allclose(moved.theta, theta + size * Overlaps.unpack(move, here.sizes).theta, rtol=1e-12)
     beyond = fields_outside(problem, replace(here, q=here.q - 3e-4 * np.eye(2)))
-    assert beyond.startswith("q - theta rho*^(-1) theta^T has") and beyond.endswith("along the teacher")
+    assert beyond.startswith("q - theta rho*^(-1) theta^T has") and beyond.endswith(
+        "along the teacher (measured overlaps are divided by d)"
+    )
     alone = fields_outside(problem, replace(here, q=-here.q, theta=0 * theta))
     assert alone.startswith("q has the eigenvalue -") and "teacher" not in alone
     errors = [np.abs(step_inside(problem, u, x * move, here.sizes) - u - x * move).max() for x in (1e-7, 1e-8)]
