@@ -261,5 +261,5 @@ def test_the_document_with_blocks_of_blocks_says_every_step_and_no_failure(name)
 def test_breaking_thrice_or_without_steps_is_refused():
     with pytest.raises(ModelError, match="rsb = 3 is out of range"):
         replica_calculation(rsb=3)
-    with pytest.raises(ModelError, match="ask for its steps"):
+    with pytest.raises(ModelError, match="ask for them, too"):
         describe(catalogue_model("ridge_regression"), rsb=1)
