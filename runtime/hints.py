@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +27,6 @@ class AttributeHints:
         if name.startswith("_") or hasattr(kind, name):
             return object.__getattribute__(self, name)  # raises what the attribute's own code raised
         places = [f"{field}.{name}" for field, value in vars(self).items() if _is_ours(value) and name in dir(value)]
-        if hasattr(kind, "__getitem__"):
-            with suppress(Exception):
-                _ = kind.__getitem__(self, name)
-                places = [f"result[{name!r}]"]
         if places:
             raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(places)}")
         if name in _OF_CURVES:
@@ -39,7 +34,9 @@ class AttributeHints:
                 f"{kind.__name__} has no {name!r}: a curve has, as sf.curve(problem, alpha=(0.5, 3, 26))"
             )
         known = [each for each in dir(self) if not each.startswith("_")]
-        raise AttributeError(f"{kind.__name__} has no {name!r}{suggestion(name, known)}; it has {', '.join(known)}")
+        by_name = f"; columns and entries are read by name, result[{name!r}]" if hasattr(kind, "__getitem__") else ""
+        near = suggestion(name, known)
+        raise AttributeError(f"{kind.__name__} has no {name!r}{near}; it has {', '.join(known)}{by_name}")
 
 
 _OF_CURVES = ("plot", "save", "to_latex", "to_pandas", "to_xarray")

@@ -73,8 +73,8 @@ plot = Face("plot")  # a matplotlib figure, saved where a path is given
 save = Face("file")  # netCDF, whole or not at all
 
 
-class Result(AttributeHints):
-    """A result that is shown as text and as JSON."""
+class Shown(AttributeHints):
+    """A result that is shown as text."""
 
     def table(self) -> str:
         """Return the result as text, for a terminal."""
@@ -83,13 +83,17 @@ class Result(AttributeHints):
     def __repr__(self) -> str:
         return self.table()
 
+
+class Result(Shown):
+    """A result that is shown as text and as JSON."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the object that the command of the same name prints with --json."""
         return to_json(self)
 
 
-class Recorded(Result):
-    """A result that is a table of points, too."""
+class Recorded(AttributeHints):
+    """A result that is a table of points."""
 
     def to_xarray(self) -> xarray.Dataset:
         """Return values, error bars and verdicts along the parameters that vary."""

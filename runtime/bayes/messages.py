@@ -14,12 +14,12 @@ al., arXiv 1806.05451). The channel is one whose observed coordinates follow fro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from .. import budget, presenting
+from .. import budget
 from ..errors import InputError, NotConvergedError, require_in, require_whole
+from ..presenting import Result
 from ..problems.problem import Problem
 from ..progress import bar
 from ..simulation.instance import DEFAULT_MEMORY, STARTS, Instance, stream
@@ -55,7 +55,7 @@ class MessageRun:
 
 
 @dataclass(frozen=True)
-class BayesMessages:
+class BayesMessages(Result):
     """Message passing on several draws at one d: one run a seed; see `MessageRun`.
 
     Example:
@@ -79,14 +79,6 @@ class BayesMessages:
         if len(values) < 2:
             return values[0], np.full_like(values[0], np.nan)
         return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
-
-    def table(self) -> str:
-        """Overlaps of every run and their mean."""
-        return presenting.table(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that --json prints."""
-        return presenting.to_json(self)
 
 
 def bayes_messages(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import budget, presenting
 from ..errors import NotConvergedError, TimeLimitError, require_in, require_known
-from ..hints import AttributeHints
 from ..integration.estimates import two_standard_errors
+from ..presenting import Result
 from ..problems.problem import Problem, check_is_problem
 from ..progress import left, step
 from .averages import Averages
@@ -33,7 +33,7 @@ _RATE, _DOUBT = 0.7, 0.3  # binary logarithm of the factor that a doubling of dr
 
 
 @dataclass(frozen=True)
-class BayesSolution(AttributeHints):
+class BayesSolution(Result):
     """A solution of state evolution.
 
     Attributes:
@@ -119,10 +119,6 @@ class BayesSolution(AttributeHints):
     def table(self, erm: Solution | None = None) -> str:
         """What `saddleforge bayes` prints; beside an empirical risk minimiser if one is given."""
         return presenting.table(self, erm)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that --json prints."""
-        return presenting.to_json(self)
 
 
 def erm_cosine(erm: Solution, context: int = 0, column: int = 0) -> float:

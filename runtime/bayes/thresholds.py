@@ -21,9 +21,9 @@ from scipy.signal import find_peaks
 
 from .. import presenting
 from ..errors import InputError, NotConvergedError, TimeLimitError, require_in, require_known
-from ..hints import AttributeHints
 from ..interrupts import recognised
 from ..numbers import with_error
+from ..presenting import Recorded, Result
 from ..problems.problem import Problem
 from ..progress import bar, step
 from .state_evolution import CLOSE, Point, State, exact_log_evidence, is_information_unbounded, observed_dimension
@@ -43,7 +43,7 @@ _MOST_REFINED, _MOST_STEPS = 6, 30
 
 
 @dataclass(frozen=True)
-class BayesThreshold(AttributeHints):
+class BayesThreshold(Result):
     """A sample complexity at which Bayes-optimal inference changes.
 
     Attributes:
@@ -61,17 +61,9 @@ class BayesThreshold(AttributeHints):
     error: float
     evidence: dict[str, Any]
 
-    def table(self) -> str:
-        """One line and what it rests on."""
-        return presenting.table(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that --json prints."""
-        return presenting.to_json(self)
-
 
 @dataclass(frozen=True)
-class BayesLine(AttributeHints):
+class BayesLine(Result, Recorded):
     """A threshold of Bayes-optimal inference along a parameter.
 
     Attributes:
@@ -118,21 +110,9 @@ class BayesLine(AttributeHints):
         ]
         return ", ".join([words, *known])
 
-    def table(self) -> str:
-        """One line a point."""
-        return presenting.table(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that --json prints."""
-        return presenting.to_json(self)
-
     def to_xarray(self) -> xarray.Dataset:
         """value, error and over along `point`, as of a critical line."""
         return presenting.to_dataset(self)
-
-    def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
-        presenting.save(self.to_xarray(), path)
 
     def plot(self, path: str | Path | None = None, *, beside: tuple[BayesLine, ...] = ()) -> Figure:
         """A picture, with other lines in it."""

@@ -70,7 +70,7 @@ def generate(
 
 
 def _compared(folder: Path, data: dict[str, Any], found: list[str], fix: str) -> Outcome:
-    """What --check says of a folder: the differences found, and the command that brings it up to date."""
+    """Return what --check prints of a folder: the differences found, and the command that brings it up to date."""
     data = {**data, "status": "stale" if found else "fresh", "differences": found}
     if not found:
         return Outcome(f"{folder} is up to date", data)

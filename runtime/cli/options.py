@@ -178,7 +178,7 @@ def starts(text: str | None) -> list[str] | None:
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Those options that were given; a function has its own defaults for the others."""
+    """Return the options that were given; a function has its own defaults for the others."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -318,7 +318,7 @@ class OutputFile:
     name: Path
 
     def aside(self) -> OutputFile:
-        """Where a command that ended early writes: beside a file that is there, whose result may be whole."""
+        """Return the file that a command that ended early writes: next to one that may be whole."""
         if not self.path.exists():
             return self
         suffix = f".interrupted{self.path.suffix}"
@@ -337,7 +337,7 @@ def output_file(output: Path | None, force: bool) -> OutputFile | None:
 
 
 def netcdf_file(output: Path | None, what: str, force: bool) -> OutputFile | None:
-    """As `output_file`, for `what` is written as netCDF.
+    """Return `output_file` of a result that is written as netCDF.
 
     Raises:
         InputError: as `output_file`, or the name ends otherwise.

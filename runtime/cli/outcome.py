@@ -67,15 +67,15 @@ class Outcome:
 
     @property
     def ending(self) -> Exit:
-        """How the command ends."""
+        """Return how the command ends."""
         return self.status or (Exit.NOT_CONVERGED if self.message else Exit.DONE)
 
     def printed_text(self) -> str:
-        """What people read on stdout."""
+        """Return the text for stdout."""
         return self.text() if callable(self.text) else self.text
 
     def json_object(self) -> dict[str, Any]:
-        """What stdout holds with --json."""
+        """Return the object for stdout with --json."""
         return self.data() if callable(self.data) else self.data
 
 
@@ -85,7 +85,7 @@ WHY = {Exit.INTERRUPTED: "interrupted", Exit.TIME_LIMIT: "the time limit ended t
 
 
 def cut_short(interrupted: bool, out_of_time: bool) -> Exit | None:
-    """How a command ended that was not let finish, or None; from here on nothing interrupts it."""
+    """Return how a command ended that was not let finish, or None; from here on nothing interrupts it."""
     ignore()
     return Exit.INTERRUPTED if interrupted else Exit.TIME_LIMIT if out_of_time else None
 

@@ -12,7 +12,7 @@ import numpy as np
 from .. import presenting
 from ..branches.branch import Curve
 from ..errors import InputError, TimeLimitError, require_whole
-from ..presenting import Result
+from ..presenting import Shown
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -97,7 +97,7 @@ def _repeated(name: str, problem: Problem) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Result):
+class Comparison(Shown):
     """A branch and simulations at some of its points, each in the mirror image nearest to theory.
 
     Attributes:
@@ -260,7 +260,7 @@ def _fit(dims: np.ndarray, estimates: Sequence[Estimate], power: float) -> Extra
 
 
 @dataclass(frozen=True, repr=False)
-class Scaling(Result):
+class Scaling(Shown):
     """Simulations of one problem at several d beside its solution, runs on its branch only."""
 
     solution: Solution

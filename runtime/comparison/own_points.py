@@ -13,7 +13,7 @@ from .. import presenting
 from ..branches.branch import Curve, curve
 from ..errors import InputError, NotConvergedError, require_known, require_whole
 from ..hints import AttributeHints
-from ..presenting import Result
+from ..presenting import Shown
 from ..problems.problem import Problem
 from ..progress import bar
 from ..saddle_point.starts import default_start
@@ -101,7 +101,7 @@ def learning_curve(
 
 
 @dataclass(frozen=True, repr=False)
-class Beside(Result):
+class Beside(Shown):
     """Points of one's own on a branch of theory.
 
     Attributes:

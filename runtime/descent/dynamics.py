@@ -13,7 +13,7 @@ import numpy as np
 from .. import budget, presenting
 from ..errors import DomainError, InputError, TimeLimitError, require_in, require_known
 from ..integration.estimates import ladder_half_width
-from ..presenting import Recorded
+from ..presenting import Recorded, Result
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
@@ -67,7 +67,7 @@ class Plateau:
 
 
 @dataclass(frozen=True, repr=False)
-class Dynamics(Recorded):
+class Dynamics(Result, Recorded):
     """Descent from a start.
 
     Attributes:

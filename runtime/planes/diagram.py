@@ -18,7 +18,7 @@ from ..branches.branch import Branch
 from ..errors import InputError, TimeLimitError, require_in, require_whole
 from ..files import write_whole
 from ..interrupts import held_back
-from ..presenting import Recorded
+from ..presenting import Recorded, Result
 from ..problems.problem import Problem, parameter_name
 from ..problems.reduced import integrated
 from ..progress import bar, say
@@ -47,7 +47,7 @@ _EFFORTS = 4, 2  # sizes of a rule, with which a point may miss its accuracy: fa
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PhaseDiagram(Recorded):
+class PhaseDiagram(Result, Recorded):
     """Solutions on a grid whose rows are finest where they differ, and the boundaries between them.
 
     Attributes:

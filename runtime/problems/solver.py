@@ -168,7 +168,7 @@ class Solver:
     @property
     def has_output(self) -> bool:
         """Whether the model says what is observed of the teacher's fields."""
-        return self._path("bayes").exists()
+        return self.path_of("bayes").exists()
 
     @property
     def structure(self) -> dict[str, int]:
@@ -179,6 +179,14 @@ class Solver:
     def digest(self) -> str:
         """Digest of the physics."""
         return self.model.DIGEST
+
+    @cached_property
+    def files_digest(self) -> str:
+        """Digest of its files: of what was generated, and by what."""
+        digest = hashlib.sha256(self.metadata.encode())
+        for name, path in solver_files(self.folder).items():
+            digest.update(name.encode() + path.read_bytes())
+        return digest.hexdigest()[:20]
 
     def compiled_before(self, part: str = "channel") -> bool:
         """Whether Numba's cache holds some of this part of the solver (used only to announce a compilation)."""
@@ -191,13 +199,13 @@ class Solver:
         # The modules are loaded anew where it is unpickled.
         return Solver, (self.name, self.key, self.folder, self.metadata, self.base)
 
-    def _path(self, part: str) -> Path:
-        """Of a file: its own, or that of the solver that has the rest."""
+    def path_of(self, part: str) -> Path:
+        """Return the file of a part: its own, or that of the solver that has the rest."""
         path = generated_file(self.folder / f"{part}.py")
-        return path if self.base is None or path.exists() else self.base._path(part)
+        return path if self.base is None or path.exists() else self.base.path_of(part)
 
     def _load(self, part: str) -> ModuleType:
-        path = self._path(part)
+        path = self.path_of(part)
         # Machine code finds its module by this name: files of the same code are one module.
         name = f"saddleforge_solver_{part}_{digest_of(path.read_bytes())}"
         if name in sys.modules:

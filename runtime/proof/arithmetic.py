@@ -11,7 +11,6 @@ import numpy as np
 from flint import arb
 
 from ..errors import NotProvedError
-from ..problems.catalogue import generated_file
 from ..problems.parts import Reference
 from ..problems.problem import Problem
 from .duals import Dual, lift
@@ -71,7 +70,7 @@ class Arithmetic:
 
 def reference_on_balls(problem: Problem) -> Reference:
     """The generated reference module of a problem's solver, on balls at the precision in force."""
-    return cast(Reference, _loaded(generated_file(problem.solver.folder / "reference.py")))
+    return cast(Reference, _loaded(problem.solver.path_of("reference")))
 
 
 @lru_cache(maxsize=64)

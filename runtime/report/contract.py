@@ -83,7 +83,7 @@ def identity_json(problem: Problem) -> dict[str, Any]:
 
 
 def problem_json(problem: Problem) -> dict[str, Any]:
-    """What was solved: the keys with which an object about one problem begins."""
+    """Return the keys with which an object about one problem begins."""
     return {**identity_json(problem), "parameters": parameters_json(problem)}
 
 

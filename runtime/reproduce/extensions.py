@@ -30,7 +30,7 @@ from .alpha_thresholds import (
     threshold_result,
 )
 from .base_case import OMEGAS, BaseCaseRun
-from .run import BRANCHES, SHOWN_OMEGA, Task, solver_digest, table_files, unpacked
+from .run import BRANCHES, SHOWN_OMEGA, Task, table_files, unpacked
 
 EXTENSIONS = "extensions"
 FOLDER = "extensions"
@@ -274,7 +274,7 @@ def _varied(change: str) -> Problem:
 def _identity(at: Problem) -> dict[str, Any]:
     """What decides the digits of a problem beyond the sources of this package."""
     values = {name: np.asarray(value).tolist() for name, value in at.parameters.items()}
-    return {"model": at.solver.name, "structure": at.solver.key, "solver": solver_digest(at), "parameters": values}
+    return {"model": at.solver.name, "structure": at.solver.key, "solver": at.solver.files_digest, "parameters": values}
 
 
 def _per_cluster(overlaps: Overlaps, clusters: int) -> Overlaps:

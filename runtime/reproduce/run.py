@@ -22,14 +22,13 @@ from .._version import __version__
 from ..branches.branch import Curve
 from ..environment import Companion, processors, received
 from ..files import write_whole
-from ..problems.catalogue import solver_files
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
 from ..progress import bar, say, set_quiet
 from ..report.frames import dataset_frame
 from ..report.tables import load_dataset, save_dataset
 from ..threads import used
-from .steps import Steps, code_digest, digest_of
+from .steps import Steps, code_digest
 
 MODEL = "dot_product_attention"
 SHOWN_OMEGA = 0.3
@@ -108,7 +107,7 @@ class Run(ABC):
         self.out, self.figures = out, figures
         self.base = problem(MODEL, alpha=2.0, omega=SHOWN_OMEGA)
         common = {"model": MODEL, "digest": self.base.solver.digest, "version": __version__}
-        self.steps = Steps(out, {**common, "solver": solver_digest(self.base)})
+        self.steps = Steps(out, {**common, "solver": self.base.solver.files_digest})
         self.results: dict[str, Any] = {**common, "omega": SHOWN_OMEGA}
 
     @abstractmethod
@@ -179,11 +178,6 @@ def serve() -> None:
     for name in run.aside:
         with suppress(Exception):  # the first process will meet it, and say so
             run.do(tasks[name])
-
-
-def solver_digest(at: Problem) -> str:
-    """Digest of a generated solver."""
-    return digest_of(b"\0".join(path.read_bytes() for path in solver_files(at.solver.folder).values()))
 
 
 def unpacked(at: Problem, vector: Sequence[float]) -> Overlaps:

@@ -12,7 +12,7 @@ from .. import presenting
 from ..branches.branch import Curve, grid_of
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..interrupts import recognised
-from ..presenting import Recorded
+from ..presenting import Recorded, Shown
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from .minimum import Search, in_words, minimised
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class TunedCurve(Recorded):
+class TunedCurve(Shown, Recorded):
     """Optima along a second parameter, each at its own best value of the first.
 
     Attributes:

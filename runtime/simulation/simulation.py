@@ -14,7 +14,7 @@ import numpy as np
 from .. import presenting
 from ..errors import InputError, TimeLimitError, require_known, require_whole
 from ..interrupts import held_back
-from ..presenting import Recorded
+from ..presenting import Recorded, Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar, say
@@ -36,7 +36,7 @@ POLISH = tuple(known.name for known in fields(Polish))
 
 
 @dataclass(frozen=True, repr=False)
-class Simulation(Recorded):
+class Simulation(Result, Recorded):
     """Runs of one plan.
 
     Attributes:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from ..branches.branch import grid_of
 from ..errors import InputError, require_in, require_known, require_whole
 from ..files import absolute
-from ..problems.catalogue import STRUCTURAL, catalogue, solver_files
+from ..problems.catalogue import STRUCTURAL, catalogue
 from ..problems.problem import Problem, parameter_name
 from ..problems.problem import problem as problem_of
 from ..saddle_point.starts import default_start
@@ -236,7 +236,7 @@ class Plan:
         identity = {
             **self._common,
             "digest": at.solver.digest,
-            "solver": sources_of(at.solver.folder, at.solver.metadata),
+            "solver": at.solver.files_digest,
             "parameters": _parameters(at, varied),
             "points": [_plain(point) for point in points],
             "start": start,
@@ -245,15 +245,6 @@ class Plan:
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
         chosen = (start, direction, place, self.ask, self.seed, self.simulated, text)
         return Line(number, at, points, along, *chosen, self.ends, self.effort)
-
-
-@cache
-def sources_of(folder: Path, metadata: str) -> str:
-    """Digest of a solver's files: of what was generated, and by what."""
-    digest = hashlib.sha256(metadata.encode())
-    for name, path in solver_files(folder).items():
-        digest.update(name.encode() + path.read_bytes())
-    return digest.hexdigest()[:20]
 
 
 def planned(

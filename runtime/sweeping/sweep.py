@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import presenting
 from ..errors import InputError, TimeLimitError
 from ..interrupts import held_back
-from ..presenting import Recorded
+from ..presenting import Recorded, Result
 from ..progress import Task, bar
 from .engine import Engine
 from .line import FAILED, UNFINISHED, Record, is_done, is_found
@@ -34,7 +34,7 @@ _SHARE = 0.02
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sweep(Recorded):
+class Sweep(Result, Recorded):
     """What is known of a plan.
 
     Attributes:

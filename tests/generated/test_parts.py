@@ -49,7 +49,7 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     if not model.NO_PROXIMAL_MAP:
         yield solver.proximal, parts.ProximalChannel, absent_from_channel(solver)
         yield solver.tangent, parts.Tangent, set() if solver.has_ridge else {"overlaps"}
-    if solver._path("flow").exists():
+    if solver.path_of("flow").exists():
         yield solver.flow, parts.FlowEquations, set() if model.TRAINED else {"trained_slope"}
     metric, reference = solver.metric, solver.reference
     absent = set() if metric.HAS_METRIC else {"metric", "test_error"}

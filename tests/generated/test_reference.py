@@ -26,7 +26,7 @@ POINTS = 4
 @pytest.fixture
 def part(problem: Problem, plain: Any) -> Callable[[str], SimpleNamespace]:
     """A generated Numba module as plain Python: what is compared is the text, and nothing is compiled."""
-    return lambda name: SimpleNamespace(**plain(problem.solver._path(name).read_text()))
+    return lambda name: SimpleNamespace(**plain(problem.solver.path_of(name).read_text()))
 
 
 def problem_of(folder: str) -> Problem:

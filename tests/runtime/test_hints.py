@@ -112,3 +112,12 @@ def test_a_loss_without_targets_says_that_nothing_is_learned():
     found = sf.solve(sf.problem(model, alpha=2))
     assert not found.success and found.advice.startswith("the loss depends on neither Y nor a label")
     assert abs(found.overlaps.theta[0, 0, 0]) < 1e-9
+
+
+def test_a_curve_names_what_it_has_and_computes_nothing_for_it(monkeypatch):
+    """A column would take the verdicts of all points."""
+    found = sf.curve(sf.problem("ridge_regression"), alpha=[1, 2])
+    monkeypatch.setattr(type(found), "to_pandas", lambda self: pytest.fail("computed"))
+    assert not hasattr(found, "table") and not hasattr(found, "to_json")
+    with pytest.raises(AttributeError, match=r"read by name, result\['test_error'\]"):
+        _ = found.test_error
