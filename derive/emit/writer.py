@@ -43,11 +43,14 @@ _IMPORT = re.compile(r"((?:from saddleforge\.loops )?import )(\w+(?:, \w+)*)")
 SOURCES = {
     "model.py": ("emit/sides/metadata_source.py",),
     "channel.py": ("emit/sides/channel_source.py", "emit/templates/channel.py.jinja"),
+    "channel_loops.py": ("emit/sides/channel_source.py", "emit/templates/channel_loops.py.jinja"),
     "bounds.py": ("emit/sides/channel_source.py", "emit/templates/bounds.py.jinja"),
+    "bounds_loops.py": ("emit/sides/channel_source.py", "emit/templates/bounds_loops.py.jinja"),
     "tangent.py": ("emit/sides/tangent_source.py", "emit/templates/tangent.py.jinja"),
     "prior.py": ("emit/sides/prior_source.py", "emit/templates/prior.py.jinja"),
     "flow.py": ("emit/sides/flow_source.py", "emit/templates/flow.py.jinja"),
     "thermal.py": ("emit/sides/thermal_source.py", "emit/templates/thermal.py.jinja"),
+    "thermal_loops.py": ("emit/sides/thermal_source.py", "emit/templates/thermal_loops.py.jinja"),
     "metric.py": ("emit/sides/metric_source.py", "emit/templates/metric.py.jinja"),
     "reference.py": (
         "emit/sides/reference_source.py",
@@ -159,8 +162,11 @@ def _reduced_files(at: ReducedModel) -> dict[str, str]:
 
 
 def _rendered(contexts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Texts that name no model: those of the same kernels are the same."""
+    """Texts that name no model: those of the same kernels are the same. Loops that call them stand behind them in a
+    file of their own, which models of the same sizes have in common."""
     environment = _environment()
+    loops = {file.replace(".py", "_loops.py"): context for file, context in contexts.items()}
+    contexts |= {name: context for name, context in loops.items() if name in SOURCES and context["has_loops"]}
     return {
         name: with_equations(environment.get_template(f"{name}.jinja").render(header=_header(name), **context))
         for name, context in contexts.items()

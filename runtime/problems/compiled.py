@@ -20,6 +20,7 @@ from ..files import locked, write_whole
 from ..progress import step
 
 SOURCE = "source"
+FILES = "__files__"  # of a module that several files make: their paths
 _LONGEST = 60.0  # seconds, while another process compiles the same function
 
 
@@ -109,8 +110,9 @@ def _ready_cache() -> type[Any]:
         """In `code_folder`, whether it can be written or not."""
 
         def __init__(self, py_func: Any, py_file: str) -> None:
+            self.files = py_func.__globals__.get(FILES) or (Path(py_file),)
             self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
-            self._cache_path = str(code_folder(Path(py_file)))
+            self._cache_path = str(code_folder(*self.files))
 
         def get_source_stamp(self) -> str:
             # Numba's own is the file's size and time of change, which differ between files of the same code.
@@ -156,7 +158,7 @@ def _ready_cache() -> type[Any]:
                 lock = locked(Path(self.cache_path) / ".lock", _LONGEST)
                 with lock or nullcontext():
                     super().save_overload(sig, data)
-                    _note(self._impl.locator._py_file, Path(self.cache_path))
+                    _note(self._impl.locator.files, Path(self.cache_path))
             except (OSError, InputError) as error:
                 unkept(numba_folder(), error)
             finally:
@@ -200,28 +202,28 @@ def _watcher(cache: type[Any]) -> Any:
     return Watcher()
 
 
-def code_folder(source: Path) -> Path:
-    """Return where the machine code of a file is: a folder for its code as it is now, which files of the same code
-    share. `SOURCE` in it names the file that was compiled."""
-    status = source.stat()
-    return numba_folder() / f"{source.stem}-{_digest(source, status.st_mtime_ns, status.st_size)}"
+def code_folder(*files: Path) -> Path:
+    """Return where the machine code of a module is: a folder for the code of its files as it is now, which modules of
+    the same code share. `SOURCE` in it names the files that were compiled."""
+    changed = [(status.st_mtime_ns, status.st_size) for status in (file.stat() for file in files)]
+    return numba_folder() / f"{files[0].stem}-{_digest(files, tuple(changed))}"
 
 
 @lru_cache(maxsize=1024)
-def _digest(source: Path, _changed: int, _size: int) -> str:
-    return digest_of(source.read_bytes())
+def _digest(files: tuple[Path, ...], _changed: tuple[tuple[int, int], ...]) -> str:
+    return digest_of(*files)
 
 
-def digest_of(content: bytes) -> str:
-    """Return a digest of a source. That of a generated file names the generator, as machine code holds loops that the
+def digest_of(*files: Path) -> str:
+    """Return a digest of sources. That of a generated file names the generator, as machine code holds loops that the
     file imports."""
-    return hashlib.sha256(content).hexdigest()[:16]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
-def _note(source: str, folder: Path) -> None:
+def _note(files: tuple[Path, ...], folder: Path) -> None:
     note = folder / SOURCE
     if not note.exists():
-        write_whole(note, os.fsencode(os.path.abspath(source)))
+        write_whole(note, b"\n".join(os.fsencode(file.absolute()) for file in files))
 
 
 @cache

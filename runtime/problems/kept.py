@@ -83,9 +83,9 @@ def _code() -> Iterator[Part]:
     for folder in _inside(numba_folder()):
         name, is_old = folder.name, True
         with suppress(OSError):
-            source = Path(os.fsdecode((folder / SOURCE).read_bytes()))
-            name = "/".join(source.with_suffix("").parts[-3:])
-            is_old = digest_of(source.read_bytes()) != folder.name.rpartition("-")[2]
+            files = [Path(line) for line in os.fsdecode((folder / SOURCE).read_bytes()).splitlines()]
+            name = "/".join(files[0].with_suffix("").parts[-3:])
+            is_old = digest_of(*files) != folder.name.rpartition("-")[2]
         yield Part("machine code", name, folder, _size(folder), is_old)
 
 

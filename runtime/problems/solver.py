@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
 import shutil
@@ -12,6 +11,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -25,7 +25,7 @@ from ..errors import InputError, require_known, require_whole
 from ..files import write_whole
 from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_files, unknown_model
-from .compiled import code_folder, digest_of, numba_cache
+from .compiled import FILES, code_folder, digest_of, numba_cache
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of
 from .parts import (
@@ -192,8 +192,12 @@ class Solver:
         """Whether Numba's cache holds some of this part of the solver (used only to announce a compilation)."""
         # Of the problem in fewer dimensions where there is one, which is all that is compiled then.
         folders = [self.folder] if self.base is None else [self.folder, self.base.folder]
-        files = [file for folder in folders for file in solver_files(folder).values() if file.stem == part]
-        return any(code_folder(file).is_dir() for file in files)
+        for files in map(solver_files, folders):
+            loops = {name.replace("_loops.py", ".py"): file for name, file in files.items() if "_loops" in name}
+            kept = [code_folder(*filter(None, (files[n], loops.get(n)))) for n in files if files[n].stem == part]
+            if any(folder.is_dir() for folder in kept):
+                return True
+        return False
 
     def __reduce__(self) -> tuple[type[Solver], tuple[Any, ...]]:
         # The modules are loaded anew where it is unpickled.
@@ -205,18 +209,21 @@ class Solver:
         return path if self.base is None or path.exists() else self.base.path_of(part)
 
     def _load(self, part: str) -> ModuleType:
-        path = self.path_of(part)
+        """Return the module of a part: its functions of the model, and the loops that call them."""
+        path, loops = self.path_of(part), self.path_of(f"{part}_loops")
+        files = (path, loops) if loops.exists() else (path,)
         # Machine code finds its module by this name: files of the same code are one module.
-        name = f"saddleforge_solver_{part}_{digest_of(path.read_bytes())}"
+        name = f"saddleforge_solver_{part}_{digest_of(*files)}"
         if name in sys.modules:
             return sys.modules[name]
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
+        module = ModuleType(name)
+        module.__file__ = str(path)
+        setattr(module, FILES, files)
         sys.modules[name] = module
         try:
             with numba_cache():
-                spec.loader.exec_module(module)
+                for file in files:
+                    exec(SourceFileLoader(name, str(file)).get_code(name), module.__dict__)
         except BaseException:
             del sys.modules[name]
             raise

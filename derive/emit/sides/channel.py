@@ -27,7 +27,7 @@ from ...theory.free_entropy import free_entropy
 from ...theory.pieces import pieces_of, steps_in_teacher, sum_with_noise
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
 from ...theory.scales import planes_of
-from ..kernel import Entry, Kernel, freeze, hoist, home, upper_entries
+from ..kernel import Entry, Kernel, entries, freeze, hoist, home, upper_entries
 from . import nodes
 
 PROX_SPACE_LIMIT = 4
@@ -453,6 +453,17 @@ def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[flo
         tuple(float(law.values[i]) for law, i in zip(discrete, choice, strict=True)) for choice in combinations
     )
     return freeze(probabilities, equations="docs/theory.md (1.5)", formulas=[home(model)]), values
+
+
+def drawn_names(model: ModelAt) -> dict[str, list[str]]:
+    """Names of the coordinates of u that are the same for all models, in order: of all, of Gaussian and of discrete
+    ones."""
+    drawn = {name: law for name, (_, law) in zip(entries("u", len(model.noise)), model.noise.values(), strict=True)}
+    return {
+        "drawn": [*drawn],
+        "gaussian_noise": [name for name, law in drawn.items() if isinstance(law, GaussianNoise)],
+        "discrete_noise": [name for name, law in drawn.items() if isinstance(law, DiscreteNoise)],
+    }
 
 
 def gaussian_noise(model: ModelAt) -> list[tuple[str, sp.Expr]]:

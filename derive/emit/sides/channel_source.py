@@ -6,14 +6,13 @@ from collections.abc import Callable
 from math import isqrt
 from typing import Any
 
-from ...authoring.model import ModelAt
 from ...authoring.parameters import Structure
 from ...theory.pieces import REFERENCE
 from ..kernel import Entry, Kernel, entries, stamped, upper_entries
 from ..printers.interval import body as interval_body
 from ..printers.numba import body
 from . import nodes
-from .channel import Channel, discrete_noise, gaussian_noise, row_names
+from .channel import Channel, drawn_names, row_names
 from .descent import descent
 
 
@@ -27,7 +26,8 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     D = L * s
-    noise = [name for name, _ in gaussian_noise(model)]
+    drawn = drawn_names(model)
+    noise = drawn["gaussian_noise"]
     d_names, h_names = entries("d", D), [Entry("h", i, j) for i in range(D) for j in range(i, D)]
     rows = row_names(channel.moments, L)
 
@@ -89,6 +89,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
             kernels[f"{side}_field"] = nodes.field(structure, f"{side}_x", f"{side}_g")
             kernels[f"{side}_loss"] = nodes.loss_of(structure, "moreau", f"{side}_x")
     context = {
+        "has_loops": True,
         "D": D,
         "L": L,
         "s": s,
@@ -96,7 +97,6 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "rows": rows,
         "row": len(rows) // L,
         "unpack": unpack,
-        "branch": noise_branch(model, channel.noise_probabilities, channel.noise_values, unpack),
         "operations": {n: k.operations for n, k in kernels.items() if k is not None},
         "kernels": kernels,
         "moments": tuple((m.text, m.shape, m.offset) for m in channel.moments),
@@ -128,8 +128,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "dy_names": entries("dy", L, t),
         "mu_names": entries("mu", L, s),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
-        "gaussian_noise": noise,
-        "discrete_noise": discrete_noise(model),
+        **drawn,
         "p_names": upper_entries("p", L, s),
         "v_names": upper_entries("v", L, s),
         "r_names": upper_entries("r", L, s),
@@ -163,6 +162,7 @@ def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[st
     kernel = pieces.derivatives if pieces and corners else channel.derivatives
     used = kernel.names
     return {
+        "has_loops": True,
         "D": len(model.X),
         "used_constants": [(n, name) for n, name in enumerate(channel.constants) if name in used],
         "features": list(channel.feature_names),
@@ -256,22 +256,3 @@ def _keep(x_names: list[Entry], h_names: list[Entry], apart: Kernel) -> str:
         "        lowest = new_lowest",
     ]
     return "\n".join(f"    {line}" for line in [*body(apart), *stamped(lines)])
-
-
-def noise_branch(
-    model: ModelAt,
-    probabilities: Kernel | None,
-    values: tuple[tuple[float, ...], ...],
-    unpack: Callable[[Kernel], str],
-) -> str:
-    """The loop over values of labelled noise, or a loop of one."""
-    if probabilities is None:
-        return "\n".join(" " * 8 + line for line in stamped(["for _ in range(1):", "    weight = weights[n]"]))
-    lines = [f"for choice in range({len(values)}):"]
-    for n, row in enumerate(values):
-        lines.append(f"    {'if' if n == 0 else 'elif'} choice == {n}:")
-        lines.append(f"        weight = weights[n] * probability_{n}")
-        lines += [f"        {u} = {v}" for u, v in zip(discrete_noise(model), row, strict=True)]
-    lines += ["    if weight == 0.0:", "        continue"]
-    read = ["    " + line for line in unpack(probabilities).splitlines()]
-    return "\n".join([*read, *[" " * 8 + line for line in [*body(probabilities), *stamped(lines)]]])

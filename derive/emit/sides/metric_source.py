@@ -11,8 +11,7 @@ from ...authoring.model import ModelAt
 from ...calculus.stable import stable
 from ..kernel import Kernel, entries, freeze, home, stamped
 from . import nodes
-from .channel import gaussian_noise, joint_discrete_noise
-from .channel_source import noise_branch
+from .channel import discrete_noise, gaussian_noise, joint_discrete_noise
 
 
 def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
@@ -78,5 +77,6 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "arrays": nodes.law_arrays(structure, len(noise)),
         "coordinates": nodes.coordinates(structure, len(noise)),
         "teacher_coordinates": nodes.coordinates(structure, len(noise), fields=False),
-        "branch": noise_branch(model, probabilities, values, unpack),
+        "noise_values": values,
+        "discrete_noise": discrete_noise(model),
     }

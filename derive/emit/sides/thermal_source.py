@@ -9,9 +9,8 @@ from ...authoring.model import ModelAt
 from ..kernel import Entry, Kernel, entries, freeze, home, upper_entries
 from . import nodes
 from .channel import (
-    discrete_noise,
+    drawn_names,
     features_of,
-    gaussian_noise,
     joint_discrete_noise,
     moment_kernel,
     moment_rows,
@@ -19,7 +18,6 @@ from .channel import (
     saddle_for,
     teacher_features,
 )
-from .channel_source import noise_branch
 from .prior_source import SCAN
 
 MOST_FIELDS = 4  # of an integral over X by product rules, at every node of another integral
@@ -33,7 +31,8 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
     definitions, loss = features_of(model)
     features, feature_names = teacher_features(model, definitions)
     moments, summands, own = moment_rows(model, saddle_for(model), loss)
-    noise = [name for name, _ in gaussian_noise(model)]
+    drawn = drawn_names(model)
+    noise = drawn["gaussian_noise"]
     rows = row_names(moments, L)
     probabilities, values = joint_discrete_noise(model)
     kernels: dict[str, Kernel | None] = {
@@ -47,8 +46,10 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "response": nodes.thermal_response(structure),
         "moment_rows": moment_kernel(summands),
         "own_slopes": own,
+        "noise_probabilities": probabilities,
     }
     return {
+        "has_loops": L * s <= MOST_FIELDS,
         "D": L * s,
         "L": L,
         "s": s,
@@ -59,7 +60,6 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "has_averages": L * s <= MOST_FIELDS,
         "unpack": unpack,
         "kernels": kernels,
-        "branch": noise_branch(model, probabilities, values, unpack),
         "moments": tuple((m.text, m.shape, m.offset) for m in moments),
         "features": list(feature_names),
         "noise_values": values,
@@ -68,8 +68,7 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "y_names": entries("y", L, t),
         "w_names": entries("w", L, s),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
-        "gaussian_noise": noise,
-        "discrete_noise": discrete_noise(model),
+        **drawn,
         "p_names": upper_entries("p", L, s),
         "mean_names": entries("mean", L, s),
         "spread_names": [Entry("spread", i, j) for i in range(L * s) for j in range(i, L * s)],
