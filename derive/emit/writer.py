@@ -38,7 +38,7 @@ from .sides.thermal_source import thermal_context
 from .stamps import SOURCES_FILE, Origins, runs, sourced, sources_json, with_equations
 
 _HERE = Path(__file__).parent
-_IMPORT = re.compile(r"((?:from saddleforge\.loops )?import )(\w+(?:, \w+)*)")
+_IMPORT = re.compile(r"((?:from saddleforge\.loops )?import )(\w+(?: as \w+)?(?:, \w+)*)")
 # What each file is written by, beside this module: the digest in its header follows their imports.
 SOURCES = {
     "model.py": ("emit/sides/metadata_source.py",),
@@ -202,7 +202,7 @@ def _text(lines: Sequence[tuple[str, str]]) -> str:
 
 def _used(imported: re.Match[str], text: str) -> str:
     """A line that imports modules, without those that the file does not call."""
-    names = [name for name in imported[2].split(", ") if re.search(rf"(?<![\w./]){name}\.\w", text)]
+    names = [name for name in imported[2].split(", ") if re.search(rf"(?<![\w./]){name.split()[-1]}\.\w", text)]
     return f"{imported[1]}{', '.join(names)}" if names else ""
 
 

@@ -208,16 +208,19 @@ class Solver:
         path = generated_file(self.folder / f"{part}.py")
         return path if self.base is None or path.exists() else self.base.path_of(part)
 
+    def files_of(self, part: str) -> tuple[Path, ...]:
+        """Return the files that make the module of a part: its functions of the model, then loops that call them."""
+        loops = self.path_of(f"{part}_loops")
+        return (self.path_of(part), loops) if loops.exists() else (self.path_of(part),)
+
     def _load(self, part: str) -> ModuleType:
-        """Return the module of a part: its functions of the model, and the loops that call them."""
-        path, loops = self.path_of(part), self.path_of(f"{part}_loops")
-        files = (path, loops) if loops.exists() else (path,)
+        files = self.files_of(part)
         # Machine code finds its module by this name: files of the same code are one module.
         name = f"saddleforge_solver_{part}_{digest_of(*files)}"
         if name in sys.modules:
             return sys.modules[name]
         module = ModuleType(name)
-        module.__file__ = str(path)
+        module.__file__ = str(files[0])
         setattr(module, FILES, files)
         sys.modules[name] = module
         try:

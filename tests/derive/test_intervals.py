@@ -27,28 +27,14 @@ def intervals(loops: Any) -> Any:
 
 
 def bounds(fields: int) -> str:
-    """The template, without expressions of a model."""
+    """The templates, without expressions of a model."""
     names = [f"x_0_{a}" for a in range(fields)]
     pairs = [(i, j) for i in range(fields) for j in range(i, fields)]
-    return (
-        _environment()
-        .get_template("bounds.py.jinja")
-        .render(
-            header="",
-            model="m",
-            structure="s",
-            constants=(),
-            D=fields,
-            x_names=names,
-            w_names=[],
-            p_names=[],
-            features=[],
-            used_constants=[],
-            lines=[],
-            corners=False,
-            results=["value", *[f"d_{i}" for i in range(fields)], *[f"h_{i}_{j}" for i, j in pairs]],
-        )
-    )
+    results = ["value", *[f"d_{i}" for i in range(fields)], *[f"h_{i}_{j}" for i, j in pairs]]
+    context = {"header": "", "D": fields, "x_names": names, "results": results, "corners": False}
+    context |= {name: [] for name in ("w_names", "p_names", "features", "used_constants", "lines")}
+    templates = map(_environment().get_template, ("bounds.py.jinja", "bounds_loops.py.jinja"))
+    return "\n".join(template.render(context) for template in templates)
 
 
 def softmax(*logits: Any) -> Any:

@@ -35,10 +35,11 @@ def laid_out(templates: Iterable[str]) -> re.Pattern[str]:
 
 
 def without_a_model(text: str, expressions: re.Pattern[str]) -> dict[str, str]:
-    """Name -> text of the functions of a solver that neither hold expressions nor call, however deep, one that does."""
+    """Name -> text of the functions of a file that neither hold expressions nor call, however deep, one that does, of
+    this file or of the one that it is executed behind."""
     functions = dict(FUNCTION.findall(text))
-    calls = {name: set(CALLED.findall(body)) & functions.keys() for name, body in functions.items()}
-    own = {name for name in functions if expressions.fullmatch(name)}
+    calls = {name: set(CALLED.findall(body)) for name, body in functions.items()}
+    own = {name for name in functions.keys() | set().union(*calls.values()) if expressions.fullmatch(name)}
     while more := {name for name in functions.keys() - own if calls[name] & own}:
         own |= more
     return {name: body.strip() for name, body in functions.items() if name not in own}

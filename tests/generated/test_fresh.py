@@ -22,10 +22,11 @@ from saddleforge.problems.solver import load_solver
 ROOT = Path(saddleforge.generated.__path__[0])
 SOLVERS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/**/*.py"))
 REDUCED = {
-    "reduced_loss": {"model.py", "channel.py", "tangent.py", "thermal.py"},
+    "reduced_loss": {"model.py", "channel.py", "channel_loops.py", "tangent.py", "thermal.py", "thermal_loops.py"},
     "reduced_metric": {"model.py", "metric.py"},
 }
 PARTS = {"model.py", "channel.py", "bounds.py", "prior.py", "tangent.py", "thermal.py", "metric.py", "reference.py"}
+PARTS |= {"channel_loops.py", "bounds_loops.py", "thermal_loops.py"}
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ POINTS = 4
 @pytest.fixture
 def part(problem: Problem, plain: Any) -> Callable[[str], SimpleNamespace]:
     """A generated Numba module as plain Python: what is compared is the text, and nothing is compiled."""
-    return lambda name: SimpleNamespace(**plain(problem.solver.path_of(name).read_text()))
+    files_of = problem.solver.files_of
+    return lambda name: SimpleNamespace(**plain("\n".join(file.read_text() for file in files_of(name))))
 
 
 def problem_of(folder: str) -> Problem:

@@ -15,6 +15,7 @@ import saddleforge.derive
 import saddleforge.generated
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.emit import stamps, writer
+from saddleforge.problems.catalogue import generated_file
 
 ROOT = Path(saddleforge.generated.__path__[0])
 DERIVE = Path(saddleforge.derive.__path__[0])
@@ -267,7 +268,7 @@ def test_a_metric_names_the_function_that_it_is_written_by_wherever_that_is(path
         ("lasso_regression/*/prior.py", "thermal_free_entropy", "(12.1), (12.2)"),
         ("lasso_regression/*/prior.py", "thermal_overlaps", "(6.3), (12.4), (12.5)"),
         ("elastic_net_regression/*/tangent.py", "moment_slopes", "(8.4)"),
-        ("hinge/*/bounds.py", "_shortfall", "(4.3), (15.1)"),
+        ("ridge_regression/*/bounds_loops.py", "_shortfall", "(4.3), (15.1)"),
     ],
 )
 def test_functions_cite_what_they_evaluate(path, function, equations):
@@ -275,7 +276,7 @@ def test_functions_cite_what_they_evaluate(path, function, equations):
     assert dict(origins(file.read_text(encoding="utf-8")))[function].partition("/theory.md ")[2] == equations
 
 
-@pytest.mark.parametrize("path", [path for path in SOLVERS if path.endswith(("/channel.py", "/thermal.py"))])
+@pytest.mark.parametrize("path", [path for path in SOLVERS if path.endswith("_loops.py")])
 def test_where_a_reach_bounds_the_minimum_its_equation_is_cited(path):
     lines = solver_text(path).splitlines()
     for n, line in enumerate(lines):
@@ -285,7 +286,7 @@ def test_where_a_reach_bounds_the_minimum_its_equation_is_cited(path):
 
 
 def test_summands_of_the_averages_are_named_by_what_they_average():
-    text = solver_text("dot_product_attention/l2_s1_t1_k1/channel.py")
+    text = generated_file(ROOT / "dot_product_attention/l2_s1_t1_k1/channel_loops.py").read_text()
     assert "row_g_g_1_0_0 = g_1_0 * g_1_0" in text
     assert "row_g_dY_0_0_0 = dy_0_0 * g_0_0" in text
     prior = solver_text("ridge_regression/l1_s1_t1_k1/prior.py")
