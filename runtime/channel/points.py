@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..problems.problem import Problem
+from ..threads import share
 from .fields import Fields
-from .shared import proximal_columns
+from .shared import proximal_columns, slopes_of
 
 
 class Points(NamedTuple):
@@ -46,16 +47,9 @@ def points_at(
     """
     problem.only_at_zero_temperature("proximal points are found")
     channel = problem.solver.proximal
-    columns = proximal_columns(
-        channel,
-        np.ascontiguousarray(nodes),
-        *fields.sampling,
-        fields.precision,
-        problem.noise_scale,
-        fields.constants,
-        problem.search if search is None else search,
-        choice,
-    )
+    law = *fields.sampling, fields.precision, problem.noise_scale, fields.constants
+    search = problem.search if search is None else search
+    columns = proximal_columns(channel, np.ascontiguousarray(nodes), *law, search, choice)
     shape = (len(nodes), problem.tokens, problem.student_rank)
     D, F = channel.FIELDS, channel.FEATURES
     omega, features, x = np.split(columns[:, : 2 * D + F], [D, D + F], axis=1)
@@ -63,3 +57,16 @@ def points_at(
     g = np.einsum("lab,nlb->nla", fields.precision, x - omega)
     value, gap, minima, _, weight = columns[:, 2 * D + F :].T
     return Points(omega, g, x, np.ascontiguousarray(features), value, gap, minima, weight)
+
+
+def slopes_at(
+    problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, search: int | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return det(I + V H) (M,), weights (M,) and G = dg/domega (M, D, D), a row a node and value of labelled noise."""
+    channel = problem.solver.proximal
+    shares, slopes = slopes_of(channel, nodes)
+    determinants = np.ones(len(shares))
+    law = *fields.sampling, fields.precision, fields.variance, problem.noise_scale, fields.constants
+    search = problem.search if search is None else search
+    share(channel.field_slopes, len(nodes), nodes, weights, *law, search, determinants, shares, slopes)
+    return determinants, shares, slopes

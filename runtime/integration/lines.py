@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import Rule
-from .sampled import Sampled, TeacherRule
+from .sampled import Integrand, NodeSets, PointRule, TeacherRule
 
 _REACH = 7.5  # of a line, in standard deviations
 _HALVINGS = 44
@@ -65,7 +65,7 @@ class Kinks:
 
 
 @dataclass(frozen=True)
-class Lines(Sampled):
+class Lines(PointRule):
     """Lines along the last coordinate of omega through a product of equidistant nodes in all others, split at jumps.
 
     On every line the places where X moves fastest are found by halving, and end panels of Gauss-Legendre nodes that are
@@ -78,19 +78,10 @@ class Lines(Sampled):
     """
 
     points: int = 32
-    starts: int | None = None
     name: str = "lines"
     most_points: ClassVar[int] = 256
     splits_jumps: ClassVar[bool] = True
-
-    @classmethod
-    def of(cls, points: int | None, seed: int) -> Lines:
-        """Nodes an axis."""
-        return cls(points or 32)
-
-    def describe(self) -> dict[str, Any]:
-        """As of `Rule`; `points` are those an axis, the seed is null."""
-        return {"rule": self.name, "points": self.points, "seed": None}
+    fewest: ClassVar[int] = 16
 
     def lines(self, problem: Problem) -> float:
         """How many lines it visits where nothing is split, about."""
@@ -122,22 +113,16 @@ class Lines(Sampled):
         solver = integrated(problem).solver
         return solver.channel.FIELDS <= 2 and not solver.model.CURVED["loss"]
 
-    def finer(self) -> Lines:
-        """As of `Rule`: half as many nodes again an axis."""
-        return replace(self, points=self.points * 3 // 2)
-
-    def coarser(self) -> Lines:
-        """As of `Rule`: two thirds of the nodes an axis, but 16 or more."""
-        return replace(self, points=max(16, self.points * 2 // 3))
-
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Return the exchanges, as of `Sampled`."""
         return TeacherRule.reduction(problem, fields, labels, self.points, equidistant=True)
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
         teachers = problem.tokens * problem.teacher_rank
         inner = [trapezoid(self.points)] * (problem.tokens * problem.student_rank - 1)
-        if self.points < 16:
-            raise InputError(f"lines through {self.points} nodes an axis are too few: at least 16")
+        if self.points < self.fewest:
+            raise InputError(f"lines through {self.points} nodes an axis are too few: at least {self.fewest}")
 
         def refuse(lines: float) -> None:
             if lines > _MOST_LINES:

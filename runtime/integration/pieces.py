@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..problems.compiled import loops
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import Rule
-from .sampled import Sampled, TeacherRule, narrow_cells, teacher_edges
+from .sampled import Integrand, NodeSets, PointRule, TeacherRule, narrow_cells, teacher_edges
 
 REACH = 8.5  # of a line, in standard deviations
 LONGEST = 3.2  # panel
@@ -39,7 +39,7 @@ _STEEP = np.array([-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5])
 
 
 @dataclass(frozen=True)
-class Pieces(Sampled):
+class Pieces(PointRule):
     """Gauss-Legendre panels of omega between jumps and bends of the proximal map, exact ones, at nodes in Y and noise.
 
     Where minima change places is solved for; proximal points come to an edge of a piece of the loss, and leave it, at
@@ -50,22 +50,11 @@ class Pieces(Sampled):
         points: nodes a panel, 4 or more; squares: whether panels resolve (dg/domega)^2, too.
     """
 
-    points: int = 16
     squares: bool = False
-    starts: int | None = None
     name: str = "pieces"
     most_points: ClassVar[int] = 64
     splits_jumps: ClassVar[bool] = True
     resolves_squares: ClassVar[bool] = True
-
-    @classmethod
-    def of(cls, points: int | None, seed: int) -> Pieces:
-        """Nodes a panel."""
-        return cls(points or 16)
-
-    def describe(self) -> dict[str, Any]:
-        """As of `Rule`; `points` are those of a panel, the seed is null."""
-        return {"rule": self.name, "points": self.points, "seed": None}
 
     def lines(self, problem: Problem) -> float:
         """How many values of Y and noise it takes."""
@@ -110,14 +99,6 @@ class Pieces(Sampled):
         channel = part.solver.proximal
         return channel.FIELDS == 1 and (part.dimension == 1 or channel.TEACHER_STEPS)
 
-    def finer(self) -> Pieces:
-        """As of `Rule`: half as many nodes again a panel."""
-        return replace(self, points=self.points * 3 // 2)
-
-    def coarser(self) -> Pieces:
-        """As of `Rule`: two thirds of the nodes a panel, four or more."""
-        return replace(self, points=max(4, self.points * 2 // 3))
-
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
         """One side does: averages are smooth up to what panels are halved for, and steps as short as that allows."""
         return self, float(np.sqrt(self.resolution)), True
@@ -131,43 +112,29 @@ class Pieces(Sampled):
         """Nodes an axis of Y and noise."""
         return round(_OUTER * self.points)
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        channel = problem.solver.proximal
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
+        if of == "slopes" and not self.squares:
+            return replace(self, squares=True).node_sets(problem, fields, reduction, of)
+        channel, moments = problem.solver.proximal, 2 if of == "tangents" else 1
         if channel.FIELDS != 1:
             raise InputError(
                 f"the rule {self.name} is for one student field, and the loss depends on {channel.FIELDS}; use sobol"
             )
-        if problem.dimension == 1:
-            features = features_at(problem, fields, fields.teacher_mean, np.zeros((1, 0)))
-            _, z, share = self.panels(problem, fields, features, fields.field_mean[:, 0], fields.field_factor[:, 0, 0])
-            return [(z[:, None], share)]
         if channel.TEACHER_STEPS:
-            return [self._between_steps(problem, fields, 1)]  # averages are affine in Y
+            return [self._between_steps(problem, fields, moments)]  # averages are affine in Y
         if self.lines(problem) > _MOST_LINES:
             raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}; use sobol")
         if problem.dimension == 2:
             edges = teacher_edges(problem, fields, REACH, LONGEST)
             return [self._resolved(problem, fields, edges, self._on_lines)]
-        if self._takes_sums(problem, fields):
-            return [self._by_sum(problem, fields, 1)]
+        # Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both.
+        if channel.SUM >= 0 and narrow_cells(problem, fields) is None:
+            return [self._by_sum(problem, fields, moments)]
         known = TeacherRule.of(problem, fields, self.outer, equidistant=True)
         heavy = known.weights > 1e-17 * known.weights.max()
         nodes, _, weights = self._on_lines(problem, fields, known.nodes[heavy], known.weights[heavy])
         return [(nodes, weights)]
-
-    def _tangent_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        if problem.solver.proximal.TEACHER_STEPS:
-            return [self._between_steps(problem, fields, 2)]
-        if self._takes_sums(problem, fields):
-            return [self._by_sum(problem, fields, 2)]
-        return self._sets(problem, fields, reduction)
-
-    def _slope_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        return replace(self, squares=True)._sets(problem, fields, reduction)
 
     def _resolved(
         self, problem: Problem, fields: Fields, edges: np.ndarray, lines: Lines, normal: bool = True
@@ -225,11 +192,6 @@ class Pieces(Sampled):
             low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
         nodes, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
-
-    @staticmethod
-    def _takes_sums(problem: Problem, fields: Fields) -> bool:
-        """Return whether Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both."""
-        return problem.solver.proximal.SUM >= 0 and narrow_cells(problem, fields) is None
 
     def _by_sum(self, problem: Problem, fields: Fields, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.19)).

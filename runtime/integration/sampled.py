@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from ..channel import boltzmann
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
-from ..channel.shared import proximal_slopes, rows
+from ..channel.points import slopes_at
+from ..channel.shared import rows
 from ..channel.tangents import law_changes_in_nodes, node_tangents
 from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
@@ -20,6 +22,11 @@ from ..problems.reduced import integrated
 from .cells import MOST_AXES, Cells, has_narrow, scales_of
 from .rule import NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, moments_by_context
 from .splitting import Split
+
+Nodes = tuple[np.ndarray, np.ndarray]
+NodeSets = list[Nodes]
+"""Nodes (N, n) and weights (N,), a pair a replicate."""
+Integrand = Literal["averages", "tangents", "slopes"]
 
 _TOTALS = 6
 FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
@@ -141,32 +148,27 @@ class Sampled(Rule):
     inner: float
     resolves_squares: ClassVar[bool] = False
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        raise NotImplementedError
-
-    def _tangent_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Those on which changes of the law of the fields, polynomials in them, are averaged, too."""
-        return self._sets(problem, fields, reduction)
-
-    def _slope_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the nodes on which (dg/domega)^2 is averaged, which is steep where 1 + V l'' nearly vanishes."""
-        return self._sets(problem, fields, reduction)
-
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        """Exchanges that leave the fields and the nodes as they are."""
+    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Return the exchanges that leave the fields and the nodes as they are."""
         return Reduction(())
 
-    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        """What averages over `node_sets` stand for a part of, over all fields of the problem."""
-        return self._reduction(problem, fields, labels)
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes (N, L (t + s) + Gaussian noise) in (z_Y, z_omega, noise) and weights of every replicate, over
+        all fields of the problem.
 
-    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Nodes (N, L (t + s) + Gaussian noise) in (z_Y, z_omega, noise) and weights of every replicate."""
-        return self._sets(problem, fields, reduction)
+        Args:
+            of: what is averaged: at "tangents" polynomials in the law of the fields, too; at "slopes" (dg/domega)^2,
+                which is steep where 1 + V l'' nearly vanishes.
+        """
+        raise NotImplementedError
+
+    def _by_label(
+        self, problem: Problem, overlaps: Overlaps, of: Integrand
+    ) -> Iterator[tuple[tuple[int, ...], Fields, Reduction, NodeSets]]:
+        for labels, _ in problem.label_choices:
+            fields = fields_of(problem, overlaps, labels)
+            reduction = self.reduction_of(problem, fields, labels)
+            yield labels, fields, reduction, self.node_sets(problem, fields, reduction, of)
 
     def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
         """As of `Rule`: a replicate for every set of nodes, assignments of labels summed over."""
@@ -174,15 +176,14 @@ class Sampled(Rule):
         row, cut = channel.ROW, problem.tokens * channel.ROW
         results: list[list[np.ndarray]] = []
         unconverged = mass = 0.0
-        for labels, probability in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            reduction = self._reduction(problem, fields, labels)
+        chances = dict(problem.label_choices)
+        for labels, fields, reduction, sets in self._by_label(problem, overlaps, "averages"):
             sums = []
-            for nodes, weights in self._sets(problem, fields, reduction):
+            for nodes, weights in sets:
                 out = self._visit(problem, fields, nodes, weights).sum(axis=0)
                 sums.append(reduction.moments(out, row, channel.MOMENTS))
-                mass += probability * float(weights.sum())
-                unconverged += probability * float(out[cut + 4]) / len(nodes)
+                mass += chances[labels] * float(weights.sum())
+                unconverged += chances[labels] * float(out[cut + 4]) / len(nodes)
             results.append(sums)
         replicates = len(results[0])
         totals = np.zeros((replicates, _TOTALS))
@@ -203,17 +204,9 @@ class Sampled(Rule):
         if problem.inverse_temperature is not None:
             return boltzmann.sums(problem, fields, nodes, weights, self.inner)
         channel = problem.solver.proximal
-        return rows(
-            channel,
-            channel.sample,
-            nodes,
-            weights,
-            *fields.sampling,
-            fields.precision,
-            problem.noise_scale,
-            fields.constants,
-            problem.search if self.starts is None else self.starts,
-        )
+        law = *fields.sampling, fields.precision, problem.noise_scale, fields.constants
+        search = problem.search if self.starts is None else self.starts
+        return rows(channel, channel.sample, nodes, weights, *law, search)
 
     def _slopes(
         self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
@@ -222,30 +215,15 @@ class Sampled(Rule):
         if problem.inverse_temperature is not None:
             shares, matrices = boltzmann.slopes(problem, fields, nodes, weights, self.inner)
             return np.ones(len(shares)), shares, matrices
-        return proximal_slopes(
-            problem.solver.proximal,
-            nodes,
-            weights,
-            *fields.sampling,
-            fields.precision,
-            fields.variance,
-            problem.noise_scale,
-            fields.constants,
-            problem.search if self.starts is None else self.starts,
-        )
+        return slopes_at(problem, fields, nodes, weights, self.starts)
 
     def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """As of `Rule`: a replicate for every set of nodes; what lies near a cusp follows docs/theory.md (11.6)."""
         slopes, squares = [], []
-        for labels, _ in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            reduction = self._reduction(problem, fields, labels)
-            parts = []
-            for nodes, weights in self._slope_sets(problem, fields, reduction):
-                determinants, shares, matrices = self._slopes(problem, fields, nodes, weights)
-                shape = (-1, *[problem.tokens, problem.student_rank] * 2)
-                near = -np.inf if self.resolves_squares else NEAR_CUSP
-                parts.append(_slope_averages(determinants, shares, matrices.reshape(shape), near))
+        near, shape = -np.inf if self.resolves_squares else NEAR_CUSP, [problem.tokens, problem.student_rank] * 2
+        for _, fields, reduction, sets in self._by_label(problem, overlaps, "slopes"):
+            found = [self._slopes(problem, fields, nodes, weights) for nodes, weights in sets]
+            parts = [_slope_averages(det, shares, G.reshape(-1, *shape), near) for det, shares, G in found]
             slopes.append(np.stack([reduction.slope(slope) for slope, _ in parts]))
             squares.append(np.stack([reduction.square(square) for _, square in parts]))
         return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
@@ -253,19 +231,44 @@ class Sampled(Rule):
     def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
         """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
         problem.only_at_zero_temperature("derivatives of averages over nodes are printed")
-        channel = problem.solver.channel
-        units = Units.of(overlaps.sizes)
+        channel, units = problem.solver.channel, Units.of(overlaps.sizes)
         parts = []
-        for labels, _ in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
+        for labels, fields, reduction, sets in self._by_label(problem, overlaps, "tangents"):
             changes = law_changes_in_nodes(problem, overlaps, labels, fields, units)
-            reduction = self._reduction(problem, fields, labels)
-            search = problem.search if self.starts is None else self.starts
-            sets = self._tangent_sets(problem, fields, reduction)
-            out = sum(node_tangents(problem, fields, nodes, weights, search) for nodes, weights in sets) / len(sets)
-            out = np.tensordot(out, changes, 3)
+            out = sum(node_tangents(problem, fields, nodes, weights, self.starts) for nodes, weights in sets)
+            out = np.tensordot(out / len(sets), changes, 3)
             parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
         return moments_by_context(problem, parts, channel.ROW)
+
+
+@dataclass(frozen=True)
+class PointRule(Sampled):
+    """A rule of `points` nodes an axis or a panel, half as many again in the next size.
+
+    Args:
+        starts: as of `points_at`; None for what the problem says.
+    """
+
+    points: int = 16
+    starts: int | None = None
+    fewest: ClassVar[int] = 4
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> Self:
+        """As of `Rule`; the size is the number of nodes."""
+        return cls() if points is None else cls(points)
+
+    def describe(self) -> dict[str, Any]:
+        """As of `Rule`; the seed is null."""
+        return {"rule": self.name, "points": self.points, "seed": None}
+
+    def finer(self) -> Self:
+        """As of `Rule`: half as many nodes again."""
+        return replace(self, points=self.points * 3 // 2)
+
+    def coarser(self) -> Self:
+        """As of `Rule`: two thirds of the nodes, but the fewest or more."""
+        return replace(self, points=max(self.fewest, self.points * 2 // 3))
 
 
 def _slope_averages(
@@ -310,7 +313,7 @@ def is_smooth(problem: Problem, bistable: float) -> bool:
 
 
 @dataclass(frozen=True)
-class GaussHermite(Sampled):
+class GaussHermite(PointRule):
     """Product rule with `points` nodes an axis (split at the loss's kinks in Y and noise), proximal map at every node.
 
     Args:
@@ -318,26 +321,17 @@ class GaussHermite(Sampled):
             solvers do.
     """
 
-    points: int = 16
-    starts: int | None = None
     name: str = "gauss-hermite"
     most_points: ClassVar[int] = 512
     blind: ClassVar[bool] = True
     inner: float = 1.0
 
-    @classmethod
-    def of(cls, points: int | None, seed: int) -> GaussHermite:
-        """Nodes an axis."""
-        return cls(points or 16)
-
-    def describe(self) -> dict[str, Any]:
-        """As of `Rule`; `points` are those an axis, the seed is null."""
-        return {"rule": self.name, "points": self.points, "seed": None}
-
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Return the exchanges, as of `Sampled`."""
         return TeacherRule.reduction(problem, fields, labels, self.points)
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
         fields_of_student = problem.tokens * problem.student_rank
         count = float(self.points) ** problem.dimension
         if count > 2e8:
@@ -422,7 +416,8 @@ class Sobol(Sampled):
         """As of `Rule`; `points` are those of all scramblings together, sign flips left out."""
         return {"rule": self.name, "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
         teacher = tuple(range(problem.tokens * problem.teacher_rank))
         student = tuple(range(len(teacher), len(teacher) + problem.tokens * problem.student_rank))
         sets = []

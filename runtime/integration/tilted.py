@@ -15,48 +15,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..channel.fields import Fields, fields_of, overlaps_of
+from ..channel.fields import Fields, fields_of
 from ..channel.nodes import gauss_legendre, highest_coefficients
 from ..channel.points import Points, noise_choices, points_at
 from ..errors import DomainError
 from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, integrated
 from ..threads import share
 from .pieces import LONGEST, REACH, Pieces, between_steps, features_at
-from .rule import back, moments_by_context
 from .sampled import TeacherRule, teacher_edges
+from .tilted_sums import LabelSums, TiltedAverages, tilted_averages_by
 
 PANEL = 2.5  # longest, in widths of what is integrated over it
 _HALVINGS = 14  # of a panel
 _LEAST = 1e-7  # of q_0: the root of a smaller Delta takes too many nodes to resolve
 _LIGHT = 1e-18  # of the heaviest line
-
-
-@dataclass(frozen=True)
-class TiltedAverages:
-    """Averages over omega_0, Y and noise, with K levels of omega around it.
-
-    Attributes:
-        moments: (K + 1, C, row), the generated MOMENTS with <g> in place of g and omega_0 of omega; in the others
-            <g g^T> of one level after the other, down to g itself, stands where the first has <g><g>^T.
-        free: E[f_1], and <f_k> of the levels within, (K,); moreau, loss: E[<M>] and E[<loss(X_prox)>].
-        bistable: probability, tilted, that a second minimum was seen.
-        squares: E[G (x) G] of G~ = d<g>/domega_0, and E[<G (x) G>] of G = dg/domega where the proximal map is smooth,
-            as of `JacobianAverages.square`; empty where they were not asked for.
-        mass: total weight, 1 for an exact rule.
-        drift: sum over tokens of E[<z g> - <z> <g>] = E[Tr Delta G~], z = omega - omega_0; None where it is not known.
-    """
-
-    moments: np.ndarray
-    free: np.ndarray
-    moreau: float
-    loss: float
-    bistable: float
-    squares: tuple[np.ndarray, ...]
-    mass: float
-    drift: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,51 +92,30 @@ def tilted_averages(
     Raises:
         DomainError: outside the domain of the overlaps, or Delta is not positive definite.
     """
-    part = integrated(problem)
-    if not isinstance(part, ReducedProblem):
-        return _averages(part, overlaps, distances, rates, rule, slopes)
-    read = part.combinations
-    found = _averages(part, overlaps_of(part, overlaps), read.squared(distances), rates, rule, slopes)
-    return of_tokens(part, overlaps, found)
+    sums = partial(_sums, rates, rule, slopes)
+    return tilted_averages_by(sums, problem, overlaps, distances, slopes)
 
 
-def of_tokens(part: ReducedProblem, overlaps: Overlaps, found: TiltedAverages) -> TiltedAverages:
-    """Averages over the fields of a problem from those over what its loss reads of them (`part`)."""
-    squares = tuple(part.combinations.square(square) for square in found.squares)
-    return replace(found, moments=back(part, overlaps, found.moments), squares=squares)
-
-
-def _averages(
-    problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, rule: Pieces, slopes: bool
-) -> TiltedAverages:
-    """The same over all fields of the problem: one token, one column."""
+def _sums(
+    rates: np.ndarray, rule: Pieces, slopes: bool, problem: Problem, overlaps: Overlaps, distances: np.ndarray,
+    labels: tuple[int, ...],
+) -> LabelSums:  # fmt: skip
+    """Return the sums over one assignment of labels: one token, one column."""
     if not np.all(distances > _LEAST * overlaps.q):
         raise DomainError("Delta is not positive definite, or too close to zero")
-    channel, levels = problem.solver.channel, len(rates)
-    rows: list[list[np.ndarray]] = [[] for _ in range(levels + 1)]
-    totals = np.zeros(levels + 4)
-    squares: list[list[np.ndarray]] = [[], []]
-    for labels, probability in problem.label_choices:
-        fields = fields_of(problem, overlaps, labels)
-        variances = distances[:, problem.context_of(labels)][:, 0, 0, 0]
-        on_lines = partial(_on_lines, problem, fields, variances, rates, rule, slopes, Scale())
-        sums = _summed(problem, fields, rule, on_lines, levels)
-        mean, along, between, smooth, free = sums[:_OUTER]
-        within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T
-        loss, bistable, whole, mass, *with_teacher = sums[_OUTER + 2 * levels :]
-        for out, square in zip(rows, (between, *within), strict=True):
-            known = {"g": mean, "g*dY.T": with_teacher, "g*domega.T": along, "g*g.T": square}
-            row = np.zeros(channel.ROW)
-            for text, shape, at in channel.MOMENTS:
-                row[at : at + int(np.prod(shape))] = known[text]
-            out.append(row)
-        totals += probability * np.array([free, *values[:-1], -values[-1], loss, bistable, mass])
-        for out, square in zip(squares, (smooth, whole), strict=True):
-            out.append(np.full((1,) * 6, square))
-    moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
-    known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-    moreau, loss, bistable, mass = map(float, totals[levels:])
-    return TiltedAverages(moments, totals[:levels], moreau, loss, bistable, known_squares, mass)
+    levels, fields = len(rates), fields_of(problem, overlaps, labels)
+    variances = distances[:, problem.context_of(labels)][:, 0, 0, 0]
+    on_lines = partial(_on_lines, problem, fields, variances, rates, rule, slopes, Scale())
+    sums = _summed(problem, fields, rule, on_lines, levels)
+    mean, along, between, smooth, free = sums[:_OUTER]
+    within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T
+    loss, bistable, whole, mass, *with_teacher = sums[_OUTER + 2 * levels :]
+    return LabelSums(
+        known={"g": mean, "g*dY.T": np.array(with_teacher), "g*domega.T": along},
+        products=np.array([between, *within]),
+        totals=np.array([free, *values[:-1], -values[-1], loss, bistable, mass]),
+        squares=(smooth, whole),
+    )
 
 
 def _summed(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,9 +24,8 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
 from ..threads import share
-from .rule import moments_by_context
 from .sampled import TeacherRule
-from .tilted import TiltedAverages, of_tokens
+from .tilted_sums import LabelSums, TiltedAverages, diagonal_blocks, field_slopes, tilted_averages_by, whole_matrix
 
 _STALE = 1.5  # factor by which what a grid resolves may change before it is made anew
 _SLACK = 1.2  # of the margin of a grid, for states beside the one that it was made for
@@ -46,6 +46,14 @@ class Frame:
     overlaps: Overlaps
     distances: np.ndarray
     rates: np.ndarray
+
+    def of_part(self, part: Problem) -> Frame:
+        """Return the state of the problem that averages are taken of."""
+        if not isinstance(part, ReducedProblem):
+            return self
+        return replace(
+            self, overlaps=overlaps_of(part, self.overlaps), distances=part.combinations.squared(self.distances)
+        )
 
     def resolved(self, problem: Problem, labels: tuple[int, ...]) -> np.ndarray:
         """The narrowest of z of any level, omega_0 and where two wells change places, along every field (L s,).
@@ -156,53 +164,36 @@ class Grids:
         self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
     ) -> TiltedAverages:
         """As of `tilted_averages`."""
-        part, state = integrated(problem), Frame(overlaps, distances, rates)
-        frame = self.frame or state
-        if not isinstance(part, ReducedProblem):
-            return self._averages(part, state, frame, slopes)
-        read = part.combinations
-        state, where = (
-            Frame(overlaps_of(part, each.overlaps), read.squared(each.distances), each.rates) for each in (state, frame)
-        )
-        return of_tokens(part, overlaps, self._averages(part, state, where, slopes))
-
-    def _averages(self, problem: Problem, state: Frame, frame: Frame, slopes: bool) -> TiltedAverages:
-        """The same over all fields of the problem."""
-        channel = problem.solver.channel
-        L, s, D, K = problem.tokens, problem.student_rank, channel.FIELDS, len(state.rates)
-        rows: list[list[np.ndarray]] = [[] for _ in range(K + 1)]
-        squares: list[list[np.ndarray]] = [[], []]
-        totals = np.zeros(K + 4)
-        for labels, probability in problem.label_choices:
-            reduction = TeacherRule.reduction(
-                problem, fields_of(problem, state.overlaps, labels), labels, self.points, equidistant=True
-            )
-            sums, with_teacher = self._sums(problem, state, frame, labels, reduction, slopes)
-            mass, *costs = sums[: K + 2]
-            mean = sums[K + 2 : K + 2 + D].reshape(L, s)
-            end = K + 2 + D + (K + 2) * D * D
-            along, *products = (_blocks(one, L, s) for one in sums[K + 2 + D : end].reshape(K + 2, D, D))
-            bistable, *rest = sums[end:]
-            for out, square in zip(rows, products, strict=True):
-                known = {"g": mean, "g*dY.T": with_teacher, "g*domega.T": along, "g*g.T": square}
-                row = np.zeros((L, channel.ROW))
-                for text, shape, at in channel.MOMENTS:
-                    row[:, at : at + int(np.prod(shape))] = known[text].reshape(L, -1)
-                out.append(reduction.moments(row.ravel(), channel.ROW, channel.MOMENTS))
-            variance = state.overlaps.V[problem.context_of(labels)]
-            loss = costs[-1] - 0.5 * float(np.sum(variance * products[-1]))
-            totals += probability * np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass])
-            if slopes:
-                whole, smooth = np.array(rest).reshape(2, D, D, D, D)
-                for kept, one in zip(squares, (smooth, whole), strict=True):
-                    split = one.reshape(*[L, s] * 4)  # G_(la)(rb) G_(me)(nf)
-                    kept.append(reduction.square(np.einsum("larblerf->lraebf", split)))
-        moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
-        known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-        moreau, loss, bistable, mass = map(float, totals[K:])
-        return TiltedAverages(moments, totals[:K], moreau, loss, bistable, known_squares, mass)
+        sums = partial(self._sums, rates, slopes)
+        return tilted_averages_by(sums, problem, overlaps, distances, slopes)
 
     def _sums(
+        self, rates: np.ndarray, slopes: bool, problem: Problem, overlaps: Overlaps, distances: np.ndarray,
+        labels: tuple[int, ...],
+    ) -> LabelSums:  # fmt: skip
+        """Return the sums over one assignment of labels."""
+        state = Frame(overlaps, distances, rates)
+        frame = self.frame.of_part(problem) if self.frame else state
+        L, s, D, K = problem.tokens, problem.student_rank, problem.solver.channel.FIELDS, len(rates)
+        reduction = TeacherRule.reduction(
+            problem, fields_of(problem, overlaps, labels), labels, self.points, equidistant=True
+        )
+        sums, with_teacher = self._on_grids(problem, state, frame, labels, reduction, slopes)
+        mass, *costs = sums[: K + 2]
+        mean = sums[K + 2 : K + 2 + D].reshape(L, s)
+        end = K + 2 + D + (K + 2) * D * D
+        along, *products = (diagonal_blocks(one, L, s) for one in sums[K + 2 + D : end].reshape(K + 2, D, D))
+        bistable, *rest = sums[end:]
+        loss = costs[-1] - 0.5 * float(np.sum(overlaps.V[problem.context_of(labels)] * products[-1]))
+        return LabelSums(
+            known={"g": mean, "g*dY.T": with_teacher, "g*domega.T": along},
+            products=np.array(products),
+            totals=np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass]),
+            squares=tuple(np.array(rest).reshape(-1, D, D, D, D)[::-1]),
+            reduction=reduction,
+        )
+
+    def _on_grids(
         self, problem: Problem, state: Frame, frame: Frame, labels: tuple[int, ...], reduction: Reduction, slopes: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sums of `tilted_on_grids` over Y and noise of one assignment of labels, and of <g> (Y - E[Y])^T, (L, s, t).
@@ -216,8 +207,8 @@ class Grids:
             raise DomainError("Delta became too small for its grid")
         layout = self._layout(problem, frame, labels, reduction)
         K = len(state.rates)
-        spreads = np.stack([_plane(_whole(each)) for each in state.distances[:, problem.context_of(labels)]])
-        conditional = _whole(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
+        spreads = np.stack([_plane(whole_matrix(each)) for each in state.distances[:, problem.context_of(labels)]])
+        conditional = whole_matrix(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
         precision = _plane(np.linalg.inv(conditional))
         norm = 1 / np.sqrt(np.linalg.det(2 * np.pi * conditional))
         sums, with_teacher = np.zeros(_length(D, K, slopes)), np.zeros((L, s, t))
@@ -256,9 +247,9 @@ class Grids:
         kept = (weights > 0) & (left > 0)
         nodes, weights, left = known.nodes[kept], weights[kept], left[kept]
         steps = frame.resolved(problem, labels) / self.density
-        own = np.linalg.norm(_whole(fields.field_factor), axis=1)
+        own = np.linalg.norm(whole_matrix(fields.field_factor), axis=1)
         widths = sum(
-            np.sqrt(np.diagonal(_whole(each))) for each in frame.distances[:, problem.context_of(labels)]
+            np.sqrt(np.diagonal(whole_matrix(each))) for each in frame.distances[:, problem.context_of(labels)]
         )  # fmt: skip
         half = np.sqrt(np.maximum(left, 1.0))[:, None] * own + _SLACK * loops("tilted_grid").MARGIN * widths + 2 * steps
         centres = _centres(fields, nodes[:, : L * t].reshape(len(nodes), L, t))
@@ -292,19 +283,6 @@ class Grids:
 def _length(fields: int, levels: int, slopes: bool) -> int:
     """Of a row that `tilted_on_grids` fills."""
     return levels + 3 + fields + (levels + 2) * fields**2 + 2 * slopes * fields**4
-
-
-def _whole(blocks: np.ndarray) -> np.ndarray:
-    """Blocks (L, s, s) on the diagonal of a matrix."""
-    L, s, _ = blocks.shape
-    out = np.zeros((L, s, L, s))
-    out[range(L), :, range(L), :] = blocks
-    return out.reshape(L * s, L * s)
-
-
-def _blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
-    """(L, s, s): the blocks on the diagonal."""
-    return matrix.reshape(L, s, L, s)[range(L), :, range(L), :]
 
 
 def _plane(matrix: np.ndarray) -> np.ndarray:
@@ -341,7 +319,7 @@ def _visited(problem: Problem, fields: Fields, batch: Layout, choice: int) -> _P
     starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
     which, omega = places_of(batch)
     away = omega - _centres(fields, batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t))[which]
-    inner = np.linalg.solve(_whole(fields.field_factor), away.T).T
+    inner = np.linalg.solve(whole_matrix(fields.field_factor), away.T).T
     outer, noise = batch.nodes[which, : L * t], batch.nodes[which, L * t :]
     points = points_at(problem, fields, np.concatenate([outer, inner, noise], axis=1), choice=choice)
     first = starts[:-1]
@@ -354,23 +332,10 @@ def _more(problem: Problem, fields: Fields, batch: Layout, places: _Places, slop
     bistable = places.bistable[:, None].astype(float)
     if not slopes:
         return bistable
-    G = _field_slopes(problem, fields, batch, places)
-    return np.concatenate([bistable, np.einsum("nab,nef->nabef", G, G).reshape(len(G), -1)], axis=1)
-
-
-def _field_slopes(problem: Problem, fields: Fields, batch: Layout, places: _Places) -> np.ndarray:
-    """dg/domega = -H (1 + V H)^(-1) where the proximal map is smooth, (N, D, D); H by differences of the slope."""
     which, omega = places_of(batch)
-    V, D = _whole(fields.variance), omega.shape[1]
-    x = omega + places.g @ V
-    step = _CURVATURE * float(np.std(x))
-    losses_at, features = problem.solver.proximal.losses_at, places.features[which]
-    hessian = np.empty((len(x), D, D))
-    for b, unit in enumerate(np.eye(D)):
-        one, other = (losses_at(x + way * step * unit, features, fields.constants)[1] for way in (1, -1))
-        hessian[:, :, b] = (one - other) / (2 * step)
-    hessian = (hessian + hessian.transpose(0, 2, 1)) / 2
-    return -np.linalg.solve(np.eye(D) + hessian @ V, hessian)
+    x = omega + places.g @ whole_matrix(fields.variance)
+    G, _ = field_slopes(problem, fields, x, places.features[which], _CURVATURE * float(np.std(x)))
+    return np.concatenate([bistable, np.einsum("nab,nef->nabef", G, G).reshape(len(G), -1)], axis=1)
 
 
 LADDER = (Grids(16, 1.1, 5.0), Grids(32, 1.2, 5.5), Grids(48, 1.3, 5.75), Grids(64, 1.5, 6.0))

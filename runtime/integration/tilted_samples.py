@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..channel.fields import Fields, fields_of, overlaps_of
+from ..channel.fields import Fields, fields_of
 from ..channel.nodes import sobol_normal
 from ..channel.points import Points, noise_choices, points_at
 from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, integrated
-from .rule import moments_by_context
+from ..problems.reduced import integrated
 from .sampled import NEAR_CUSP, Sobol, beyond_cusps
-from .tilted import TiltedAverages, of_tokens
+from .tilted_sums import LabelSums, TiltedAverages, diagonal_blocks, field_slopes, tilted_averages_by, whole_matrix
 
 _BATCH = 2**13  # outer nodes at a time
 _WELLS = 3  # the most that have a law of their own
@@ -144,52 +144,33 @@ class Samples:
         self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
     ) -> TiltedAverages:
         """As of `tilted_averages`, of one step."""
-        part = integrated(problem)
-        if not isinstance(part, ReducedProblem):
-            return self._averages(part, overlaps, distances, rates, slopes)
-        read = part.combinations
-        found = self._averages(part, overlaps_of(part, overlaps), read.squared(distances), rates, slopes)
-        return of_tokens(part, overlaps, found)
+        sums = partial(self._sums, rates, slopes)
+        return tilted_averages_by(sums, problem, overlaps, distances, slopes)
 
-    def _averages(
-        self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool
-    ) -> TiltedAverages:
-        """The same over all fields of the problem.
+    def _sums(
+        self, rates: np.ndarray, slopes: bool, problem: Problem, overlaps: Overlaps, distances: np.ndarray,
+        labels: tuple[int, ...],
+    ) -> LabelSums:  # fmt: skip
+        """Return the sums over one assignment of labels.
 
         Set by set, what samples differ from wells taken for quadratics is added to what larger sets say of these."""
-        channel = problem.solver.channel
-        L, s = problem.tokens, problem.student_rank
         (y,), (apart,) = rates, distances
-        rows: list[list[np.ndarray]] = [[], []]
-        squares: list[list[np.ndarray]] = [[], []]
-        totals = np.zeros(len(_TOTALS))
-        for labels, probability in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            try:
-                root = np.linalg.cholesky(_whole(apart[problem.context_of(labels)]))
-            except np.linalg.LinAlgError:
-                raise DomainError("Delta is not positive definite") from None
-            sums: dict[str, Any] = {}
-            for number in range(self.first, self.first + self.scramblings):
-                for part in self._of_set(problem, fields, root, y, number, slopes):
-                    for name, value in part.items():
-                        sums[name] = sums.get(name, 0.0) + value / self.scramblings
-            for out, square in zip(rows, ("between", "within"), strict=True):
-                known = {"g*g.T": sums[square], **sums}
-                row = np.zeros((L, channel.ROW))
-                for text, shape, at in channel.MOMENTS:
-                    row[:, at : at + int(np.prod(shape))] = known[text].reshape(L, -1)
-                out.append(row.ravel())
-            totals += probability * np.array([sums[name] for name in _TOTALS])
-            if slopes:
-                whole = beyond_cusps(*sums["whole"], *sums["cusps"])
-                for kept, square in zip(squares, (sums["smooth"], whole), strict=True):
-                    split = square.reshape(*[L, s] * 4)  # G_(la)(rb) G_(me)(nf)
-                    kept.append(np.einsum("larblerf->lraebf", split))
-        moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
-        known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-        free, moreau, loss, bistable, mass, drift = map(float, totals)
-        return TiltedAverages(moments, np.array([free]), moreau, loss, bistable, known_squares, mass, drift)
+        fields = fields_of(problem, overlaps, labels)
+        try:
+            root = np.linalg.cholesky(whole_matrix(apart[problem.context_of(labels)]))
+        except np.linalg.LinAlgError:
+            raise DomainError("Delta is not positive definite") from None
+        sums: dict[str, Any] = {}
+        for number in range(self.first, self.first + self.scramblings):
+            for part in self._of_set(problem, fields, root, y, number, slopes):
+                for name, value in part.items():
+                    sums[name] = sums.get(name, 0.0) + value / self.scramblings
+        return LabelSums(
+            known=sums,
+            products=np.array([sums["between"], sums["within"]]),
+            totals=np.array([sums[name] for name in _TOTALS]),
+            squares=(sums["smooth"], beyond_cusps(*sums["whole"], *sums["cusps"])) if slopes else (),
+        )
 
     def _of_set(
         self, problem: Problem, fields: Fields, root: np.ndarray, y: float, number: int, slopes: bool
@@ -257,11 +238,11 @@ def _sums(
         "g*dY.T": np.einsum("n,nla,nlb->lab", weight, g, teachers),
         "g*domega.T": np.einsum("n,nla,nlb->lab", weight, g, away),
         "between": np.einsum("n,nla,nlb->lab", weight, g, g),
-        "within": _blocks(square, L, s),
+        "within": diagonal_blocks(square, L, s),
         "free": float(weight @ found.free),
         "moreau": moreau,
         "drift": float(weight @ found.drift),
-        "loss": moreau - 0.5 * float(np.sum(square * _whole(fields.variance))),
+        "loss": moreau - 0.5 * float(np.sum(square * whole_matrix(fields.variance))),
     }
 
 
@@ -301,7 +282,7 @@ def _law(
     known: np.ndarray,
 ) -> tuple[np.ndarray, ...]:  # fmt: skip
     """Of wells x (N, D) at omega, in the order of `_Laws`."""
-    g = (x - omega) @ _whole(fields.precision)
+    g = (x - omega) @ whole_matrix(fields.precision)
     bend = -y * np.einsum("ab,nac,cd->nbd", root, _slopes(problem, fields, x, known)[0], root)
     values, vectors = np.linalg.eigh(np.eye(len(root)) + bend)
     precision = (vectors * np.clip(values, _SOFTEST, None)[:, None, :]) @ vectors.transpose(0, 2, 1)
@@ -352,16 +333,8 @@ def _expected(laws: _Laws, root: np.ndarray, y: float) -> _Inner:
 
 
 def _slopes(problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """dg/domega = -H (1 + V H)^(-1) at minima x (N, D), (N, D, D), and det(1 + V H), (N,); H by differences of the
-    loss's slope."""
-    D, losses_at = x.shape[1], problem.solver.proximal.losses_at
-    hessian, step = np.empty((*x.shape, D)), _STEP * float(np.sqrt(np.mean(x * x)) if x.size else 1.0)
-    for b, unit in enumerate(np.eye(D)):
-        one, other = (losses_at(x + way * step * unit, known, fields.constants)[1] for way in (1, -1))
-        hessian[:, :, b] = (one - other) / (2 * step)
-    hessian = (hessian + hessian.transpose(0, 2, 1)) / 2
-    matrix = np.eye(D) + hessian @ _whole(fields.variance)
-    return -np.linalg.solve(matrix, hessian), np.linalg.det(matrix)
+    """Return dg/domega at minima x (N, D), (N, D, D), and 1 + H V."""
+    return field_slopes(problem, fields, x, known, _STEP * float(np.sqrt(np.mean(x * x)) if x.size else 1.0))
 
 
 def _inner(
@@ -392,8 +365,8 @@ def _inner(
     mean, square = np.einsum("nj,nja->na", weight, g), np.swapaxes(weight[..., None] * g, 1, 2) @ g
     response, products, cusps = np.zeros(N), np.zeros(N), np.zeros(N)
     if slopes:
-        G, det = _slopes(problem, fields, points.x.reshape(-1, D), points.features)
-        G, det = G.reshape(N, count, D, D), det.reshape(N, 1, count)
+        G, matrix = _slopes(problem, fields, points.x.reshape(-1, D), points.features)
+        G, det = G.reshape(N, count, D, D), np.linalg.det(matrix).reshape(N, 1, count)
         response = np.einsum("nj,njab->nab", weight, G) + y * (square - mean[:, :, None] * mean[:, None, :])
         inside, shell = det < NEAR_CUSP, (det >= NEAR_CUSP) & (det < 2 * NEAR_CUSP)
         parts = weight[:, None] * np.concatenate([~(inside | shell), shell, inside], axis=1)
@@ -445,18 +418,6 @@ def _fifth_degree(D: int) -> tuple[np.ndarray, np.ndarray]:
     weights = np.repeat([(4.0 - D) / (2 * (D + 2) ** 2), 1.0 / (D + 2) ** 2], [D, D * (D - 1)])
     nodes = np.concatenate([np.zeros((1, D)), sides, -sides])
     return nodes[None], np.concatenate([[2.0 / (D + 2)], weights, weights])
-
-
-def _whole(blocks: np.ndarray) -> np.ndarray:
-    """Blocks (L, s, s) on the diagonal of a matrix."""
-    from scipy.linalg import block_diag  # slow to load
-
-    return np.asarray(block_diag(*blocks))
-
-
-def _blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
-    """(L, s, s): the blocks on the diagonal."""
-    return matrix.reshape(L, s, L, s)[range(L), :, range(L), :]
 
 
 SAMPLES = tuple(Samples(log2) for log2 in (6, 8, 9, 10, 11))
