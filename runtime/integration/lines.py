@@ -155,7 +155,7 @@ def _split(
     ends = np.linspace(-_REACH, _REACH, intervals + 1)
     axes = np.full(len(nodes), axis)
     kinks = Kinks.of(problem, fields)
-    steep_places, kink_places = _Places(len(nodes)), _Places(len(nodes))
+    breaks = [(np.zeros(0, int), np.zeros(0))]  # rows, and places where X is steep or crosses a kink
     rough = np.zeros(len(nodes), bool)
     step, density = ends[1] - ends[0], _density(ends)
     tolerance = max(10.0 ** (-points / _PER_DIGIT), _ROUNDING)
@@ -169,20 +169,20 @@ def _split(
         row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
         brackets = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
         (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, brackets, _HALVINGS, choice=choice)
-        steep_places.add(row, (low + high) / 2)
+        breaks.append((row, (low + high) / 2))
         lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
         away = kinks.distances(x.reshape(len(lines), problem.tokens, -1), lines).reshape(*x.shape[:2], -1)
         for plane in range(away.shape[2]):
             own = away[:, :, plane]
             row, place = np.nonzero((own[:, 1:] > 0) != (own[:, :-1] > 0))
             brackets = row, ends[place], ends[place + 1], own[row, place], own[row, place + 1]
-            kink_places.add(row, _crossings(problem, fields, nodes, axes, brackets, choice, kinks, plane))
-    steep_on, kinks_on = steep_places.by_line(), kink_places.by_line()
-    rough |= np.array([len(steep) + len(kinked) > 0 for steep, kinked in zip(steep_on, kinks_on, strict=True)])
+            breaks.append((row, _crossings(problem, fields, nodes, axes, brackets, choice, kinks, plane)))
+    breaks_on = _by_line(breaks, len(nodes))
+    rough |= np.array([len(each) > 0 for each in breaks_on])
     smooth, split = np.flatnonzero(~rough), np.flatnonzero(rough)
     parts = [(np.repeat(smooth, len(ends)), np.tile(ends, len(smooth)), np.tile(step * density, len(smooth)))]
     if len(split):
-        edges = [_edges(np.append(steep_on[n], kinks_on[n])) for n in split]
+        edges = [_edges(breaks_on[n]) for n in split]
         row = np.repeat(split, [len(cuts) - 1 for cuts in edges])
         low, high = (np.concatenate([cuts[part] for cuts in edges]) for part in (slice(None, -1), slice(1, None)))
 
@@ -277,25 +277,11 @@ def _crossings(
     return place
 
 
-class _Places:
-    """Places on lines, collected in any order."""
-
-    def __init__(self, lines: int) -> None:
-        self._lines = lines
-        self._rows: list[np.ndarray] = []
-        self._places: list[np.ndarray] = []
-
-    def add(self, rows: np.ndarray, places: np.ndarray) -> None:
-        self._rows.append(rows)
-        self._places.append(places)
-
-    def by_line(self) -> list[np.ndarray]:
-        """Those of every line, ascending."""
-        if not self._rows:
-            return [np.zeros(0)] * self._lines
-        row, place = np.concatenate(self._rows), np.concatenate(self._places)
-        order = np.lexsort((place, row))
-        return np.split(place[order], np.cumsum(np.bincount(row, minlength=self._lines))[:-1])
+def _by_line(places: list[tuple[np.ndarray, np.ndarray]], lines: int) -> list[np.ndarray]:
+    """Return the places on every line, ascending, from rows and places in any order."""
+    row, place = (np.concatenate(each) for each in zip(*places, strict=True))
+    order = np.lexsort((place, row))
+    return np.split(place[order], np.cumsum(np.bincount(row, minlength=lines))[:-1])
 
 
 def _density(z: np.ndarray) -> np.ndarray:

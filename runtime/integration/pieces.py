@@ -273,14 +273,9 @@ class Pieces(PointRule):
         self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Lines of omega through nodes of Y and noise: nodes in all coordinates, numbers of their lines, weights."""
-        teachers = problem.teacher_rank
-        y = fields.teacher_mean[0] + nodes[:, :teachers] @ fields.teacher_factor[0].T
-        noise = nodes[:, teachers:] * problem.noise_scale
-        centre = fields.field_mean[0, 0] + nodes[:, :teachers] @ fields.field_from_teacher[0, 0]
         spread = np.full(len(nodes), fields.field_factor[0, 0, 0])
-        row, z, share = self.panels(problem, fields, features_at(problem, fields, y, noise), centre, spread)
-        known = nodes[row]
-        return np.concatenate([known[:, :teachers], z[:, None], known[:, teachers:]], axis=1), row, weights[row] * share
+        row, z, share = self.panels(problem, fields, *lines_through(problem, fields, nodes), spread)
+        return np.insert(nodes[row], problem.teacher_rank, z, axis=1), row, weights[row] * share
 
     @property
     def resolution(self) -> float:
@@ -363,6 +358,14 @@ def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarr
             u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
         found.append(channel.features_at(np.ascontiguousarray(y), u, fields.constants))
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
+
+
+def lines_through(problem: Problem, fields: Fields, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return features and E[omega | Y] at nodes in Y and noise, (N, values of the labelled noise, F) and (N,)."""
+    y, noise = np.split(nodes, [problem.teacher_rank], axis=1)
+    teachers = fields.teacher_mean[0] + y @ fields.teacher_factor[0].T
+    features = features_at(problem, fields, teachers, noise * problem.noise_scale)
+    return features, fields.field_mean[0, 0] + y @ fields.field_from_teacher[0, 0]
 
 
 PANELS = tuple(Pieces(points) for points in (8, 12, 16, 24, 36))

@@ -251,31 +251,25 @@ class ProxSpace(Rule):
             squares.append(reduction.square(square.sum(axis=0)))
         return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
 
-    def _slopes(self, problem: Problem, overlaps: Overlaps) -> list[tuple[tuple[_Array, _Array, _Array], Reduction]]:
-        """What the generated loop says of slopes, for every label assignment.
+    def _slopes(self, problem: Problem, overlaps: Overlaps) -> list[tuple[tuple[_Array, ...], Reduction]]:
+        """E[G_ll], E[G_ll' (x) G_ll'] and derivatives of the token rows, of every chunk, for every label assignment.
 
         Slopes of the map and averages of the field's slope come of one loop, and are asked for one after the other: the
         last ones are kept.
         """
         kept, key = problem.once(_last_slopes), (self, overlaps.pack().tobytes())
         if key not in kept:
-            found = []
+            channel, L, s, found = problem.solver.proximal, problem.tokens, problem.student_rank, []
             for labels, _ in problem.label_choices:
                 fields = fields_of(problem, overlaps, labels)
                 arguments, _, reduction = self._prepared(problem, fields, labels)
-                found.append((self._slopes_of(problem, arguments), reduction))
+                sizes = (L, s, s), (L, L, s, s, s, s), (L * channel.ROW, channel.LAW)
+                sums = tuple(np.zeros((CHUNKS, *size)) for size in sizes)
+                share(channel.prox_space_slopes, CHUNKS, CHUNKS, *arguments[:-1], *sums)
+                found.append((sums, reduction))
             kept.clear()
             kept[key] = found
         return kept[key]
-
-    @staticmethod
-    def _slopes_of(problem: Problem, arguments: Sequence[Any]) -> tuple[_Array, _Array, _Array]:
-        """E[G_ll], E[G_ll' (x) G_ll'] and derivatives of the token rows, of every chunk."""
-        channel, L, s = problem.solver.proximal, problem.tokens, problem.student_rank
-        slope, square = np.zeros((CHUNKS, L, s, s)), np.zeros((CHUNKS, L, L, s, s, s, s))
-        tangents = np.zeros((CHUNKS, L * channel.ROW, channel.LAW))
-        share(channel.prox_space_slopes, CHUNKS, CHUNKS, *arguments[:-1], slope, square, tangents)
-        return slope, square, tangents
 
     def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
         """With the correction where the proximal map jumps; the step there must be smoothed."""

@@ -23,7 +23,7 @@ from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..threads import share
-from .pieces import LONGEST, REACH, Pieces, between_steps, features_at
+from .pieces import LONGEST, REACH, Pieces, between_steps, lines_through
 from .sampled import TeacherRule, teacher_edges
 from .tilted_sums import LabelSums, TiltedAverages, tilted_averages_by
 
@@ -38,15 +38,13 @@ class _Lines:
     """omega along N values of what the loss knows of Y and noise.
 
     Attributes:
-        known: features, (N, values of the labelled noise, F); y (N, t), noise (N, U): coordinates of Y and of Gaussian
-            noise.
+        known: features, (N, values of the labelled noise, F); nodes: coordinates of Y and Gaussian noise, (N, t + U).
         centre: of omega_0, (N,), whose law is normal with this `spread`; weight: (N,).
-        between: where Y lies, (N, 2), in units of its spread beside its mean; None where it is `y`.
+        between: where Y lies, (N, 2), in units of its spread beside its mean; None where it is that of the nodes.
     """
 
     known: np.ndarray
-    y: np.ndarray
-    noise: np.ndarray
+    nodes: np.ndarray
     centre: np.ndarray
     spread: float
     weight: np.ndarray
@@ -144,11 +142,8 @@ def _between_steps(problem: Problem, fields: Fields) -> _Lines:
 
 def _lines_at(problem: Problem, fields: Fields, nodes: np.ndarray, weight: np.ndarray) -> _Lines:
     """Those at nodes in Y and Gaussian noise, (N, t + U), with weights (N,)."""
-    y, noise = np.split(nodes, [problem.teacher_rank], axis=1)
-    teachers = fields.teacher_mean[0] + y @ fields.teacher_factor[0].T
-    features = features_at(problem, fields, teachers, noise * problem.noise_scale)
-    centre = float(fields.field_mean[0, 0]) + y @ fields.field_from_teacher[0, 0]
-    return _Lines(features, y, noise, centre, float(fields.field_factor[0, 0, 0]), weight, None)
+    features, centre = lines_through(problem, fields, nodes)
+    return _Lines(features, nodes, centre, float(fields.field_factor[0, 0, 0]), weight, None)
 
 
 def _resolved(
@@ -206,9 +201,11 @@ def _on_lines(
     order, level = along(lines.centre, spread, row, z, share)
     row, rows, omega = row[order], level.rows, level.omega
     # Coordinates of the nodes: Y and noise as they are, omega by what is left.
-    centre = fields.field_mean[0, 0] + lines.y @ fields.field_from_teacher[0, 0]
+    y = lines.nodes[:, : problem.teacher_rank]
+    centre = fields.field_mean[0, 0] + y @ fields.field_from_teacher[0, 0]
     beside = (omega - centre[row]) / fields.field_factor[0, 0, 0]
-    nodes = np.concatenate([lines.y[row], beside[:, None], lines.noise[row]], axis=1)
+    nodes = np.insert(lines.nodes[row], problem.teacher_rank, beside, axis=1)
+    teachers_at = y @ fields.teacher_factor[0].T
     sums = np.zeros((len(lines.centre), _OUTER + 2 * len(rates) + 4 + problem.teacher_rank))
     for choice in noise_choices(problem):
         points = points_at(problem, fields, nodes, choice=choice)
@@ -219,7 +216,10 @@ def _on_lines(
         smooth = _slopes(problem, fields, omega, lines.known[row, choice]) if slopes else np.zeros(len(z))
         loss = points.value - (x - omega) ** 2 / (2 * V)
         columns = np.stack([g, g * g, -points.value, loss, points.minima > 1, smooth**2, seen], axis=1)
-        chance = _chances(problem, fields, lines, choice)
+        chance = np.ones(len(lines.centre))
+        if problem.solver.channel.LABELLED_NOISE:
+            means = np.ascontiguousarray(fields.teacher_mean[0] + teachers_at)
+            chance = problem.solver.proximal.noise_law_at(means, fields.constants)[:, choice]
 
         inner = level._replace(columns=columns)
         for k in range(len(rates) - 1, 0, -1):
@@ -232,7 +232,7 @@ def _on_lines(
             mean, free, drift, with_g, _, *linear = np.moveaxis(out, -1, 0)
             weight = share * chance[which][:, None]
             if lines.between is None:
-                teachers = (lines.y @ fields.teacher_factor[0].T)[which][:, None]
+                teachers = teachers_at[which][:, None]
             else:
                 low, high = lines.between[which].T[:, :, None]
                 within, teachers = _between(fields, z_0, low, high)
@@ -337,14 +337,6 @@ def halved(
         which, low, middle, high = (np.concatenate([each[open_]] * 2) for each in (which, low, middle, high))
         left = np.arange(len(which)) < len(which) // 2
         low, high = np.where(left, low, middle), np.where(left, middle, high)
-
-
-def _chances(problem: Problem, fields: Fields, lines: _Lines, choice: int) -> np.ndarray:
-    """Probability of a value of the labelled noise on every line."""
-    if not problem.solver.channel.LABELLED_NOISE:
-        return np.ones(len(lines.y))
-    teachers = fields.teacher_mean[0] + lines.y @ fields.teacher_factor[0].T
-    return problem.solver.proximal.noise_law_at(np.ascontiguousarray(teachers), fields.constants)[:, choice]
 
 
 def _slopes(problem: Problem, fields: Fields, omega: np.ndarray, known: np.ndarray) -> np.ndarray:
