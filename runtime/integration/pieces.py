@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..problems.compiled import loops
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from .panels import Panels
 from .rule import Rule
 from .sampled import Integrand, NodeSets, PointRule, TeacherRule, narrow_cells, teacher_edges
 
@@ -148,14 +149,10 @@ class Pieces(PointRule):
             lines: nodes along omega at values of the coordinate (N, 1), numbers of these, weights;
             normal: whether the coordinate is a standard normal one; else `lines` hold its density.
         """
-        t, w = gauss_legendre(self.points)
         per_cusp = _PER_CUSP if normal else max(_PER_CUSP, _SQUARES_OF_SUMS / self.resolution)
-        low, high = edges[:-1], edges[1:]
-        parts, panels, averages = [], 0, [0.0, 0.0]
-        while len(low):
-            middle, half = (low + high) / 2, (high - low) / 2
-            z = (middle[:, None] + half[:, None] * t).ravel()
-            share = (half[:, None] * w).ravel()
+        panels, parts, visited, averages = Panels.between(edges), [], 0, [0.0, 0.0]
+        while len(panels):
+            z, share = (each.ravel() for each in panels.nodes(self.points))
             if normal:
                 share *= np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
             nodes, row, weights = lines(problem, fields, z[:, None], share)
@@ -172,24 +169,21 @@ class Pieces(PointRule):
                 along = (points.weight * weights / share[row])[:, None] * each
                 sums[:, :4] += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
             averages[0] = averages[0] or float(share @ np.abs(sums[:, 3]))
-            values = sums.reshape(len(low), self.points, -1)
+            values = sums.reshape(len(panels), self.points, -1)
             tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), values)).max(axis=1)
             # The mean may vanish by symmetry; squares of slopes are singular next to a cusp.
             most, largest = sums[:, 0].max(), np.abs(sums[:, 2]).max()
             scales = np.array([most, np.sqrt(most * largest), largest, averages[0] or 1.0, averages[1] * per_cusp])
-            nearest = np.clip(0.0, low, high) if normal else np.zeros(len(low))
+            density = panels.density if normal else 1.0
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
-            open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(
-                -nearest * nearest / 2
-            ) > 3 * self.resolution
-            open_ &= half > _SHORTEST
-            panels += len(low)
-            if panels > _MOST_PANELS:
+            off = (tail / scales[: tail.shape[1]]).max(axis=1) * panels.half * density
+            open_ = (off > 3 * self.resolution) & (panels.half > _SHORTEST)
+            visited += len(panels)
+            if visited > _MOST_PANELS:
                 open_[:] = False
             done = ~open_[row // self.points]
             parts.append((nodes[done], weights[done]))
-            low, middle, high = low[open_], middle[open_], high[open_]
-            low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+            panels = panels.halved(open_)
         nodes, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
 
@@ -244,24 +238,18 @@ class Pieces(PointRule):
         Args:
             sums: of standard normal coordinates of Y; spread: what noise adds to them.
         """
-        t, w = gauss_legendre(self.points)
-        edges = np.arange(-np.ceil(REACH), np.ceil(REACH) + 1)
-        low, high, done = edges[:-1], edges[1:], []
-        while len(low):
-            middle, half = (low + high) / 2, (high - low) / 2
-            values = sums((middle[:, None] + half[:, None] * t).ravel()).reshape(len(low), -1)
+        panels, parts = Panels.between(np.arange(-np.ceil(REACH), np.ceil(REACH) + 1)), []
+        while len(panels):
+            z, lengths = panels.nodes(self.points)
+            values = sums(z.ravel()).reshape(z.shape)
             tail = np.abs(np.einsum("kj,nj->nk", highest_coefficients(self.points), values)).max(axis=1)
-            nearest = np.clip(0.0, low, high)
-            measure = half * np.exp(-nearest * nearest / 2)
+            measure = panels.half * panels.density
             far = (np.ptp(values, axis=1) > LONGEST * spread) & (measure > 1e-3 * self.resolution)
-            open_ = (far | (tail / spread * measure > 3 * self.resolution)) & (half > _SHORTEST)
-            done.append((low[~open_], high[~open_]))
-            low, middle, high = low[open_], middle[open_], high[open_]
-            low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
-        low, high = (np.concatenate(ends) for ends in zip(*done, strict=True))
-        middle, half = (low + high) / 2, (high - low) / 2
-        z = (middle[:, None] + half[:, None] * t).ravel()
-        share = (half[:, None] * w).ravel() * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+            open_ = (far | (tail / spread * measure > 3 * self.resolution)) & (panels.half > _SHORTEST)
+            parts.append((z[~open_].ravel(), lengths[~open_].ravel()))
+            panels = panels.halved(open_)
+        z, share = (np.concatenate(each) for each in zip(*parts, strict=True))
+        share = share * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         heavy = share > _LIGHT * share.max()
         places = np.sort(sums(z[heavy]))
         places = np.concatenate([places[:1] - REACH * spread, places, places[-1:] + REACH * spread])

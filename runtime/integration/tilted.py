@@ -16,13 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ..channel.fields import Fields, fields_of
-from ..channel.nodes import gauss_legendre, highest_coefficients
+from ..channel.nodes import highest_coefficients
 from ..channel.points import Points, noise_choices, points_at
 from ..errors import DomainError
 from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..threads import share
+from .panels import Panels
 from .pieces import LONGEST, REACH, Pieces, between_steps, lines_through
 from .sampled import TeacherRule, teacher_edges
 from .tilted_sums import LabelSums, TiltedAverages, tilted_averages_by
@@ -151,30 +152,25 @@ def _resolved(
 ) -> np.ndarray:
     """Where one coordinate of Y or noise is left: panels of it between the kinks of the loss, halved until what lines
     give is a polynomial there: it is not at a cusp of the Moreau envelope, where proximal points begin to jump."""
-    t, w = gauss_legendre(rule.points)
-    edges = teacher_edges(problem, fields, REACH, LONGEST)
-    low, high = edges[:-1], edges[1:]
+    panels = Panels.between(teacher_edges(problem, fields, REACH, LONGEST))
     total: np.ndarray | float = 0.0
     largest: np.ndarray | float = 0.0
     for level in range(_HALVINGS + 1):
-        middle, half = (low + high) / 2, (high - low) / 2
-        z = middle[:, None] + half[:, None] * t
-        share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        z, lengths = panels.nodes(rule.points)
+        share = lengths * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         lines = _lines_at(problem, fields, z.reshape(-1, 1), share.ravel())
         found = on_lines(lines).reshape(*z.shape, -1)
         values = found[..., _BETWEEN : _OUTER + 2 * levels]  # signs of others can cancel along Y
         values = np.delete(values, _SMOOTH - _BETWEEN, axis=-1)
         largest = np.maximum(largest, np.maximum(np.abs(values).max(axis=(0, 1)), 1e-300))
         tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(rule.points), values)).max(axis=1) / largest
-        nearest = np.clip(0.0, low, high)
-        open_ = tail.max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * rule.resolution
+        open_ = tail.max(axis=1) * panels.half * panels.density > 3 * rule.resolution
         if level == _HALVINGS:
             open_[:] = False
         total = total + np.einsum("nj,njf->f", share[~open_], found[~open_])
         if not open_.any():
             break
-        low, middle, high = low[open_], middle[open_], high[open_]
-        low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+        panels = panels.halved(open_)
     return np.asarray(total)
 
 
@@ -315,28 +311,21 @@ def halved(
     Yields:
         Numbers of the lines (P,), z_0 = (omega_0 - centre) / spread and weights (P, n), and the averages.
     """
-    t, w = gauss_legendre(rule.points)
     count = int(np.ceil(2 * REACH / min(longest, LONGEST)))
-    ends = np.linspace(-REACH, REACH, count + 1)
-    which = np.repeat(np.arange(len(centre)), count)
-    low, high = np.tile(ends[:-1], len(centre)), np.tile(ends[1:], len(centre))
+    panels = Panels.between(np.linspace(-REACH, REACH, count + 1), len(centre))
     for level in range(_HALVINGS + 1):
-        middle, half = (low + high) / 2, (high - low) / 2
-        z = middle[:, None] + half[:, None] * t
-        found = averages(which, centre[which][:, None] + spread * z)
-        share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        z, lengths = panels.nodes(rule.points)
+        found = averages(panels.line, centre[panels.line][:, None] + spread * z)
+        share = lengths * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         scale.largest = max(scale.largest, float(np.abs(found[..., 0]).max()))
         tail = np.abs(found[..., 0] @ highest_coefficients(rule.points).T).max(axis=1) / (scale.largest or 1.0)
-        nearest = np.clip(0.0, low, high)
-        open_ = tail * half * np.exp(-nearest * nearest / 2) > rule.resolution
+        open_ = tail * panels.half * panels.density > rule.resolution
         if level == _HALVINGS:
             open_[:] = False
-        yield which[~open_], z[~open_], share[~open_], found[~open_]
+        yield panels.line[~open_], z[~open_], share[~open_], found[~open_]
         if not open_.any():
             return
-        which, low, middle, high = (np.concatenate([each[open_]] * 2) for each in (which, low, middle, high))
-        left = np.arange(len(which)) < len(which) // 2
-        low, high = np.where(left, low, middle), np.where(left, middle, high)
+        panels = panels.halved(open_)
 
 
 def _slopes(problem: Problem, fields: Fields, omega: np.ndarray, known: np.ndarray) -> np.ndarray:
