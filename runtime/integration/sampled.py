@@ -28,7 +28,6 @@ NodeSets = list[Nodes]
 """Nodes (N, n) and weights (N,), a pair a replicate."""
 Integrand = Literal["averages", "tangents", "slopes"]
 
-_TOTALS = 6
 FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
 NEAR_CUSP = 0.15  # of det(I + V H)
 _MOST_NEAR = 1.6  # times what a cusp has below NEAR_CUSP: between the powers 5/2 and 3/2
@@ -174,30 +173,28 @@ class Sampled(Rule):
         """As of `Rule`: a replicate for every set of nodes, assignments of labels summed over."""
         channel = problem.solver.channel
         row, cut = channel.ROW, problem.tokens * channel.ROW
+        chances = dict(problem.label_choices)
         results: list[list[np.ndarray]] = []
         unconverged = mass = 0.0
-        chances = dict(problem.label_choices)
+        totals: np.ndarray | float = 0.0
         for labels, fields, reduction, sets in self._by_label(problem, overlaps, "averages"):
-            sums = []
+            chance, sums = chances[labels], []
             for nodes, weights in sets:
                 out = self._visit(problem, fields, nodes, weights).sum(axis=0)
                 sums.append(reduction.moments(out, row, channel.MOMENTS))
-                mass += chances[labels] * float(weights.sum())
-                unconverged += chances[labels] * float(out[cut + 4]) / len(nodes)
+                mass += chance * float(weights.sum())
+                unconverged += chance * float(out[cut + 4]) / len(nodes)
+            totals = totals + chance * np.array(sums)[:, cut:]
             results.append(sums)
-        replicates = len(results[0])
-        totals = np.zeros((replicates, _TOTALS))
-        for (_, probability), sums in zip(problem.label_choices, results, strict=True):
-            totals += [probability * each[cut:] for each in sums]
-        by_replicate = zip(*results, strict=True)
+        moreau, loss, bistable, gap, *_ = np.array(totals).T
         return Averages(
-            moments=np.array([moments_by_context(problem, sums, row) for sums in by_replicate]),
-            moreau=totals[:, 0],
-            loss=totals[:, 1],
-            bistable=float(totals[:, 2].sum()) / replicates,
-            gap=float(totals[:, 3].sum()) / replicates,
-            unconverged=unconverged / replicates,
-            mass=mass / replicates,
+            moments=np.array([moments_by_context(problem, sums, row) for sums in zip(*results, strict=True)]),
+            moreau=moreau,
+            loss=loss,
+            bistable=float(bistable.sum()) / len(sums),
+            gap=float(gap.sum()) / len(sums),
+            unconverged=unconverged / len(sums),
+            mass=mass / len(sums),
         )
 
     def _visit(self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
