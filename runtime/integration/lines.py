@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import Rule
-from .sampled import Integrand, NodeSets, PointRule, TeacherRule
+from .sampled import Integrand, NodeSets, PointRule, TeacherRule, product_with_fields
 
 _REACH = 7.5  # of a line, in standard deviations
 _HALVINGS = 44
@@ -115,7 +115,8 @@ class Lines(PointRule):
 
     def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
         """Return the exchanges, as of `Sampled`."""
-        return TeacherRule.reduction(problem, fields, labels, self.points, equidistant=True)
+        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
+        return Reduction.of(problem, fields, labels, known.axes)
 
     def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
         """Return nodes and weights, as of `Sampled`."""
@@ -130,10 +131,10 @@ class Lines(PointRule):
                 raise InputError(f"lines through {lines:.1e} nodes: {count} axes are too many; use sobol")
 
         refuse(float(self.points) ** (problem.dimension - 1))  # before a node is made
-        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
-        refuse(float(len(known.nodes)) * float(self.points) ** len(inner))
-        orbits = reduction.orbits(known.nodes, problem.teacher_rank)
-        nodes, weights = replace(known, weights=known.weights * orbits).with_fields(inner, teachers)
+        nodes, weights = TeacherRule.of(problem, fields, self.points, equidistant=True).rule
+        refuse(float(len(nodes)) * float(self.points) ** len(inner))
+        weights = weights * reduction.orbits(nodes, problem.teacher_rank)
+        nodes, weights = product_with_fields((nodes, weights), inner, teachers)
         keep = weights > 1e-14 * weights.max()
         axis = teachers + len(inner)
         nodes, weights = np.insert(nodes[keep], axis, 0.0, axis=1), weights[keep]

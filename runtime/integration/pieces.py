@@ -132,9 +132,9 @@ class Pieces(PointRule):
         # Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both.
         if channel.SUM >= 0 and narrow_cells(problem, fields) is None:
             return [self._by_sum(problem, fields, moments)]
-        known = TeacherRule.of(problem, fields, self.outer, equidistant=True)
-        heavy = known.weights > 1e-17 * known.weights.max()
-        nodes, _, weights = self._on_lines(problem, fields, known.nodes[heavy], known.weights[heavy])
+        nodes, weights = TeacherRule.of(problem, fields, self.outer, equidistant=True).rule
+        heavy = weights > 1e-17 * weights.max()
+        nodes, _, weights = self._on_lines(problem, fields, nodes[heavy], weights[heavy])
         return [(nodes, weights)]
 
     def _resolved(

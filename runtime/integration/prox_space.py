@@ -182,7 +182,7 @@ class ProxSpace(Rule):
             known = TeacherRule.of(problem, fields, max(6, round(self.teacher ** (2 / dimension))))
         else:
             known = TeacherRule.of(problem, fields, self.teacher, equidistant=True)
-        nodes, weights = known.nodes, known.weights
+        nodes, weights = known.rule
         reduction = Reduction.of(problem, fields, labels, known.axes)
         edges = prox_box(problem, fields, labels, nodes[weights > _FAR] if known.narrow else None)
         grid, volumes = tensor(student_axes(problem, fields, edges, self.points))

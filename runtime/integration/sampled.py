@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -86,14 +87,13 @@ class TeacherRule:
     """A rule for the coordinates of Y and of Gaussian noise, in panels or cells where the loss is narrow there.
 
     Attributes:
-        nodes, weights: (N, L t + U) and (N,).
         axes: nodes and weights of each coordinate where it is a product of them, else None.
+        make: what makes its nodes and weights.
         narrow: whether the nodes follow what is narrow in the loss.
     """
 
-    nodes: np.ndarray
-    weights: np.ndarray
-    axes: tuple[tuple[np.ndarray, np.ndarray], ...] | None
+    axes: tuple[Nodes, ...] | None
+    make: Callable[[], Nodes]
     narrow: bool = False
 
     @classmethod
@@ -101,37 +101,30 @@ class TeacherRule:
         """Panels between the planes on which the loss is not smooth in Y and noise, whatever X; else Gauss-Hermite, or
         equidistant nodes."""
         if problem.dimension == problem.tokens * problem.student_rank:
-            return cls(*tensor([]), ())
+            return cls((), partial(tensor, []))
         cells = narrow_cells(problem, fields)
         if cells is not None:
             nodes, weights = (each.reshape(-1, *each.shape[2:]) for each in cells.rule(_LEAST + points // _SHARED))
-            return cls(nodes, weights, ((nodes[:, 0], weights),) if cells.dimension == 1 else None, narrow=True)
+            axes: tuple[Nodes, ...] | None = ((nodes[:, 0], weights),) if cells.dimension == 1 else None
+            return cls(axes, lambda: (nodes, weights), narrow=True)
         split = teacher_split(problem, fields)
         if split.is_product:
             axes = tuple(split.axes(points, equidistant))
-            return cls(*tensor(list(axes)), axes)
-        return cls(*split.rule(points, equidistant), None)
+            return cls(axes, partial(tensor, list(axes)))
+        return cls(None, partial(split.rule, points, equidistant))
 
-    @classmethod
-    def reduction(
-        cls, problem: Problem, fields: Fields, labels: tuple[int, ...], points: int, equidistant: bool = False
-    ) -> Reduction:
-        """Exchanges that leave the fields and the nodes as they are; no node is made for it."""
-        if problem.dimension == problem.tokens * problem.student_rank:
-            return Reduction(())
-        split, axes = teacher_split(problem, fields), None
-        if narrow_cells(problem, fields) is not None:
-            axes = cls.of(problem, fields, points).axes
-        elif split.is_product:
-            axes = tuple(split.axes(points, equidistant))
-        return Reduction.of(problem, fields, labels, axes)
+    @cached_property
+    def rule(self) -> Nodes:
+        """Return nodes (N, L t + U) and weights (N,)."""
+        return self.make()
 
-    def with_fields(self, axes: list[tuple[np.ndarray, np.ndarray]], outer: int) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes in (z_Y, z_omega, noise) and weights: the product with axes of z_omega, after `outer` coordinates."""
-        inner, shares = tensor(axes)
-        known = np.repeat(self.nodes, len(inner), axis=0)
-        nodes = np.concatenate([known[:, :outer], np.tile(inner, (len(self.nodes), 1)), known[:, outer:]], axis=1)
-        return nodes, np.multiply.outer(self.weights, shares).ravel()
+
+def product_with_fields(rule: Nodes, axes: list[Nodes], outer: int) -> Nodes:
+    """Return nodes in (z_Y, z_omega, noise) and weights: the product with axes of z_omega after `outer` of the rule."""
+    (nodes, weights), (inner, shares) = rule, tensor(axes)
+    known = np.repeat(nodes, len(inner), axis=0)
+    nodes = np.concatenate([known[:, :outer], np.tile(inner, (len(nodes), 1)), known[:, outer:]], axis=1)
+    return nodes, np.multiply.outer(weights, shares).ravel()
 
 
 class Sampled(Rule):
@@ -325,7 +318,7 @@ class GaussHermite(PointRule):
 
     def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
         """Return the exchanges, as of `Sampled`."""
-        return TeacherRule.reduction(problem, fields, labels, self.points)
+        return Reduction.of(problem, fields, labels, TeacherRule.of(problem, fields, self.points).axes)
 
     def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
         """Return nodes and weights, as of `Sampled`."""
@@ -333,11 +326,11 @@ class GaussHermite(PointRule):
         count = float(self.points) ** problem.dimension
         if count > 2e8:
             raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use sobol")
-        known = TeacherRule.of(problem, fields, self.points)
-        orbits = reduction.orbits(known.nodes, problem.teacher_rank)
-        kept = replace(known, nodes=known.nodes[orbits > 0], weights=(known.weights * orbits)[orbits > 0])
+        nodes, weights = TeacherRule.of(problem, fields, self.points).rule
+        orbits = reduction.orbits(nodes, problem.teacher_rank)
+        kept = nodes[orbits > 0], (weights * orbits)[orbits > 0]
         axes = [gauss_hermite(self.points)] * fields_of_student
-        return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
+        return [product_with_fields(kept, axes, problem.tokens * problem.teacher_rank)]
 
     def nodes(self, problem: Problem) -> float:
         """The full product in Y, noise and omega, as far as they are read."""

@@ -126,9 +126,9 @@ def _summed(
     elif problem.dimension == 2:
         return _resolved(problem, fields, rule, on_lines, levels)
     else:
-        known = TeacherRule.of(problem, fields, rule.outer, equidistant=True)
-        heavy = known.weights > _LIGHT * known.weights.max()
-        lines = _lines_at(problem, fields, known.nodes[heavy], known.weights[heavy])
+        nodes, weights = TeacherRule.of(problem, fields, rule.outer, equidistant=True).rule
+        heavy = weights > _LIGHT * weights.max()
+        lines = _lines_at(problem, fields, nodes[heavy], weights[heavy])
     return lines.weight @ on_lines(lines)
 
 

@@ -175,9 +175,8 @@ class Grids:
         state = Frame(overlaps, distances, rates)
         frame = self.frame.of_part(problem) if self.frame else state
         L, s, D, K = problem.tokens, problem.student_rank, problem.solver.channel.FIELDS, len(rates)
-        reduction = TeacherRule.reduction(
-            problem, fields_of(problem, overlaps, labels), labels, self.points, equidistant=True
-        )
+        known = TeacherRule.of(problem, fields_of(problem, overlaps, labels), self.points, equidistant=True)
+        reduction = Reduction.of(problem, fields_of(problem, overlaps, labels), labels, known.axes)
         sums, with_teacher = self._on_grids(problem, state, frame, labels, reduction, slopes)
         mass, *costs = sums[: K + 2]
         mean = sums[K + 2 : K + 2 + D].reshape(L, s)
@@ -241,11 +240,11 @@ class Grids:
         """
         L, t = problem.tokens, problem.teacher_rank
         fields = fields_of(problem, frame.overlaps, labels)
-        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
-        weights = known.weights * reduction.orbits(known.nodes, problem.teacher_rank)
-        left = self.reach**2 - (known.nodes**2).sum(axis=1)
+        nodes, weights = TeacherRule.of(problem, fields, self.points, equidistant=True).rule
+        weights = weights * reduction.orbits(nodes, problem.teacher_rank)
+        left = self.reach**2 - (nodes**2).sum(axis=1)
         kept = (weights > 0) & (left > 0)
-        nodes, weights, left = known.nodes[kept], weights[kept], left[kept]
+        nodes, weights, left = nodes[kept], weights[kept], left[kept]
         steps = frame.resolved(problem, labels) / self.density
         own = np.linalg.norm(whole_matrix(fields.field_factor), axis=1)
         widths = sum(

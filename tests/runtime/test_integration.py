@@ -341,7 +341,7 @@ def test_a_single_start_misses_minima_where_there_are_two(attention_problem):
 def test_the_logistic_label_splits_the_teacher_axis():
     problem = sf.problem("logistic_regression", alpha=1.0)
     fields = fields_of(problem, glm(0.6, 1.3, 0.5), (0,))
-    nodes = TeacherRule.of(problem, fields, 10).nodes
+    nodes, _ = TeacherRule.of(problem, fields, 10).rule
     assert nodes.shape == (20, 1)
     assert np.sum(nodes < 0) == 10
 
