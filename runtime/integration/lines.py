@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from .panels import divided
 from .rule import Rule
 from .sampled import Integrand, NodeSets, PointRule, TeacherRule, product_with_fields
 
@@ -291,8 +291,4 @@ def _density(z: np.ndarray) -> np.ndarray:
 
 def _edges(breaks: np.ndarray) -> np.ndarray:
     """Ends of panels, ascending: at the breaks, and none longer than _PANEL."""
-    panels: list[float] = []
-    for low, high in pairwise(sorted({-_REACH, *breaks.tolist(), _REACH})):
-        parts = max(1, ceil((high - low) / _PANEL))
-        panels += [low + part * ((high - low) / parts) for part in range(parts)]
-    return np.array([*panels, _REACH])
+    return divided(np.unique([-_REACH, *breaks, _REACH]), _PANEL)

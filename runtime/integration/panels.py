@@ -51,3 +51,10 @@ class Panels:
         line, low, high = self.line[which], self.low[which], self.high[which]
         middle = (low + high) / 2
         return Panels(np.tile(line, 2), np.concatenate([low, middle]), np.concatenate([middle, high]))
+
+
+def divided(edges: np.ndarray, longest: float) -> np.ndarray:
+    """Return ascending edges with equidistant ones between them, none farther from the next than `longest`."""
+    counts = np.ceil(np.diff(edges) / longest).astype(int)
+    parts = [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(edges, edges[1:], counts, strict=False)]
+    return np.append(np.concatenate(parts), edges[-1])

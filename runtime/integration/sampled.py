@@ -21,6 +21,7 @@ from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .cells import MOST_AXES, Cells, has_narrow, scales_of
+from .panels import divided
 from .rule import NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, moments_by_context
 from .splitting import Split
 
@@ -72,14 +73,7 @@ def teacher_edges(problem: Problem, fields: Fields, reach: float, longest: float
     kinks of the loss, and as short as what is narrow in it."""
     cells = narrow_cells(problem, fields)
     places = teacher_split(problem, fields).places(reach) if cells is None else cells.edges[np.abs(cells.edges) < reach]
-    edges = np.array([-reach, *places, reach])
-    parts = np.ceil(np.diff(edges) / longest).astype(int)
-    return np.append(
-        np.concatenate(
-            [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(edges, edges[1:], parts, strict=False)]
-        ),
-        reach,
-    )
+    return divided(np.array([-reach, *places, reach]), longest)
 
 
 @dataclass(frozen=True)
