@@ -216,32 +216,19 @@ class ProxSpace(Rule):
         )
         return arguments, blur, reduction
 
-    def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+    def _sums(self, problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> np.ndarray:
         """As of `Rule`, by docs/theory.md (11.4): `bistable` is the weight (11.5) of the saddles, `gap` nan.
 
         Raises:
             DomainError: overlaps outside their domain.
             InputError: more fields or grid points than the rule handles, or a finite temperature.
         """
-        channel = problem.solver.channel
-        cut = problem.tokens * channel.ROW
-        rows, totals = [], np.zeros(5)
-        for labels, probability in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            arguments, blur, reduction = self._prepared(problem, fields, labels)
-            out = summed(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
-            out = reduction.moments(out, channel.ROW, channel.MOMENTS)
-            rows.append(out)
-            totals += probability * out[cut:]
-        return Averages(
-            moments=moments_by_context(problem, rows, channel.ROW)[None],
-            moreau=totals[:1],
-            loss=totals[1:2],
-            bistable=float(totals[2]),
-            gap=np.nan,
-            unconverged=float(totals[4]),
-            mass=float(totals[3]),
-        )
+        channel, cut = problem.solver.channel, problem.tokens * problem.solver.channel.ROW
+        arguments, blur, reduction = self._prepared(problem, fields_of(problem, overlaps, labels), labels)
+        out = summed(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
+        moreau, loss, bistable, mass, unconverged = out[cut:]
+        rows = reduction.moments(out[:cut], channel.ROW, channel.MOMENTS)
+        return np.append(rows, [moreau, loss, bistable, np.nan, unconverged, mass])[None]
 
     def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """Over all minima: where the proximal map jumps, use a rule that knows the global one."""

@@ -147,7 +147,19 @@ class Rule:
         return np.moveaxis(moved, 0, -1)
 
     def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
-        """Over all fields of the problem."""
+        """Over all fields of the problem, assignments of labels summed over."""
+        row, cut = problem.solver.channel.ROW, problem.tokens * problem.solver.channel.ROW
+        found = [self._sums(problem, overlaps, labels) for labels, _ in problem.label_choices]
+        totals = np.zeros_like(found[0][:, cut:])
+        for (_, probability), sums in zip(problem.label_choices, found, strict=True):
+            totals += probability * sums[:, cut:]
+        moments = np.array([moments_by_context(problem, rows, row) for rows in zip(*found, strict=True)])
+        moreau, loss, *rest = totals.T
+        return Averages(moments, moreau, loss, *(float(column.sum()) / len(totals) for column in rest))
+
+    def _sums(self, problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> np.ndarray:
+        """Return the token rows of one assignment of labels, then the other numbers of `Averages` in their order, a row
+        a replicate."""
         raise NotImplementedError
 
     def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:

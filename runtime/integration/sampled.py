@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal, Self
@@ -22,7 +22,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .cells import MOST_AXES, Cells, has_narrow, scales_of
 from .panels import divided
-from .rule import NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, moments_by_context
+from .rule import NEGLIGIBLE_JUMPS, JacobianAverages, Rule, moments_by_context
 from .splitting import Split
 
 Nodes = tuple[np.ndarray, np.ndarray]
@@ -148,41 +148,22 @@ class Sampled(Rule):
         """
         raise NotImplementedError
 
-    def _by_label(
-        self, problem: Problem, overlaps: Overlaps, of: Integrand
-    ) -> Iterator[tuple[tuple[int, ...], Fields, Reduction, NodeSets]]:
-        for labels, _ in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            reduction = self.reduction_of(problem, fields, labels)
-            yield labels, fields, reduction, self.node_sets(problem, fields, reduction, of)
+    def _nodes_given(
+        self, problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], of: Integrand
+    ) -> tuple[Fields, Reduction, NodeSets]:
+        fields = fields_of(problem, overlaps, labels)
+        reduction = self.reduction_of(problem, fields, labels)
+        return fields, reduction, self.node_sets(problem, fields, reduction, of)
 
-    def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
-        """As of `Rule`: a replicate for every set of nodes, assignments of labels summed over."""
-        channel = problem.solver.channel
-        row, cut = channel.ROW, problem.tokens * channel.ROW
-        chances = dict(problem.label_choices)
-        results: list[list[np.ndarray]] = []
-        unconverged = mass = 0.0
-        totals: np.ndarray | float = 0.0
-        for labels, fields, reduction, sets in self._by_label(problem, overlaps, "averages"):
-            chance, sums = chances[labels], []
-            for nodes, weights in sets:
-                out = self._visit(problem, fields, nodes, weights).sum(axis=0)
-                sums.append(reduction.moments(out, row, channel.MOMENTS))
-                mass += chance * float(weights.sum())
-                unconverged += chance * float(out[cut + 4]) / len(nodes)
-            totals = totals + chance * np.array(sums)[:, cut:]
-            results.append(sums)
-        moreau, loss, bistable, gap, *_ = np.array(totals).T
-        return Averages(
-            moments=np.array([moments_by_context(problem, sums, row) for sums in zip(*results, strict=True)]),
-            moreau=moreau,
-            loss=loss,
-            bistable=float(bistable.sum()) / len(sums),
-            gap=float(gap.sum()) / len(sums),
-            unconverged=unconverged / len(sums),
-            mass=mass / len(sums),
-        )
+    def _sums(self, problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> np.ndarray:
+        """As of `Rule`: a replicate for every set of nodes."""
+        channel, cut, rows = problem.solver.channel, problem.tokens * problem.solver.channel.ROW, []
+        fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "averages")
+        for nodes, weights in sets:
+            out = self._visit(problem, fields, nodes, weights).sum(axis=0)
+            out = reduction.moments(out, channel.ROW, channel.MOMENTS)
+            rows.append(np.append(out[: cut + 4], [out[cut + 4] / len(nodes), weights.sum()]))
+        return np.array(rows)
 
     def _visit(self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         if problem.inverse_temperature is not None:
@@ -205,7 +186,8 @@ class Sampled(Rule):
         """As of `Rule`: a replicate for every set of nodes; what lies near a cusp follows docs/theory.md (11.6)."""
         slopes, squares = [], []
         near, shape = -np.inf if self.resolves_squares else NEAR_CUSP, [problem.tokens, problem.student_rank] * 2
-        for _, fields, reduction, sets in self._by_label(problem, overlaps, "slopes"):
+        for labels, _ in problem.label_choices:
+            fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "slopes")
             found = [self._slopes(problem, fields, nodes, weights) for nodes, weights in sets]
             parts = [_slope_averages(det, shares, G.reshape(-1, *shape), near) for det, shares, G in found]
             slopes.append(np.stack([reduction.slope(slope) for slope, _ in parts]))
@@ -217,7 +199,8 @@ class Sampled(Rule):
         problem.only_at_zero_temperature("derivatives of averages over nodes are printed")
         channel, units = problem.solver.channel, Units.of(overlaps.sizes)
         parts = []
-        for labels, fields, reduction, sets in self._by_label(problem, overlaps, "tangents"):
+        for labels, _ in problem.label_choices:
+            fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "tangents")
             changes = law_changes_in_nodes(problem, overlaps, labels, fields, units)
             out = sum(node_tangents(problem, fields, nodes, weights, self.starts) for nodes, weights in sets)
             out = np.tensordot(out / len(sets), changes, 3)
