@@ -22,7 +22,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .cells import MOST_AXES, Cells, has_narrow, scales_of
 from .panels import divided
-from .rule import NEGLIGIBLE_JUMPS, JacobianAverages, Rule, moments_by_context
+from .rule import NEGLIGIBLE_JUMPS, Labels, Rule
 from .splitting import Split
 
 Nodes = tuple[np.ndarray, np.ndarray]
@@ -134,7 +134,7 @@ class Sampled(Rule):
     inner: float
     resolves_squares: ClassVar[bool] = False
 
-    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+    def reduction_of(self, problem: Problem, fields: Fields, labels: Labels) -> Reduction:
         """Return the exchanges that leave the fields and the nodes as they are."""
         return Reduction(())
 
@@ -149,21 +149,21 @@ class Sampled(Rule):
         raise NotImplementedError
 
     def _nodes_given(
-        self, problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], of: Integrand
+        self, problem: Problem, overlaps: Overlaps, labels: Labels, of: Integrand
     ) -> tuple[Fields, Reduction, NodeSets]:
         fields = fields_of(problem, overlaps, labels)
         reduction = self.reduction_of(problem, fields, labels)
         return fields, reduction, self.node_sets(problem, fields, reduction, of)
 
-    def _sums(self, problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> np.ndarray:
+    def _sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
         """As of `Rule`: a replicate for every set of nodes."""
-        channel, cut, rows = problem.solver.channel, problem.tokens * problem.solver.channel.ROW, []
+        channel, cut, found = problem.solver.channel, problem.tokens * problem.solver.channel.ROW, []
         fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "averages")
         for nodes, weights in sets:
             out = self._visit(problem, fields, nodes, weights).sum(axis=0)
             out = reduction.moments(out, channel.ROW, channel.MOMENTS)
-            rows.append(np.append(out[: cut + 4], [out[cut + 4] / len(nodes), weights.sum()]))
-        return np.array(rows)
+            found.append(np.append(out[: cut + 4], [out[cut + 4] / len(nodes), weights.sum()]))
+        return np.array(found)
 
     def _visit(self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         if problem.inverse_temperature is not None:
@@ -182,30 +182,23 @@ class Sampled(Rule):
             return np.ones(len(shares)), shares, matrices
         return slopes_at(problem, fields, nodes, weights, self.starts)
 
-    def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+    def _slope_sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> tuple[np.ndarray, np.ndarray]:
         """As of `Rule`: a replicate for every set of nodes; what lies near a cusp follows docs/theory.md (11.6)."""
-        slopes, squares = [], []
         near, shape = -np.inf if self.resolves_squares else NEAR_CUSP, [problem.tokens, problem.student_rank] * 2
-        for labels, _ in problem.label_choices:
-            fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "slopes")
-            found = [self._slopes(problem, fields, nodes, weights) for nodes, weights in sets]
-            parts = [_slope_averages(det, shares, G.reshape(-1, *shape), near) for det, shares, G in found]
-            slopes.append(np.stack([reduction.slope(slope) for slope, _ in parts]))
-            squares.append(np.stack([reduction.square(square) for _, square in parts]))
-        return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
+        fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "slopes")
+        found = (self._slopes(problem, fields, nodes, weights) for nodes, weights in sets)
+        parts = [_slope_averages(det, shares, G.reshape(-1, *shape), near) for det, shares, G in found]
+        slopes, squares = zip(*parts, strict=True)
+        return np.stack([*map(reduction.slope, slopes)]), np.stack([*map(reduction.square, squares)])
 
-    def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
+    def _tangents(self, problem: Problem, overlaps: Overlaps, labels: Labels, units: Units, jumps: bool) -> np.ndarray:
         """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
         problem.only_at_zero_temperature("derivatives of averages over nodes are printed")
-        channel, units = problem.solver.channel, Units.of(overlaps.sizes)
-        parts = []
-        for labels, _ in problem.label_choices:
-            fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "tangents")
-            changes = law_changes_in_nodes(problem, overlaps, labels, fields, units)
-            out = sum(node_tangents(problem, fields, nodes, weights, self.starts) for nodes, weights in sets)
-            out = np.tensordot(out / len(sets), changes, 3)
-            parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
-        return moments_by_context(problem, parts, channel.ROW)
+        channel = problem.solver.channel
+        fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "tangents")
+        out = sum(node_tangents(problem, fields, nodes, weights, self.starts) for nodes, weights in sets)
+        out = np.tensordot(out / len(sets), law_changes_in_nodes(problem, overlaps, labels, fields, units), 3)
+        return reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters)
 
 
 @dataclass(frozen=True)
@@ -293,7 +286,7 @@ class GaussHermite(PointRule):
     blind: ClassVar[bool] = True
     inner: float = 1.0
 
-    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+    def reduction_of(self, problem: Problem, fields: Fields, labels: Labels) -> Reduction:
         """Return the exchanges, as of `Sampled`."""
         return Reduction.of(problem, fields, labels, TeacherRule.of(problem, fields, self.points).axes)
 
