@@ -8,7 +8,7 @@ import numpy as np
 
 from ..problems.problem import Problem
 from ..threads import share
-from .fields import Fields
+from .fields import Fields, whole_matrix
 from .shared import proximal_columns, slopes_of
 
 
@@ -70,3 +70,21 @@ def slopes_at(
     search = problem.search if search is None else search
     share(channel.field_slopes, len(nodes), nodes, weights, *law, search, determinants, shares, slopes)
     return determinants, shares, slopes
+
+
+def field_slopes(
+    problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray, step: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return dg/domega = -H (1 + V H)^(-1) at minima x (N, D) and 1 + H V, (N, D, D).
+
+    Args:
+        known: features (N, F); step: of the differences of the loss's slope that give H.
+    """
+    D, losses_at = x.shape[1], problem.solver.proximal.losses_at
+    hessian = np.empty((*x.shape, D))
+    for b, unit in enumerate(np.eye(D)):
+        one, other = (losses_at(x + way * step * unit, known, fields.constants)[1] for way in (1, -1))
+        hessian[:, :, b] = (one - other) / (2 * step)
+    hessian = (hessian + hessian.transpose(0, 2, 1)) / 2
+    matrix = np.eye(D) + hessian @ whole_matrix(fields.variance)
+    return -np.linalg.solve(matrix, hessian), matrix

@@ -25,8 +25,9 @@ from ..problems.problem import Problem
 from ..threads import share
 from .panels import Panels
 from .pieces import LONGEST, REACH, Pieces, between_steps, lines_through
+from .rule import Labels
 from .sampled import TeacherRule, teacher_edges
-from .tilted_sums import LabelSums, TiltedAverages, tilted_averages_by
+from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
 
 PANEL = 2.5  # longest, in widths of what is integrated over it
 _HALVINGS = 14  # of a panel
@@ -91,20 +92,16 @@ def tilted_averages(
     Raises:
         DomainError: outside the domain of the overlaps, or Delta is not positive definite.
     """
-    sums = partial(_sums, rates, rule, slopes)
-    return tilted_averages_by(sums, problem, overlaps, distances, slopes)
+    return tilted_averages_by(partial(_sums, rule), problem, TiltedState(overlaps, distances, rates), slopes)
 
 
-def _sums(
-    rates: np.ndarray, rule: Pieces, slopes: bool, problem: Problem, overlaps: Overlaps, distances: np.ndarray,
-    labels: tuple[int, ...],
-) -> LabelSums:  # fmt: skip
+def _sums(rule: Pieces, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
     """Return the sums over one assignment of labels: one token, one column."""
-    if not np.all(distances > _LEAST * overlaps.q):
+    if not np.all(state.distances > _LEAST * state.overlaps.q):
         raise DomainError("Delta is not positive definite, or too close to zero")
-    levels, fields = len(rates), fields_of(problem, overlaps, labels)
-    variances = distances[:, problem.context_of(labels)][:, 0, 0, 0]
-    on_lines = partial(_on_lines, problem, fields, variances, rates, rule, slopes, Scale())
+    levels, fields = len(state.rates), fields_of(problem, state.overlaps, labels)
+    variances = state.distances[:, problem.context_of(labels)][:, 0, 0, 0]
+    on_lines = partial(_on_lines, problem, fields, variances, state.rates, rule, slopes, Scale())
     sums = _summed(problem, fields, rule, on_lines, levels)
     mean, along, between, smooth, free = sums[:_OUTER]
     within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..channel.exchange import Reduction
-from ..channel.fields import Fields, fields_of, overlaps_of
-from ..channel.points import noise_choices, points_at
+from ..channel.fields import Fields, diagonal_blocks, fields_of, whole_matrix
+from ..channel.points import field_slopes, noise_choices, points_at
 from ..errors import DomainError
 from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, integrated
+from ..problems.reduced import integrated
 from ..threads import share
+from .rule import Labels
 from .sampled import TeacherRule
-from .tilted_sums import LabelSums, TiltedAverages, diagonal_blocks, field_slopes, tilted_averages_by, whole_matrix
+from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
 
 _STALE = 1.5  # factor by which what a grid resolves may change before it is made anew
 _SLACK = 1.2  # of the margin of a grid, for states beside the one that it was made for
@@ -37,37 +37,19 @@ _SHIFTS = np.array([0.7548776662466927, 0.5698402909980532])  # of a grid beside
 _CURVATURE = 1e-4  # step of the differences that second derivatives are taken by, of the spread of a field
 
 
-@dataclass(frozen=True)
-class Frame:
-    """A state whose grids are taken while others are looked at nearby.
+def resolved(problem: Problem, state: TiltedState, labels: Labels) -> np.ndarray:
+    """The narrowest of z of any level, omega_0 and where two wells change places, along every field (L s,).
 
-    With grids that moved with the state a derivative could not be told from the error of a grid."""
-
-    overlaps: Overlaps
-    distances: np.ndarray
-    rates: np.ndarray
-
-    def of_part(self, part: Problem) -> Frame:
-        """Return the state of the problem that averages are taken of."""
-        if not isinstance(part, ReducedProblem):
-            return self
-        return replace(
-            self, overlaps=overlaps_of(part, self.overlaps), distances=part.combinations.squared(self.distances)
-        )
-
-    def resolved(self, problem: Problem, labels: tuple[int, ...]) -> np.ndarray:
-        """The narrowest of z of any level, omega_0 and where two wells change places, along every field (L s,).
-
-        Raises:
-            DomainError: the state is outside the domain.
-        """
-        fields = fields_of(problem, self.overlaps, labels)
-        own = fields.field_factor @ fields.field_factor.transpose(0, 2, 1)
-        blocks = (*self.distances[:, problem.context_of(labels)], own, fields.variance / self.rates.max())
-        narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
-        if not narrow.min() > 0:
-            raise DomainError("Delta is not positive definite")
-        return np.repeat(np.sqrt(narrow), problem.student_rank)
+    Raises:
+        DomainError: the state is outside the domain.
+    """
+    fields = fields_of(problem, state.overlaps, labels)
+    own = fields.field_factor @ fields.field_factor.transpose(0, 2, 1)
+    blocks = (*state.distances[:, problem.context_of(labels)], own, fields.variance / state.rates.max())
+    narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
+    if not narrow.min() > 0:
+        raise DomainError("Delta is not positive definite")
+    return np.repeat(np.sqrt(narrow), problem.student_rank)
 
 
 class Layout(NamedTuple):
@@ -127,13 +109,14 @@ class Grids:
     Args:
         points: equidistant nodes an axis of Y and noise; density: places of a grid on the narrowest that it resolves.
         reach: of Y, noise and omega_0 together, in standard deviations.
-        frame: whose grids are taken; those of the state itself where it is None.
+        frame: whose grids are taken while other states nearby are looked at: with grids that moved with the state a
+            derivative could not be told from the error of a grid. Those of the state itself where it is None.
     """
 
     points: int = 24
     density: float = 1.3
     reach: float = 6.0
-    frame: Frame | None = None
+    frame: TiltedState | None = None
     kept: dict[Any, list[_Places]] = field(default_factory=dict, compare=False, repr=False)
 
     def describe(self) -> dict[str, Any]:
@@ -152,7 +135,7 @@ class Grids:
 
     def framed(self, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray) -> Grids:
         """The same rule on the grids of a state."""
-        return replace(self, frame=Frame(overlaps, distances, rates), kept={})
+        return replace(self, frame=TiltedState(overlaps, distances, rates), kept={})
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
@@ -164,56 +147,30 @@ class Grids:
         self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
     ) -> TiltedAverages:
         """As of `tilted_averages`."""
-        sums = partial(self._sums, rates, slopes)
-        return tilted_averages_by(sums, problem, overlaps, distances, slopes)
+        return tilted_averages_by(self._sums, problem, TiltedState(overlaps, distances, rates), slopes)
 
-    def _sums(
-        self, rates: np.ndarray, slopes: bool, problem: Problem, overlaps: Overlaps, distances: np.ndarray,
-        labels: tuple[int, ...],
-    ) -> LabelSums:  # fmt: skip
-        """Return the sums over one assignment of labels."""
-        state = Frame(overlaps, distances, rates)
-        frame = self.frame.of_part(problem) if self.frame else state
-        L, s, D, K = problem.tokens, problem.student_rank, problem.solver.channel.FIELDS, len(rates)
-        known = TeacherRule.of(problem, fields_of(problem, overlaps, labels), self.points, equidistant=True)
-        reduction = Reduction.of(problem, fields_of(problem, overlaps, labels), labels, known.axes)
-        sums, with_teacher = self._on_grids(problem, state, frame, labels, reduction, slopes)
-        mass, *costs = sums[: K + 2]
-        mean = sums[K + 2 : K + 2 + D].reshape(L, s)
-        end = K + 2 + D + (K + 2) * D * D
-        along, *products = (diagonal_blocks(one, L, s) for one in sums[K + 2 + D : end].reshape(K + 2, D, D))
-        bistable, *rest = sums[end:]
-        loss = costs[-1] - 0.5 * float(np.sum(overlaps.V[problem.context_of(labels)] * products[-1]))
-        return LabelSums(
-            known={"g": mean, "g*dY.T": with_teacher, "g*domega.T": along},
-            products=np.array(products),
-            totals=np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass]),
-            squares=tuple(np.array(rest).reshape(-1, D, D, D, D)[::-1]),
-            reduction=reduction,
-        )
-
-    def _on_grids(
-        self, problem: Problem, state: Frame, frame: Frame, labels: tuple[int, ...], reduction: Reduction, slopes: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of `tilted_on_grids` over Y and noise of one assignment of labels, and of <g> (Y - E[Y])^T, (L, s, t).
+    def _sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
+        """Return the sums over one assignment of labels.
 
         Raises:
             DomainError: the state has moved too far from that of the grids, or they would be too large.
         """
+        frame = self.frame.of_part(problem) if self.frame else state
         L, s, t, D = problem.tokens, problem.student_rank, problem.teacher_rank, problem.solver.channel.FIELDS
-        fields = fields_of(problem, state.overlaps, labels)
-        if np.any(frame.resolved(problem, labels) > _STALE * state.resolved(problem, labels)):
+        if np.any(resolved(problem, frame, labels) > _STALE * resolved(problem, state, labels)):
             raise DomainError("Delta became too small for its grid")
+        fields, K = fields_of(problem, state.overlaps, labels), len(state.rates)
+        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
+        reduction = Reduction.of(problem, fields, labels, known.axes)
         layout = self._layout(problem, frame, labels, reduction)
-        K = len(state.rates)
         spreads = np.stack([_plane(whole_matrix(each)) for each in state.distances[:, problem.context_of(labels)]])
         conditional = whole_matrix(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
         precision = _plane(np.linalg.inv(conditional))
         norm = 1 / np.sqrt(np.linalg.det(2 * np.pi * conditional))
         sums, with_teacher = np.zeros(_length(D, K, slopes)), np.zeros((L, s, t))
         for choice in noise_choices(problem):
-            known = self._places(problem, fields, labels, reduction, layout, choice)
-            for batch, places in zip(layout.batches(), known, strict=True):
+            places_of_batches = self._places(problem, fields, labels, reduction, layout, choice)
+            for batch, places in zip(layout.batches(), places_of_batches, strict=True):
                 if state.rates.max() * float(np.ptp(places.costs)) > STEEPEST:
                     raise DomainError("exp(-y M) is beyond double precision")
                 out = np.zeros((len(batch.nodes), _length(D, K, slopes)))
@@ -227,12 +184,23 @@ class Grids:
                 weights = batch.weights * places.chance
                 sums += weights @ out
                 teachers = np.einsum("lbc,plc->plb", fields.teacher_factor, y)
-                with_teacher += np.einsum(
-                    "p,pla,plb->lab", weights, out[:, K + 2 : K + 2 + D].reshape(-1, L, s), teachers
-                )
-        return sums, with_teacher
+                means = out[:, K + 2 : K + 2 + D].reshape(-1, L, s)
+                with_teacher += np.einsum("p,pla,plb->lab", weights, means, teachers)
+        end = K + 2 + D + (K + 2) * D * D
+        mass, *costs = sums[: K + 2]
+        mean, matrices = sums[K + 2 : K + 2 + D], sums[K + 2 + D : end].reshape(K + 2, D, D)
+        along, *products = (diagonal_blocks(one, L, s) for one in matrices)
+        bistable, *rest = sums[end:]
+        loss = costs[-1] - 0.5 * float(np.sum(state.overlaps.V[problem.context_of(labels)] * products[-1]))
+        return LabelSums(
+            known={"g": mean, "g*dY.T": with_teacher, "g*domega.T": along},
+            products=np.array(products),
+            totals=np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass]),
+            squares=tuple(np.array(rest).reshape(-1, D, D, D, D)[::-1]),
+            reduction=reduction,
+        )
 
-    def _layout(self, problem: Problem, frame: Frame, labels: tuple[int, ...], reduction: Reduction) -> Layout:
+    def _layout(self, problem: Problem, frame: TiltedState, labels: Labels, reduction: Reduction) -> Layout:
         """Grids around a state.
 
         Raises:
@@ -245,7 +213,7 @@ class Grids:
         left = self.reach**2 - (nodes**2).sum(axis=1)
         kept = (weights > 0) & (left > 0)
         nodes, weights, left = nodes[kept], weights[kept], left[kept]
-        steps = frame.resolved(problem, labels) / self.density
+        steps = resolved(problem, frame, labels) / self.density
         own = np.linalg.norm(whole_matrix(fields.field_factor), axis=1)
         widths = sum(
             np.sqrt(np.diagonal(whole_matrix(each))) for each in frame.distances[:, problem.context_of(labels)]
@@ -258,7 +226,7 @@ class Grids:
         self,
         problem: Problem,
         fields: Fields,
-        labels: tuple[int, ...],
+        labels: Labels,
         reduction: Reduction,
         layout: Layout,
         choice: int,

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..channel.fields import Fields, fields_of
+from ..channel.fields import Fields, diagonal_blocks, fields_of, whole_matrix
 from ..channel.nodes import sobol_normal
-from ..channel.points import Points, noise_choices, points_at
+from ..channel.points import Points, field_slopes, noise_choices, points_at
 from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from .rule import Labels
 from .sampled import NEAR_CUSP, Sobol, beyond_cusps
-from .tilted_sums import LabelSums, TiltedAverages, diagonal_blocks, field_slopes, tilted_averages_by, whole_matrix
+from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
 
 _BATCH = 2**13  # outer nodes at a time
 _WELLS = 3  # the most that have a law of their own
@@ -36,6 +36,15 @@ _TOTALS = "free", "moreau", "loss", "bistable", "mass", "drift"
 _EDGE = 2.0**-40  # of the unit cube, left out
 _STEP = 1e-4  # of the differences that second derivatives are taken by, of the spread of a field
 _STREAM = 71_000_003  # numbers the shifts of samples apart from the scramblings of sets
+
+
+class _Given(NamedTuple):
+    """What all nodes of one assignment of labels share: Delta = root root^T, and the Parisi parameter y."""
+
+    problem: Problem
+    fields: Fields
+    root: np.ndarray
+    y: float
 
 
 class _Laws(NamedTuple):
@@ -144,25 +153,21 @@ class Samples:
         self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
     ) -> TiltedAverages:
         """As of `tilted_averages`, of one step."""
-        sums = partial(self._sums, rates, slopes)
-        return tilted_averages_by(sums, problem, overlaps, distances, slopes)
+        return tilted_averages_by(self._sums, problem, TiltedState(overlaps, distances, rates), slopes)
 
-    def _sums(
-        self, rates: np.ndarray, slopes: bool, problem: Problem, overlaps: Overlaps, distances: np.ndarray,
-        labels: tuple[int, ...],
-    ) -> LabelSums:  # fmt: skip
+    def _sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
         """Return the sums over one assignment of labels.
 
         Set by set, what samples differ from wells taken for quadratics is added to what larger sets say of these."""
-        (y,), (apart,) = rates, distances
-        fields = fields_of(problem, overlaps, labels)
+        (y,), (apart,) = state.rates, state.distances
+        fields = fields_of(problem, state.overlaps, labels)
         try:
             root = np.linalg.cholesky(whole_matrix(apart[problem.context_of(labels)]))
         except np.linalg.LinAlgError:
             raise DomainError("Delta is not positive definite") from None
         sums: dict[str, Any] = {}
         for number in range(self.first, self.first + self.scramblings):
-            for part in self._of_set(problem, fields, root, y, number, slopes):
+            for part in self._of_set(_Given(problem, fields, root, y), number, slopes):
                 for name, value in part.items():
                     sums[name] = sums.get(name, 0.0) + value / self.scramblings
         return LabelSums(
@@ -172,10 +177,9 @@ class Samples:
             squares=(sums["smooth"], beyond_cusps(*sums["whole"], *sums["cusps"])) if slopes else (),
         )
 
-    def _of_set(
-        self, problem: Problem, fields: Fields, root: np.ndarray, y: float, number: int, slopes: bool
-    ) -> Iterator[dict[str, Any]]:
+    def _of_set(self, given: _Given, number: int, slopes: bool) -> Iterator[dict[str, Any]]:
         """Parts of the sums over one outer set, and over the larger one of the same number."""
+        problem, fields, *_ = given
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         groups = tuple(filter(None, (tuple(range(L * t)), tuple(range(L * t, L * (t + s))))))
         for more in (0, _FARTHER):
@@ -185,12 +189,12 @@ class Samples:
                 at = slice(begin, begin + _BATCH)
                 for choice in noise_choices(problem):
                     points = points_at(problem, fields, nodes[at], choice=choice)
-                    laws, weight = _laws(problem, fields, root, y, points), points.weight / len(nodes)
-                    expected = _expected(laws, root, y)
+                    laws, weight = _laws(given, points), points.weight / len(nodes)
+                    expected = _expected(given, laws)
                     sign = 1.0 if more else -1.0
                     yield _sums(fields, nodes[at], points, sign * weight, expected)
                     if not more:
-                        found = self._sampled(problem, fields, root, y, nodes[at], shifts[at], laws, choice, slopes)
+                        found = self._sampled(given, nodes[at], shifts[at], laws, choice, slopes)
                         yield _sums(fields, nodes[at], points, weight, found)
                         yield {"bistable": weight @ found.bistable, "mass": weight @ (points.minima > 0)}
                         if slopes:
@@ -201,20 +205,20 @@ class Samples:
                             }
 
     def _sampled(
-        self, problem: Problem, fields: Fields, root: np.ndarray, y: float, nodes: np.ndarray, shifts: np.ndarray,
-        laws: _Laws, choice: int, slopes: bool,
-    ) -> _Inner:  # fmt: skip
+        self, given: _Given, nodes: np.ndarray, shifts: np.ndarray, laws: _Laws, choice: int, slopes: bool
+    ) -> _Inner:
         """Averages over omega at outer nodes, by samples."""
-        found = _Inner.empty(len(nodes), len(root), slopes)
+        D = len(given.root)
+        found = _Inner.empty(len(nodes), D, slopes)
 
         def visit(at: np.ndarray, own: _Laws, normal: np.ndarray, shares: np.ndarray) -> None:
             if len(at):
-                each = _inner(problem, fields, root, y, nodes[at], own, normal, shares, choice, slopes)
+                each = _inner(given, nodes[at], own, normal, shares, choice, slopes)
                 for out, values in zip(found, each, strict=True):
                     out[at] = values
 
         alone = np.flatnonzero(laws.wells == 1)
-        visit(alone, laws.of(alone, 1), *_fifth_degree(len(root)))
+        visit(alone, laws.of(alone, 1), *_fifth_degree(D))
         # A well that omega_0 does not have may be the lowest beside it.
         beyond = alone[found.uneven[alone] > self.uneven]
         visit(beyond, laws.of(beyond, 1).widened(), *_samples(self.inner // 4, shifts[beyond]))
@@ -246,8 +250,9 @@ def _sums(
     }
 
 
-def _laws(problem: Problem, fields: Fields, root: np.ndarray, y: float, points: Points) -> _Laws:
+def _laws(given: _Given, points: Points) -> _Laws:
     """Of the wells at omega_0."""
+    problem, fields, root, _ = given
     N, D = len(points.value), len(root)
     omega, x = points.omega.reshape(N, D), points.x.reshape(N, D)
     W = _WELLS
@@ -255,9 +260,7 @@ def _laws(problem: Problem, fields: Fields, root: np.ndarray, y: float, points: 
     laws = _Laws(np.ones(N, np.int64), *(np.zeros((N, W, *size)) for size in sizes))
     laws.height[:], laws.weight[:] = -np.inf, -np.inf
     laws.precision_root[:] = np.eye(D)
-    for out, values in zip(
-        laws[1:], _law(problem, fields, root, y, omega, x, points.value, points.features), strict=True
-    ):
+    for out, values in zip(laws[1:], _law(given, omega, x, points.value, points.features), strict=True):
         out[:, 0] = values
     at = np.flatnonzero(points.minima > 1)
     _, minima = problem.solver.proximal.all_minima(
@@ -268,7 +271,7 @@ def _laws(problem: Problem, fields: Fields, root: np.ndarray, y: float, points: 
         there, value = minima[:, k, :D], minima[:, k, D]
         other = np.isfinite(value) & (np.abs(there - x[at]).max(axis=1) > _SAME * np.abs(x[at]).max(axis=1))
         which, known = at[other], points.features[at[other]]
-        law = _law(problem, fields, root, y, omega[which], there[other], value[other], known)
+        law = _law(given, omega[which], there[other], value[other], known)
         kept = (law[1] > laws.weight[which, 0] - _FAR) & (laws.wells[which] < W)
         which = which[kept]
         for out, values in zip(laws[1:], law, strict=True):
@@ -278,10 +281,10 @@ def _laws(problem: Problem, fields: Fields, root: np.ndarray, y: float, points: 
 
 
 def _law(
-    problem: Problem, fields: Fields, root: np.ndarray, y: float, omega: np.ndarray, x: np.ndarray, value: np.ndarray,
-    known: np.ndarray,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    given: _Given, omega: np.ndarray, x: np.ndarray, value: np.ndarray, known: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """Of wells x (N, D) at omega, in the order of `_Laws`."""
+    problem, fields, root, y = given
     g = (x - omega) @ whole_matrix(fields.precision)
     bend = -y * np.einsum("ab,nac,cd->nbd", root, _slopes(problem, fields, x, known)[0], root)
     values, vectors = np.linalg.eigh(np.eye(len(root)) + bend)
@@ -295,11 +298,12 @@ def _law(
     return height, height + 0.5 * (pull * centre).sum(axis=1) - log_det, pull, bend, centre, upper
 
 
-def _expected(laws: _Laws, root: np.ndarray, y: float) -> _Inner:
+def _expected(given: _Given, laws: _Laws) -> _Inner:
     """What averages over omega would be if M were the lowest of the quadratics around its wells, about: a well has the
     share of its own law where it is lower than each of the others, their difference being taken for linear there."""
     from scipy.special import log_ndtr, logsumexp  # slow to load
 
+    root, y = given.root, given.y
     W, D = laws.centre.shape[1:]
     inverse = np.linalg.inv(laws.precision_root)
     spread = inverse @ np.swapaxes(inverse, -1, -2)
@@ -338,13 +342,13 @@ def _slopes(problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray) 
 
 
 def _inner(
-    problem: Problem, fields: Fields, root: np.ndarray, y: float, nodes: np.ndarray, laws: _Laws, normal: np.ndarray,
-    shares: np.ndarray, choice: int, slopes: bool,
-) -> _Inner:  # fmt: skip
+    given: _Given, nodes: np.ndarray, laws: _Laws, normal: np.ndarray, shares: np.ndarray, choice: int, slopes: bool
+) -> _Inner:
     """Averages over omega at outer nodes (N, ...) with the same number of laws: of each, samples by standard normal
     ones (N or 1, J, D), which count for shares (J,) of it."""
     from scipy.special import logsumexp  # slow to load
 
+    problem, fields, root, y = given
     N, K, D = laws.centre.shape
     away = normal[:, None] @ np.swapaxes(np.linalg.inv(laws.precision_root), -1, -2)
     zeta = (laws.centre[:, :, None] + away).reshape(N, -1, D)
@@ -352,7 +356,7 @@ def _inner(
     # Of the mixture all samples are of: no weight exceeds by more than its number of wells what one well has.
     apart = (zeta[:, None] - laws.centre[:, :, None]) @ np.swapaxes(laws.precision_root, -1, -2)
     mixture = logsumexp(laws.log_det[:, :, None] - 0.5 * (apart**2).sum(axis=-1), axis=1) - np.log(K)
-    points = _points(problem, fields, root, nodes, zeta, choice)
+    points = _points(given, nodes, zeta, choice)
     value, minima, gap = (each.reshape(N, count) for each in (points.value, points.minima, points.gap))
     exponent = np.where(minima > 0, -y * value, -np.inf) - 0.5 * (zeta**2).sum(axis=-1) - mixture
     top = exponent.max(axis=1, keepdims=True)
@@ -383,10 +387,9 @@ def _inner(
     )  # fmt: skip
 
 
-def _points(
-    problem: Problem, fields: Fields, root: np.ndarray, nodes: np.ndarray, zeta: np.ndarray, choice: int
-) -> Points:
+def _points(given: _Given, nodes: np.ndarray, zeta: np.ndarray, choice: int) -> Points:
     """Proximal points at zeta (N, samples, D) of nodes (N, ...), N samples of them."""
+    problem, fields, root, _ = given
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     N, count, D = zeta.shape
     z = (zeta @ root.T).reshape(N, count, L, s)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..channel.exchange import Reduction
-from ..channel.fields import Fields, overlaps_of
+from ..channel.fields import overlaps_of
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
-from .rule import back, moments_by_context
+from .rule import Labels, back, moments_by_context
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,23 @@ class TiltedAverages:
     squares: tuple[np.ndarray, ...]
     mass: float
     drift: float | None = None
+
+
+@dataclass(frozen=True)
+class TiltedState:
+    """What averages are taken at: q_0, V, m and theta, Delta of every level from omega_0 inwards, (K, C, s, s), and
+    their Parisi parameters y, (K,)."""
+
+    overlaps: Overlaps
+    distances: np.ndarray
+    rates: np.ndarray
+
+    def of_part(self, part: Problem) -> TiltedState:
+        """Return the state of the problem that averages are taken of."""
+        if not isinstance(part, ReducedProblem):
+            return self
+        distances = part.combinations.squared(self.distances)
+        return replace(self, overlaps=overlaps_of(part, self.overlaps), distances=distances)
 
 
 class LabelSums(NamedTuple):
@@ -74,64 +91,27 @@ class LabelSums(NamedTuple):
 
 
 def tilted_averages_by(
-    sums: Callable[[Problem, Overlaps, np.ndarray, tuple[int, ...]], LabelSums],
-    problem: Problem,
-    overlaps: Overlaps,
-    distances: np.ndarray,
-    slopes: bool,
+    sums: Callable[[Problem, TiltedState, Labels, bool], LabelSums], problem: Problem, state: TiltedState, slopes: bool
 ) -> TiltedAverages:
-    """Return averages at q_0, V, m, theta and the Delta of every level from omega_0 inwards, (K, C, s, s).
+    """Return averages at a state.
 
     Args:
-        sums: of the problem that averages are taken of, its overlaps and Delta, given an assignment of labels.
+        sums: of the problem that averages are taken of, at its state, given an assignment of labels.
         slopes: whether squares of slopes are asked for.
     """
     part = integrated(problem)
-    there, apart = overlaps, distances
-    if isinstance(part, ReducedProblem):
-        there, apart = overlaps_of(part, overlaps), part.combinations.squared(distances)
-    found = [sums(part, there, apart, labels) for labels, _ in part.label_choices]
+    there = state.of_part(part)
+    found = [sums(part, there, labels, slopes) for labels, _ in part.label_choices]
     totals = np.zeros_like(found[0].totals)
     for (_, probability), each in zip(part.label_choices, found, strict=True):
         totals += probability * each.totals
-    levels, row = len(distances), part.solver.channel.ROW
+    levels, row = len(state.rates), part.solver.channel.ROW
     moments = np.stack(
         [moments_by_context(part, [each.row(part, k) for each in found], row) for k in range(levels + 1)]
     )
     squares = tuple(np.stack([each.square(part, k) for each in found])[None] for k in range(2 if slopes else 0))
     if isinstance(part, ReducedProblem):
-        moments = back(part, overlaps, moments)
+        moments = back(part, state.overlaps, moments)
         squares = tuple(map(part.combinations.square, squares))
     moreau, loss, bistable, mass, *drift = map(float, totals[levels:])
     return TiltedAverages(moments, totals[:levels], moreau, loss, bistable, squares, mass, *drift)
-
-
-def whole_matrix(blocks: np.ndarray) -> np.ndarray:
-    """Return the matrix (D, D) with blocks (L, s, s) on its diagonal."""
-    L, s, _ = blocks.shape
-    out = np.zeros((L, s, L, s))
-    out[range(L), :, range(L), :] = blocks
-    return out.reshape(L * s, L * s)
-
-
-def diagonal_blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
-    """Return the blocks (L, s, s) on the diagonal."""
-    return matrix.reshape(L, s, L, s)[range(L), :, range(L), :]
-
-
-def field_slopes(
-    problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray, step: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return dg/domega = -H (1 + V H)^(-1) at minima x (N, D) and 1 + H V, (N, D, D).
-
-    Args:
-        known: features (N, F); step: of the differences of the loss's slope that give H.
-    """
-    D, losses_at = x.shape[1], problem.solver.proximal.losses_at
-    hessian = np.empty((*x.shape, D))
-    for b, unit in enumerate(np.eye(D)):
-        one, other = (losses_at(x + way * step * unit, known, fields.constants)[1] for way in (1, -1))
-        hessian[:, :, b] = (one - other) / (2 * step)
-    hessian = (hessian + hessian.transpose(0, 2, 1)) / 2
-    matrix = np.eye(D) + hessian @ whole_matrix(fields.variance)
-    return -np.linalg.solve(matrix, hessian), matrix
