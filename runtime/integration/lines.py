@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -159,6 +160,11 @@ def _split(
     breaks = [(np.zeros(0, int), np.zeros(0))]  # rows, and places where X is steep or crosses a kink
     rough = np.zeros(len(nodes), bool)
     step, density = ends[1] - ends[0], _density(ends)
+
+    def distances(row: np.ndarray, choice: int, plane: int, places: np.ndarray) -> np.ndarray:
+        there = along(nodes[row], axes[row], places)
+        return kinks.distances(points_at(problem, fields, there, choice=choice).x, there)[:, plane]
+
     tolerance = max(10.0 ** (-points / _PER_DIGIT), _ROUNDING)
     for choice in noise_choices(problem):
         x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
@@ -176,8 +182,8 @@ def _split(
         for plane in range(away.shape[2]):
             own = away[:, :, plane]
             row, place = np.nonzero((own[:, 1:] > 0) != (own[:, :-1] > 0))
-            brackets = row, ends[place], ends[place + 1], own[row, place], own[row, place + 1]
-            breaks.append((row, _crossings(problem, fields, nodes, axes, brackets, choice, kinks, plane)))
+            between = ends[place], ends[place + 1], own[row, place], own[row, place + 1]
+            breaks.append((row, _crossings(partial(distances, row, choice, plane), *between)))
     breaks_on = _by_line(breaks, len(nodes))
     rough |= np.array([len(each) > 0 for each in breaks_on])
     smooth, split = np.flatnonzero(~rough), np.flatnonzero(rough)
@@ -246,30 +252,25 @@ def _resolved(
 
 
 def _crossings(
-    problem: Problem,
-    fields: Fields,
-    nodes: np.ndarray,
-    axes: np.ndarray,
-    intervals: tuple[np.ndarray, ...],
-    choice: int,
-    kinks: Kinks,
-    plane: int,
+    distances: Callable[[np.ndarray], np.ndarray],
+    low: np.ndarray,
+    high: np.ndarray,
+    at_low: np.ndarray,
+    at_high: np.ndarray,
 ) -> np.ndarray:
     """Where X crosses a plane within intervals: regula falsi, as Illinois has it, with halvings where that is slow.
 
     Args:
-        intervals: row of `nodes` of every interval, its ends, and the distance of X from the plane at both.
+        distances: of X from the plane, from places in the intervals; low, high: ends; at_low, at_high: distances there.
     """
-    row, low, high, at_low, at_high = intervals
     place = (low + high) / 2
-    open_ = np.ones(len(row), bool)
+    open_ = np.ones(len(place), bool)
     for step in range(_CROSSING_STEPS):
         if not open_.any():
             break
         secant = low - at_low * (high - low) / (at_high - at_low)
         place = np.where(open_, (low + high) / 2 if step % 4 == 3 else secant, place)
-        there = along(nodes[row], axes[row], place)
-        away = kinks.distances(points_at(problem, fields, there, choice=choice).x, there)[:, plane]
+        away = distances(place)
         left = (away > 0) == (at_low > 0)
         # The end that stays counts half as much the next time, or regula falsi would keep it for ever.
         at_low, at_high = np.where(left, away, at_low / 2), np.where(left, at_high / 2, away)

@@ -41,7 +41,7 @@ class _Lines:
 
     Attributes:
         known: features, (N, values of the labelled noise, F); nodes: coordinates of Y and Gaussian noise, (N, t + U).
-        centre: of omega_0, (N,), whose law is normal with this `spread`; weight: (N,).
+        centre: of omega_0, (N,), whose law is normal with this `spread`.
         between: where Y lies, (N, 2), in units of its spread beside its mean; None where it is that of the nodes.
     """
 
@@ -49,8 +49,7 @@ class _Lines:
     nodes: np.ndarray
     centre: np.ndarray
     spread: float
-    weight: np.ndarray
-    between: np.ndarray | None
+    between: np.ndarray | None = None
 
 
 class Level(NamedTuple):
@@ -102,7 +101,15 @@ def _sums(rule: Pieces, problem: Problem, state: TiltedState, labels: Labels, sl
     levels, fields = len(state.rates), fields_of(problem, state.overlaps, labels)
     variances = state.distances[:, problem.context_of(labels)][:, 0, 0, 0]
     on_lines = partial(_on_lines, problem, fields, variances, state.rates, rule, slopes, Scale())
-    sums = _summed(problem, fields, rule, on_lines, levels)
+    if problem.solver.proximal.TEACHER_STEPS:
+        lines = _between_steps(problem, fields)
+        sums = np.ones(len(lines.centre)) @ on_lines(lines)
+    elif problem.dimension == 2:
+        sums = _resolved(problem, fields, rule, on_lines, levels)
+    else:
+        nodes, weights = TeacherRule.of(problem, fields, rule.outer, equidistant=True).rule
+        heavy = weights > _LIGHT * weights.max()
+        sums = weights[heavy] @ on_lines(_lines_at(problem, fields, nodes[heavy]))
     mean, along, between, smooth, free = sums[:_OUTER]
     within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T
     loss, bistable, whole, mass, *with_teacher = sums[_OUTER + 2 * levels :]
@@ -114,34 +121,19 @@ def _sums(rule: Pieces, problem: Problem, state: TiltedState, labels: Labels, sl
     )
 
 
-def _summed(
-    problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[_Lines], np.ndarray], levels: int
-) -> np.ndarray:
-    """Sums over Y and noise, (S,), of what lines (N,) give, (N, S)."""
-    if problem.solver.proximal.TEACHER_STEPS:
-        lines = _between_steps(problem, fields)
-    elif problem.dimension == 2:
-        return _resolved(problem, fields, rule, on_lines, levels)
-    else:
-        nodes, weights = TeacherRule.of(problem, fields, rule.outer, equidistant=True).rule
-        heavy = weights > _LIGHT * weights.max()
-        lines = _lines_at(problem, fields, nodes[heavy], weights[heavy])
-    return lines.weight @ on_lines(lines)
-
-
 def _between_steps(problem: Problem, fields: Fields) -> _Lines:
     """A line for every interval of Y that the loss tells apart."""
     places, inside = between_steps(problem, fields)
     between, y = np.stack([places[:-1], places[1:]], axis=1), inside[:, None]
-    lines = _lines_at(problem, fields, y, np.ones(len(y)))
+    lines = _lines_at(problem, fields, y)
     spread = float(np.hypot(fields.field_from_teacher[0, 0, 0], lines.spread))
     return replace(lines, centre=np.full(len(y), float(fields.field_mean[0, 0])), spread=spread, between=between)
 
 
-def _lines_at(problem: Problem, fields: Fields, nodes: np.ndarray, weight: np.ndarray) -> _Lines:
-    """Those at nodes in Y and Gaussian noise, (N, t + U), with weights (N,)."""
+def _lines_at(problem: Problem, fields: Fields, nodes: np.ndarray) -> _Lines:
+    """Those at nodes in Y and Gaussian noise, (N, t + U)."""
     features, centre = lines_through(problem, fields, nodes)
-    return _Lines(features, nodes, centre, float(fields.field_factor[0, 0, 0]), weight, None)
+    return _Lines(features, nodes, centre, float(fields.field_factor[0, 0, 0]))
 
 
 def _resolved(
@@ -155,8 +147,7 @@ def _resolved(
     for level in range(_HALVINGS + 1):
         z, lengths = panels.nodes(rule.points)
         share = lengths * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-        lines = _lines_at(problem, fields, z.reshape(-1, 1), share.ravel())
-        found = on_lines(lines).reshape(*z.shape, -1)
+        found = on_lines(_lines_at(problem, fields, z.reshape(-1, 1))).reshape(*z.shape, -1)
         values = found[..., _BETWEEN : _OUTER + 2 * levels]  # signs of others can cancel along Y
         values = np.delete(values, _SMOOTH - _BETWEEN, axis=-1)
         largest = np.maximum(largest, np.maximum(np.abs(values).max(axis=(0, 1)), 1e-300))
