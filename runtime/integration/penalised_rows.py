@@ -143,10 +143,15 @@ def _fields(
 
     Panels are halved until w(b) is a polynomial: it bends where w comes to rest on a corner.
     """
-    far = [_end(minimiser, known, centre, side, spread, variances, rates) for side in (-1.0, 1.0)]
+    reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
+
+    def drifts(b: np.ndarray) -> np.ndarray:
+        return b - drag * _on_line(minimiser, b, known).w
+
+    far = [_end(drifts, centre, side, reach) for side in (-1.0, 1.0)]
     # Where b of a level has weight those of the levels outside have it where the tilt has moved it from.
-    drifts = np.cumsum((rates * variances)[:0:-1])[::-1]
-    between = [np.abs(end - np.outer(drifts, _on_line(minimiser, end, known).w) - centre).max(axis=1) for end in far]
+    moved = np.cumsum((rates * variances)[:0:-1])[::-1]
+    between = [np.abs(end - np.outer(moved, _on_line(minimiser, end, known).w) - centre).max(axis=1) for end in far]
     low_end, high_end = far
     count = int(np.ceil((high_end - low_end).max() / (PANEL * np.sqrt(variances[-1]))))
     ends = np.linspace(low_end, high_end, count + 1, axis=1)
@@ -172,25 +177,15 @@ def _fields(
     return Level(rows, fields[order], weights[order], columns[order]), np.maximum(*between) / REACH
 
 
-def _end(
-    minimiser: Minimiser,
-    known: np.ndarray,
-    centre: np.ndarray,
-    side: float,
-    spread: float,
-    variances: np.ndarray,
-    rates: np.ndarray,
-) -> np.ndarray:
+def _end(drifts: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, side: float, reach: float) -> np.ndarray:
     """Beyond which b has no weight at any b^0 that has: the tilt moves its law to where b - sum y D w(b) = b^0, (R,).
 
     Raises:
         DomainError: the tilt grows faster than the law of z falls: r(w) + (G - y D) w^2 / 2 is not strictly convex.
     """
-    reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
     end = centre + side * reach
     for _ in range(_DOUBLINGS):
-        drift = end - drag * _on_line(minimiser, end, known).w
-        short = side * (drift - centre) < reach
+        short = side * (drifts(end) - centre) < reach
         if not short.any():
             return end
         end = np.where(short, centre + 2 * (end - centre), end)

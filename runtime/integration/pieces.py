@@ -286,22 +286,12 @@ class Pieces(PointRule):
         Args:
             known: features of every row, see `features_at`; longest: panel, reach: of a line, in units of `spread`.
         """
-        t, w = gauss_legendre(self.points)
+        lines = known, np.ascontiguousarray(centre), spread, np.zeros(0) if steep is None else steep
+        rule = _CELLS, *gauss_legendre(self.points), highest_coefficients(self.points)
+        squares = max(self.resolution, _ROUNDING_OF_SQUARES) if self.squares else np.inf
+        widths = np.broadcast_to(np.minimum(longest, LONGEST), len(centre)).copy()
         return problem.solver.proximal.panels(
-            known,
-            np.ascontiguousarray(centre),
-            spread,
-            np.zeros(0) if steep is None else steep,
-            fields.precision,
-            fields.constants,
-            _CELLS,
-            t,
-            w,
-            highest_coefficients(self.points),
-            self.resolution,
-            max(self.resolution, _ROUNDING_OF_SQUARES) if self.squares else np.inf,
-            reach,
-            np.broadcast_to(np.minimum(longest, LONGEST), len(centre)).copy(),
+            *lines, fields.precision, fields.constants, *rule, self.resolution, squares, reach, widths
         )
 
     def _between_steps(self, problem: Problem, fields: Fields, nodes: int) -> tuple[np.ndarray, np.ndarray]:

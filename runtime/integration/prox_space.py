@@ -179,17 +179,9 @@ class ProxSpace(Rule):
         orbits = reduction.orbits(nodes, problem.teacher_rank)
         keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
         tables = problem.solver.proximal
-        teachers = tables.teacher_table(
-            np.ascontiguousarray(nodes[keep]),
-            np.ascontiguousarray(weights[keep]),
-            orbits[keep],
-            fields.teacher_mean,
-            fields.teacher_factor,
-            fields.field_mean,
-            fields.field_from_teacher,
-            problem.noise_scale,
-            fields.constants,
-        )
+        known_nodes = (np.ascontiguousarray(each[keep]) for each in (nodes, weights, orbits))
+        law = *fields.sampling[:-1], problem.noise_scale, fields.constants
+        teachers = tables.teacher_table(*known_nodes, *law)
         norms = np.exp(fields.log_normalisation) * volumes
         blur = self.blur * 2 * np.array(edges) / self.points
         arguments = (

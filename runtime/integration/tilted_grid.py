@@ -223,13 +223,7 @@ class Grids:
         return Layout.around(nodes, weights, centres, half, steps)
 
     def _places(
-        self,
-        problem: Problem,
-        fields: Fields,
-        labels: Labels,
-        reduction: Reduction,
-        layout: Layout,
-        choice: int,
+        self, problem: Problem, fields: Fields, labels: Labels, reduction: Reduction, layout: Layout, choice: int
     ) -> Iterator[_Places]:
         """Proximal points on the grids, batch by batch: those known for the same V, and with the same grids."""
         key = (labels, choice, reduction.exchanges, fields.variance.tobytes(), fields.constants.tobytes())
