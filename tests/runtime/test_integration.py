@@ -409,7 +409,7 @@ def test_rules_are_found_by_name_and_refine(rule):
     named = rule_named(rule.name, 10)
     assert type(named) is type(rule) and named.describe()["rule"] == rule.name
     assert np.prod(named.finer().describe()["points"]) > np.prod(named.describe()["points"])
-    assert rule.finer().nodes(problem) > rule.nodes(problem) > rule.coarser().nodes(problem) > 0
+    assert rule.finer().nodes(problem) > rule.nodes(problem) >= rule.coarser().nodes(problem) > 0
     assert rule.cost(problem) >= rule.nodes(problem)
     assert all(further.nodes(problem) > rule.nodes(problem) for further in rule.beyond(problem))
     assert rule.replicate(0) == rule or rule.replicated
