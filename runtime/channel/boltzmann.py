@@ -23,20 +23,8 @@ def nodes_in_fields(problem: Problem, refinement: float) -> int:
 def sums(problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float) -> np.ndarray:
     """As the generated `sample` fills them at zero temperature: token rows, then totals, a row a chunk."""
     channel = problem.solver.thermal
-    return rows(
-        channel,
-        channel.averages,
-        nodes,
-        weights,
-        *fields.sampling,
-        fields.precision,
-        fields.variance,
-        _norm(problem, fields),
-        problem.noise_scale,
-        fields.constants,
-        problem.temperature,
-        *_inner(problem, fields, refinement),
-    )
+    law = *fields.sampling, fields.precision, fields.variance, _norm(problem, fields)
+    return rows(channel, channel.averages, nodes, weights, *law, *_inner(problem, fields, refinement))
 
 
 def slopes(
@@ -45,21 +33,8 @@ def slopes(
     """Weights (M,) and G = dg/domega (M, D, D), a row a node and value of labelled noise."""
     channel = problem.solver.thermal
     shares, matrices = slopes_of(channel, nodes)
-    share(
-        channel.field_slopes,
-        len(nodes),
-        nodes,
-        weights,
-        *fields.sampling,
-        fields.precision,
-        fields.variance,
-        problem.noise_scale,
-        fields.constants,
-        problem.temperature,
-        *_inner(problem, fields, refinement),
-        shares,
-        matrices,
-    )
+    law = *fields.sampling, fields.precision, fields.variance, *_inner(problem, fields, refinement)
+    share(channel.field_slopes, len(nodes), nodes, weights, *law, shares, matrices)
     return shares, matrices
 
 
@@ -70,7 +45,9 @@ def _norm(problem: Problem, fields: Fields) -> float:
     return problem.temperature * volume / 2
 
 
-def _inner(problem: Problem, fields: Fields, refinement: float) -> tuple[np.ndarray, np.ndarray]:
-    """Kinks of the loss in X, as (number of the field, place), and Gauss-Legendre nodes and weights (N, 2)."""
+def _inner(problem: Problem, fields: Fields, refinement: float) -> tuple[np.ndarray | float, ...]:
+    """Scales of the noise, constants, temperature, kinks of the loss in X, as (number of the field, place), and
+    Gauss-Legendre nodes and weights (N, 2)."""
     rule = np.stack(gauss_legendre(nodes_in_fields(problem, refinement)), axis=1)
-    return np.array(problem.kinked_fields(fields.constants), float).reshape(-1, 2), rule
+    kinks = np.array(problem.kinked_fields(fields.constants), float).reshape(-1, 2)
+    return problem.noise_scale, fields.constants, problem.temperature, kinks, rule

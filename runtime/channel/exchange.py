@@ -13,6 +13,11 @@ from ..problems.problem import Problem
 from ..problems.symmetry import EXACT, Exchange, loss_exchanges
 from .fields import Fields
 
+Axis = tuple[np.ndarray, np.ndarray]
+"""Nodes and weights of a coordinate."""
+Moments = Sequence[tuple[str, tuple[int, ...], int]]
+"""The generated MOMENTS: name, shape and place in a row of each."""
+
 _SAME = 1e-10  # of nodes that an exchange takes to each other, up to rounding
 _BLOCK = 8192
 
@@ -25,13 +30,7 @@ class Reduction:
     exchanges: tuple[Exchange, ...]
 
     @classmethod
-    def of(
-        cls,
-        problem: Problem,
-        fields: Fields,
-        labels: tuple[int, ...],
-        axes: Sequence[tuple[np.ndarray, np.ndarray]] | None,
-    ) -> Reduction:
+    def of(cls, problem: Problem, fields: Fields, labels: tuple[int, ...], axes: Sequence[Axis] | None) -> Reduction:
         """Those for one assignment of labels.
 
         Args:
@@ -88,7 +87,7 @@ class Reduction:
             out[kept] = self._size / fixed
         return out
 
-    def moments(self, out: np.ndarray, row: int, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
+    def moments(self, out: np.ndarray, row: int, moments: Moments) -> np.ndarray:
         """Token rows averaged over the group; what follows them in `out` is invariant."""
         if not self.exchanges:
             return out
@@ -97,14 +96,7 @@ class Reduction:
         total = rows + sum(e.of_moments(rows, moments) for e in self.exchanges)
         return np.concatenate([total.ravel() / self._size, out[tokens * row :]])
 
-    def tangents(
-        self,
-        out: np.ndarray,
-        row: int,
-        moments: Sequence[tuple[str, tuple[int, ...], int]],
-        units: Units,
-        clusters: int,
-    ) -> np.ndarray:
+    def tangents(self, out: np.ndarray, row: int, moments: Moments, units: Units, clusters: int) -> np.ndarray:
         """Derivatives (L row, n) of the token rows in the packed overlaps, averaged over the group."""
         total = out.copy()
         for e in self.exchanges:
@@ -184,7 +176,7 @@ def _image_of(exchange: Exchange, shapes: tuple[tuple[int, ...], ...]) -> tuple[
     return np.concatenate(places), np.concatenate(signs)
 
 
-def _keeps_nodes(exchange: Exchange, problem: Problem, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> bool:
+def _keeps_nodes(exchange: Exchange, problem: Problem, axes: Sequence[Axis]) -> bool:
     """Whether the product of the axes is the same set of nodes and weights after the exchange."""
     teachers = problem.teacher_rank
     for l, source in enumerate(exchange.tokens):
@@ -194,6 +186,6 @@ def _keeps_nodes(exchange: Exchange, problem: Problem, axes: Sequence[tuple[np.n
     return all(_same_axis(axis, axis, exchange.noise) for axis in axes[problem.tokens * teachers :])
 
 
-def _same_axis(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], sign: int) -> bool:
+def _same_axis(one: Axis, other: Axis, sign: int) -> bool:
     nodes, weights = other if sign > 0 else (-other[0][::-1], other[1][::-1])
     return len(nodes) == len(one[0]) and np.allclose(one[0], nodes, 0, 1e-10) and np.allclose(one[1], weights, 1e-9, 0)

@@ -123,3 +123,16 @@ def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
         log_normalisation=-0.5 * (size * np.log(2 * np.pi) + log_det),
         constants=problem.constants(labels, overlaps),
     )
+
+
+def whole_matrix(blocks: np.ndarray) -> np.ndarray:
+    """Return the matrix (D, D) with blocks (L, s, s) on its diagonal."""
+    L, s, _ = blocks.shape
+    out = np.zeros((L, s, L, s))
+    out[range(L), :, range(L), :] = blocks
+    return out.reshape(L * s, L * s)
+
+
+def diagonal_blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
+    """Return the blocks (L, s, s) on the diagonal."""
+    return matrix.reshape(L, s, L, s)[range(L), :, range(L), :]

@@ -44,7 +44,7 @@ class Landscape:
     boxes: float | None
     missed: float
     minima: dict[int, float]
-    gaps: tuple[float, float, float]
+    gaps: tuple[float, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The object `landscape` of the command line's contract (docs/design.md section 5)."""
@@ -120,11 +120,7 @@ def _merged(points: Points, number: np.ndarray, levels: np.ndarray) -> np.ndarra
     return np.column_stack([levels[:, 0] < points.value - small, count, gap, lowest])
 
 
-def _quantiles(values: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:
+def _quantiles(values: np.ndarray, weights: np.ndarray) -> tuple[float, ...]:
     if not len(values):
-        return (np.nan,) * 3
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order]) / weights.sum()
-    at = np.minimum(np.searchsorted(reached, _QUANTILES), len(values) - 1)
-    one, two, three = (float(v) for v in values[order][at])
-    return one, two, three
+        return (np.nan,) * len(_QUANTILES)
+    return tuple(np.quantile(values, _QUANTILES, weights=weights, method="inverted_cdf").tolist())

@@ -36,13 +36,3 @@ def slopes_of(channel: Channel, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """Room for weights (M,) and slopes (M, D, D), a row a node and value of labelled noise."""
     size = len(nodes) * max(1, len(channel.LABELLED_NOISE))
     return np.zeros(size), np.zeros((size, channel.FIELDS, channel.FIELDS))
-
-
-def proximal_slopes(
-    channel: ProximalChannel, nodes: np.ndarray, *arguments: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """det(I + V H) (M,), weights and slopes as the generated `field_slopes` fills them."""
-    weights, slopes = slopes_of(channel, nodes)
-    determinants = np.ones(len(weights))
-    share(channel.field_slopes, len(nodes), nodes, *arguments, determinants, weights, slopes)
-    return determinants, weights, slopes

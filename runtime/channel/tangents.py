@@ -12,8 +12,7 @@ import numpy as np
 from ..problems.overlaps import Overlaps, Units, triangle
 from ..problems.problem import Problem
 from .fields import Fields
-from .points import noise_choices, points_at
-from .shared import proximal_slopes
+from .points import noise_choices, points_at, slopes_at
 
 _BATCH = 20000  # nodes at a time
 
@@ -58,25 +57,17 @@ def law_changes_in_nodes(
     return np.moveaxis(np.concatenate([d_m[..., None], d_A, d_F, d_V], axis=3), 0, -1)
 
 
-def node_tangents(problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, search: int) -> np.ndarray:
+def node_tangents(
+    problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, search: int | None
+) -> np.ndarray:
     """Sums over nodes of the derivatives of the token rows, (L row, L, s, 1 + t + 2 s), see `law_changes_in_nodes`."""
-    channel, tangent = problem.solver.proximal, problem.solver.tangent
+    row, tangent = problem.solver.proximal.ROW, problem.solver.tangent
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     choices = noise_choices(problem)
-    total = np.zeros((L * channel.ROW, L, s, 1 + t + 2 * s))
+    total = np.zeros((L * row, L, s, 1 + t + 2 * s))
     for begin in range(0, len(nodes), _BATCH):
         part = np.ascontiguousarray(nodes[begin : begin + _BATCH])
-        _, shares, slopes = proximal_slopes(
-            channel,
-            part,
-            weights[begin : begin + _BATCH],
-            *fields.sampling,
-            fields.precision,
-            fields.variance,
-            problem.noise_scale,
-            fields.constants,
-            search,
-        )
+        _, shares, slopes = slopes_at(problem, fields, part, weights[begin : begin + _BATCH], search)
         z_Y = part[:, : L * t].reshape(len(part), L, t)
         z_omega = part[:, L * t : L * (t + s)].reshape(len(part), L, s)
         dy = np.einsum("lbe,nle->nlb", fields.teacher_factor, z_Y)
@@ -88,11 +79,11 @@ def node_tangents(problem: Problem, fields: Fields, nodes: np.ndarray, weights: 
             to_g, to_dw = tangent.moment_slopes(points.g, points.omega - fields.field_mean, dy)
             # What omega (m, A, F) and dV g move, by their coefficients.
             factors = np.concatenate([np.ones((*z_Y.shape[:2], 1)), z_Y, z_omega, points.g], axis=2)
-            through_g = np.einsum("nlia,nlamb->nlimb", to_g[known], G[known]).reshape(-1, L * channel.ROW, L * s)
+            through_g = np.einsum("nlia,nlamb->nlimb", to_g[known], G[known]).reshape(-1, L * row, L * s)
             weighted = share[known][:, None, None] * factors[known]
-            out = np.einsum("nrmb,nmk->rmbk", through_g.reshape(-1, L * channel.ROW, L, s), weighted, optimize=True)
+            out = np.einsum("nrmb,nmk->rmbk", through_g.reshape(-1, L * row, L, s), weighted, optimize=True)
             direct = np.einsum("nlia,nlk->liak", to_dw[known], weighted[..., 1 : 1 + t + s])
             for l in range(L):
-                out.reshape(L, channel.ROW, L, s, -1)[l, :, l, :, 1 : 1 + t + s] += direct[l]
+                out.reshape(L, row, L, s, -1)[l, :, l, :, 1 : 1 + t + s] += direct[l]
             total += out
     return total

@@ -17,7 +17,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..problems.symmetry import Exchange
 from .rule import Rule
-from .sampled import FEW, FINER, MOST_NODES, Sampled, is_smooth
+from .sampled import FEW, FINER, MOST_NODES, Integrand, NodeSets, Sampled, is_smooth
 
 # What integrands are taken for when a size is chosen: analytic in a strip about the real axes, and larger by so many
 # digits at the edge of it. Attention on two and three tokens is like that.
@@ -61,10 +61,12 @@ class Lattice(Sampled):
         """Digits."""
         return f"{self.digits:g} digits aimed at"
 
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Return the exchanges, as of `Sampled`."""
         return Reduction.in_fields(problem, fields, labels)
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
         if not self.suits(problem):
             raise InputError("a lattice is for smooth losses in 12 dimensions or less; use sobol")
         count = self.nodes(problem)

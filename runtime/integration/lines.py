@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from math import ceil
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from ..channel.points import noise_choices, points_at
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from .panels import divided
 from .rule import Rule
-from .sampled import Sampled, TeacherRule
+from .sampled import Integrand, NodeSets, PointRule, TeacherRule, product_with_fields
 
 _REACH = 7.5  # of a line, in standard deviations
 _HALVINGS = 44
@@ -65,7 +66,7 @@ class Kinks:
 
 
 @dataclass(frozen=True)
-class Lines(Sampled):
+class Lines(PointRule):
     """Lines along the last coordinate of omega through a product of equidistant nodes in all others, split at jumps.
 
     On every line the places where X moves fastest are found by halving, and end panels of Gauss-Legendre nodes that are
@@ -78,19 +79,10 @@ class Lines(Sampled):
     """
 
     points: int = 32
-    starts: int | None = None
     name: str = "lines"
     most_points: ClassVar[int] = 256
     splits_jumps: ClassVar[bool] = True
-
-    @classmethod
-    def of(cls, points: int | None, seed: int) -> Lines:
-        """Nodes an axis."""
-        return cls(points or 32)
-
-    def describe(self) -> dict[str, Any]:
-        """As of `Rule`; `points` are those an axis, the seed is null."""
-        return {"rule": self.name, "points": self.points, "seed": None}
+    fewest: ClassVar[int] = 16
 
     def lines(self, problem: Problem) -> float:
         """How many lines it visits where nothing is split, about."""
@@ -122,22 +114,17 @@ class Lines(Sampled):
         solver = integrated(problem).solver
         return solver.channel.FIELDS <= 2 and not solver.model.CURVED["loss"]
 
-    def finer(self) -> Lines:
-        """As of `Rule`: half as many nodes again an axis."""
-        return replace(self, points=self.points * 3 // 2)
+    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Return the exchanges, as of `Sampled`."""
+        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
+        return Reduction.of(problem, fields, labels, known.axes)
 
-    def coarser(self) -> Lines:
-        """As of `Rule`: two thirds of the nodes an axis, but 16 or more."""
-        return replace(self, points=max(16, self.points * 2 // 3))
-
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        return TeacherRule.reduction(problem, fields, labels, self.points, equidistant=True)
-
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
         teachers = problem.tokens * problem.teacher_rank
         inner = [trapezoid(self.points)] * (problem.tokens * problem.student_rank - 1)
-        if self.points < 16:
-            raise InputError(f"lines through {self.points} nodes an axis are too few: at least 16")
+        if self.points < self.fewest:
+            raise InputError(f"lines through {self.points} nodes an axis are too few: at least {self.fewest}")
 
         def refuse(lines: float) -> None:
             if lines > _MOST_LINES:
@@ -145,10 +132,10 @@ class Lines(Sampled):
                 raise InputError(f"lines through {lines:.1e} nodes: {count} axes are too many; use sobol")
 
         refuse(float(self.points) ** (problem.dimension - 1))  # before a node is made
-        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
-        refuse(float(len(known.nodes)) * float(self.points) ** len(inner))
-        orbits = reduction.orbits(known.nodes, problem.teacher_rank)
-        nodes, weights = replace(known, weights=known.weights * orbits).with_fields(inner, teachers)
+        nodes, weights = TeacherRule.of(problem, fields, self.points, equidistant=True).rule
+        refuse(float(len(nodes)) * float(self.points) ** len(inner))
+        weights = weights * reduction.orbits(nodes, problem.teacher_rank)
+        nodes, weights = product_with_fields((nodes, weights), inner, teachers)
         keep = weights > 1e-14 * weights.max()
         axis = teachers + len(inner)
         nodes, weights = np.insert(nodes[keep], axis, 0.0, axis=1), weights[keep]
@@ -170,9 +157,14 @@ def _split(
     ends = np.linspace(-_REACH, _REACH, intervals + 1)
     axes = np.full(len(nodes), axis)
     kinks = Kinks.of(problem, fields)
-    steep_places, kink_places = _Places(len(nodes)), _Places(len(nodes))
+    breaks = [(np.zeros(0, int), np.zeros(0))]  # rows, and places where X is steep or crosses a kink
     rough = np.zeros(len(nodes), bool)
     step, density = ends[1] - ends[0], _density(ends)
+
+    def distances(row: np.ndarray, choice: int, plane: int, places: np.ndarray) -> np.ndarray:
+        there = along(nodes[row], axes[row], places)
+        return kinks.distances(points_at(problem, fields, there, choice=choice).x, there)[:, plane]
+
     tolerance = max(10.0 ** (-points / _PER_DIGIT), _ROUNDING)
     for choice in noise_choices(problem):
         x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
@@ -184,20 +176,20 @@ def _split(
         row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
         brackets = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
         (row, low, high, _, _), _ = narrowed(problem, fields, nodes, axes, brackets, _HALVINGS, choice=choice)
-        steep_places.add(row, (low + high) / 2)
+        breaks.append((row, (low + high) / 2))
         lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
         away = kinks.distances(x.reshape(len(lines), problem.tokens, -1), lines).reshape(*x.shape[:2], -1)
         for plane in range(away.shape[2]):
             own = away[:, :, plane]
             row, place = np.nonzero((own[:, 1:] > 0) != (own[:, :-1] > 0))
-            brackets = row, ends[place], ends[place + 1], own[row, place], own[row, place + 1]
-            kink_places.add(row, _crossings(problem, fields, nodes, axes, brackets, choice, kinks, plane))
-    steep_on, kinks_on = steep_places.by_line(), kink_places.by_line()
-    rough |= np.array([len(steep) + len(kinked) > 0 for steep, kinked in zip(steep_on, kinks_on, strict=True)])
+            between = ends[place], ends[place + 1], own[row, place], own[row, place + 1]
+            breaks.append((row, _crossings(partial(distances, row, choice, plane), *between)))
+    breaks_on = _by_line(breaks, len(nodes))
+    rough |= np.array([len(each) > 0 for each in breaks_on])
     smooth, split = np.flatnonzero(~rough), np.flatnonzero(rough)
     parts = [(np.repeat(smooth, len(ends)), np.tile(ends, len(smooth)), np.tile(step * density, len(smooth)))]
     if len(split):
-        edges = [_edges(np.append(steep_on[n], kinks_on[n])) for n in split]
+        edges = [_edges(breaks_on[n]) for n in split]
         row = np.repeat(split, [len(cuts) - 1 for cuts in edges])
         low, high = (np.concatenate([cuts[part] for cuts in edges]) for part in (slice(None, -1), slice(1, None)))
 
@@ -260,30 +252,25 @@ def _resolved(
 
 
 def _crossings(
-    problem: Problem,
-    fields: Fields,
-    nodes: np.ndarray,
-    axes: np.ndarray,
-    intervals: tuple[np.ndarray, ...],
-    choice: int,
-    kinks: Kinks,
-    plane: int,
+    distances: Callable[[np.ndarray], np.ndarray],
+    low: np.ndarray,
+    high: np.ndarray,
+    at_low: np.ndarray,
+    at_high: np.ndarray,
 ) -> np.ndarray:
     """Where X crosses a plane within intervals: regula falsi, as Illinois has it, with halvings where that is slow.
 
     Args:
-        intervals: row of `nodes` of every interval, its ends, and the distance of X from the plane at both.
+        distances: of X from the plane, from places in the intervals; low, high: ends; at_low, at_high: distances there.
     """
-    row, low, high, at_low, at_high = intervals
     place = (low + high) / 2
-    open_ = np.ones(len(row), bool)
+    open_ = np.ones(len(place), bool)
     for step in range(_CROSSING_STEPS):
         if not open_.any():
             break
         secant = low - at_low * (high - low) / (at_high - at_low)
         place = np.where(open_, (low + high) / 2 if step % 4 == 3 else secant, place)
-        there = along(nodes[row], axes[row], place)
-        away = kinks.distances(points_at(problem, fields, there, choice=choice).x, there)[:, plane]
+        away = distances(place)
         left = (away > 0) == (at_low > 0)
         # The end that stays counts half as much the next time, or regula falsi would keep it for ever.
         at_low, at_high = np.where(left, away, at_low / 2), np.where(left, at_high / 2, away)
@@ -292,25 +279,11 @@ def _crossings(
     return place
 
 
-class _Places:
-    """Places on lines, collected in any order."""
-
-    def __init__(self, lines: int) -> None:
-        self._lines = lines
-        self._rows: list[np.ndarray] = []
-        self._places: list[np.ndarray] = []
-
-    def add(self, rows: np.ndarray, places: np.ndarray) -> None:
-        self._rows.append(rows)
-        self._places.append(places)
-
-    def by_line(self) -> list[np.ndarray]:
-        """Those of every line, ascending."""
-        if not self._rows:
-            return [np.zeros(0)] * self._lines
-        row, place = np.concatenate(self._rows), np.concatenate(self._places)
-        order = np.lexsort((place, row))
-        return np.split(place[order], np.cumsum(np.bincount(row, minlength=self._lines))[:-1])
+def _by_line(places: list[tuple[np.ndarray, np.ndarray]], lines: int) -> list[np.ndarray]:
+    """Return the places on every line, ascending, from rows and places in any order."""
+    row, place = (np.concatenate(each) for each in zip(*places, strict=True))
+    order = np.lexsort((place, row))
+    return np.split(place[order], np.cumsum(np.bincount(row, minlength=lines))[:-1])
 
 
 def _density(z: np.ndarray) -> np.ndarray:
@@ -319,8 +292,4 @@ def _density(z: np.ndarray) -> np.ndarray:
 
 def _edges(breaks: np.ndarray) -> np.ndarray:
     """Ends of panels, ascending: at the breaks, and none longer than _PANEL."""
-    panels: list[float] = []
-    for low, high in pairwise(sorted({-_REACH, *breaks.tolist(), _REACH})):
-        parts = max(1, ceil((high - low) / _PANEL))
-        panels += [low + part * ((high - low) / parts) for part in range(parts)]
-    return np.array([*panels, _REACH])
+    return divided(np.unique([-_REACH, *breaks, _REACH]), _PANEL)

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..channel.nodes import gauss_legendre, highest_coefficients, tensor, trapezoid
+from ..channel.nodes import highest_coefficients, tensor, trapezoid
 from ..errors import DomainError
 from ..problems.compiled import loops
+from .panels import Panels
 from .pieces import REACH, Pieces
 from .tilted import PANEL, Level, Scale, halved, outwards, tilted_at
 
@@ -142,58 +143,49 @@ def _fields(
 
     Panels are halved until w(b) is a polynomial: it bends where w comes to rest on a corner.
     """
-    t, w = gauss_legendre(rule.points)
-    far = [_end(minimiser, known, centre, side, spread, variances, rates) for side in (-1.0, 1.0)]
+    reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
+
+    def drifts(b: np.ndarray) -> np.ndarray:
+        return b - drag * _on_line(minimiser, b, known).w
+
+    far = [_end(drifts, centre, side, reach) for side in (-1.0, 1.0)]
     # Where b of a level has weight those of the levels outside have it where the tilt has moved it from.
-    drifts = np.cumsum((rates * variances)[:0:-1])[::-1]
-    between = [np.abs(end - np.outer(drifts, _on_line(minimiser, end, known).w) - centre).max(axis=1) for end in far]
+    moved = np.cumsum((rates * variances)[:0:-1])[::-1]
+    between = [np.abs(end - np.outer(moved, _on_line(minimiser, end, known).w) - centre).max(axis=1) for end in far]
     low_end, high_end = far
     count = int(np.ceil((high_end - low_end).max() / (PANEL * np.sqrt(variances[-1]))))
     ends = np.linspace(low_end, high_end, count + 1, axis=1)
-    which = np.repeat(np.arange(len(centre)), count)
-    low, high = ends[:, :-1].ravel(), ends[:, 1:].ravel()
+    panels = Panels(np.repeat(np.arange(len(centre)), count), ends[:, :-1].ravel(), ends[:, 1:].ravel())
     parts: list[tuple[np.ndarray, ...]] = []
     for level in range(_HALVINGS + 1):
-        middle, half = (low + high) / 2, (high - low) / 2
-        b = middle[:, None] + half[:, None] * t
-        least = _on_line(minimiser, b.ravel(), known[np.repeat(which, len(t))])
+        b, lengths = panels.nodes(rule.points)
+        which = np.repeat(panels.line, rule.points)
+        least = _on_line(minimiser, b.ravel(), known[which])
         values = least.w.reshape(b.shape)
         scale = np.abs(values).max() or 1.0
         tail = np.abs(values @ highest_coefficients(rule.points).T).max(axis=1) / scale
-        open_ = (tail * half > rule.resolution * spread) & (level < _HALVINGS)
-        done = np.repeat(~open_, len(t))
-        lengths = (half[:, None] * w).ravel()
-        parts.append(tuple(each[done] for each in (np.repeat(which, len(t)), b.ravel(), lengths, *least)))
+        open_ = (tail * panels.half > rule.resolution * spread) & (level < _HALVINGS)
+        done = np.repeat(~open_, rule.points)
+        parts.append(tuple(each[done] for each in (which, b.ravel(), lengths.ravel(), *least)))
         if not open_.any():
             break
-        which, low, middle, high = which[open_], low[open_], middle[open_], high[open_]
-        which, low, high = np.tile(which, 2), np.concatenate([low, middle]), np.concatenate([middle, high])
-    row, fields, lengths, *rest = (np.concatenate(each) for each in zip(*parts, strict=True))
+        panels = panels.halved(open_)
+    row, fields, weights, *rest = (np.concatenate(each) for each in zip(*parts, strict=True))
     least, order = Minimum(*rest), np.lexsort((fields, row))
     rows = np.searchsorted(row[order], np.arange(len(centre) + 1))
     columns = np.stack([least.w, least.w**2, least.value, least.penalty, least.response**2], axis=1)
-    return Level(rows, fields[order], lengths[order], columns[order]), np.maximum(*between) / REACH
+    return Level(rows, fields[order], weights[order], columns[order]), np.maximum(*between) / REACH
 
 
-def _end(
-    minimiser: Minimiser,
-    known: np.ndarray,
-    centre: np.ndarray,
-    side: float,
-    spread: float,
-    variances: np.ndarray,
-    rates: np.ndarray,
-) -> np.ndarray:
+def _end(drifts: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, side: float, reach: float) -> np.ndarray:
     """Beyond which b has no weight at any b^0 that has: the tilt moves its law to where b - sum y D w(b) = b^0, (R,).
 
     Raises:
         DomainError: the tilt grows faster than the law of z falls: r(w) + (G - y D) w^2 / 2 is not strictly convex.
     """
-    reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
     end = centre + side * reach
     for _ in range(_DOUBLINGS):
-        drift = end - drag * _on_line(minimiser, end, known).w
-        short = side * (drift - centre) < reach
+        short = side * (drifts(end) - centre) < reach
         if not short.any():
             return end
         end = np.where(short, centre + 2 * (end - centre), end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from ..errors import InputError
 from ..problems.compiled import loops
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
+from .panels import Panels
 from .rule import Rule
-from .sampled import Sampled, TeacherRule, narrow_cells, teacher_edges
+from .sampled import Integrand, NodeSets, PointRule, TeacherRule, narrow_cells, teacher_edges
 
 REACH = 8.5  # of a line, in standard deviations
 LONGEST = 3.2  # panel
@@ -39,7 +40,7 @@ _STEEP = np.array([-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5])
 
 
 @dataclass(frozen=True)
-class Pieces(Sampled):
+class Pieces(PointRule):
     """Gauss-Legendre panels of omega between jumps and bends of the proximal map, exact ones, at nodes in Y and noise.
 
     Where minima change places is solved for; proximal points come to an edge of a piece of the loss, and leave it, at
@@ -50,22 +51,11 @@ class Pieces(Sampled):
         points: nodes a panel, 4 or more; squares: whether panels resolve (dg/domega)^2, too.
     """
 
-    points: int = 16
     squares: bool = False
-    starts: int | None = None
     name: str = "pieces"
     most_points: ClassVar[int] = 64
     splits_jumps: ClassVar[bool] = True
     resolves_squares: ClassVar[bool] = True
-
-    @classmethod
-    def of(cls, points: int | None, seed: int) -> Pieces:
-        """Nodes a panel."""
-        return cls(points or 16)
-
-    def describe(self) -> dict[str, Any]:
-        """As of `Rule`; `points` are those of a panel, the seed is null."""
-        return {"rule": self.name, "points": self.points, "seed": None}
 
     def lines(self, problem: Problem) -> float:
         """How many values of Y and noise it takes."""
@@ -110,14 +100,6 @@ class Pieces(Sampled):
         channel = part.solver.proximal
         return channel.FIELDS == 1 and (part.dimension == 1 or channel.TEACHER_STEPS)
 
-    def finer(self) -> Pieces:
-        """As of `Rule`: half as many nodes again a panel."""
-        return replace(self, points=self.points * 3 // 2)
-
-    def coarser(self) -> Pieces:
-        """As of `Rule`: two thirds of the nodes a panel, four or more."""
-        return replace(self, points=max(4, self.points * 2 // 3))
-
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
         """One side does: averages are smooth up to what panels are halved for, and steps as short as that allows."""
         return self, float(np.sqrt(self.resolution)), True
@@ -131,43 +113,29 @@ class Pieces(Sampled):
         """Nodes an axis of Y and noise."""
         return round(_OUTER * self.points)
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        channel = problem.solver.proximal
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
+        if of == "slopes" and not self.squares:
+            return replace(self, squares=True).node_sets(problem, fields, reduction, of)
+        channel, moments = problem.solver.proximal, 2 if of == "tangents" else 1
         if channel.FIELDS != 1:
             raise InputError(
                 f"the rule {self.name} is for one student field, and the loss depends on {channel.FIELDS}; use sobol"
             )
-        if problem.dimension == 1:
-            features = features_at(problem, fields, fields.teacher_mean, np.zeros((1, 0)))
-            _, z, share = self.panels(problem, fields, features, fields.field_mean[:, 0], fields.field_factor[:, 0, 0])
-            return [(z[:, None], share)]
         if channel.TEACHER_STEPS:
-            return [self._between_steps(problem, fields, 1)]  # averages are affine in Y
+            return [self._between_steps(problem, fields, moments)]  # averages are affine in Y
         if self.lines(problem) > _MOST_LINES:
             raise InputError(f"{self.lines(problem):.1e} lines are too many for the rule {self.name}; use sobol")
         if problem.dimension == 2:
             edges = teacher_edges(problem, fields, REACH, LONGEST)
             return [self._resolved(problem, fields, edges, self._on_lines)]
-        if self._takes_sums(problem, fields):
-            return [self._by_sum(problem, fields, 1)]
-        known = TeacherRule.of(problem, fields, self.outer, equidistant=True)
-        heavy = known.weights > 1e-17 * known.weights.max()
-        nodes, _, weights = self._on_lines(problem, fields, known.nodes[heavy], known.weights[heavy])
+        # Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both.
+        if channel.SUM >= 0 and narrow_cells(problem, fields) is None:
+            return [self._by_sum(problem, fields, moments)]
+        nodes, weights = TeacherRule.of(problem, fields, self.outer, equidistant=True).rule
+        heavy = weights > 1e-17 * weights.max()
+        nodes, _, weights = self._on_lines(problem, fields, nodes[heavy], weights[heavy])
         return [(nodes, weights)]
-
-    def _tangent_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        if problem.solver.proximal.TEACHER_STEPS:
-            return [self._between_steps(problem, fields, 2)]
-        if self._takes_sums(problem, fields):
-            return [self._by_sum(problem, fields, 2)]
-        return self._sets(problem, fields, reduction)
-
-    def _slope_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        return replace(self, squares=True)._sets(problem, fields, reduction)
 
     def _resolved(
         self, problem: Problem, fields: Fields, edges: np.ndarray, lines: Lines, normal: bool = True
@@ -181,14 +149,10 @@ class Pieces(Sampled):
             lines: nodes along omega at values of the coordinate (N, 1), numbers of these, weights;
             normal: whether the coordinate is a standard normal one; else `lines` hold its density.
         """
-        t, w = gauss_legendre(self.points)
         per_cusp = _PER_CUSP if normal else max(_PER_CUSP, _SQUARES_OF_SUMS / self.resolution)
-        low, high = edges[:-1], edges[1:]
-        parts, panels, averages = [], 0, [0.0, 0.0]
-        while len(low):
-            middle, half = (low + high) / 2, (high - low) / 2
-            z = (middle[:, None] + half[:, None] * t).ravel()
-            share = (half[:, None] * w).ravel()
+        panels, parts, visited, averages = Panels.between(edges), [], 0, [0.0, 0.0]
+        while len(panels):
+            z, share = (each.ravel() for each in panels.nodes(self.points))
             if normal:
                 share *= np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
             nodes, row, weights = lines(problem, fields, z[:, None], share)
@@ -205,31 +169,23 @@ class Pieces(Sampled):
                 along = (points.weight * weights / share[row])[:, None] * each
                 sums[:, :4] += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
             averages[0] = averages[0] or float(share @ np.abs(sums[:, 3]))
-            values = sums.reshape(len(low), self.points, -1)
+            values = sums.reshape(len(panels), self.points, -1)
             tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(self.points), values)).max(axis=1)
             # The mean may vanish by symmetry; squares of slopes are singular next to a cusp.
             most, largest = sums[:, 0].max(), np.abs(sums[:, 2]).max()
             scales = np.array([most, np.sqrt(most * largest), largest, averages[0] or 1.0, averages[1] * per_cusp])
-            nearest = np.clip(0.0, low, high) if normal else np.zeros(len(low))
+            density = panels.density if normal else 1.0
             # What the panel is off by counts with its length: proximal points near a cusp are not known to all digits.
-            open_ = (tail / scales[: tail.shape[1]]).max(axis=1) * half * np.exp(
-                -nearest * nearest / 2
-            ) > 3 * self.resolution
-            open_ &= half > _SHORTEST
-            panels += len(low)
-            if panels > _MOST_PANELS:
+            off = (tail / scales[: tail.shape[1]]).max(axis=1) * panels.half * density
+            open_ = (off > 3 * self.resolution) & (panels.half > _SHORTEST)
+            visited += len(panels)
+            if visited > _MOST_PANELS:
                 open_[:] = False
             done = ~open_[row // self.points]
             parts.append((nodes[done], weights[done]))
-            low, middle, high = low[open_], middle[open_], high[open_]
-            low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+            panels = panels.halved(open_)
         nodes, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
-
-    @staticmethod
-    def _takes_sums(problem: Problem, fields: Fields) -> bool:
-        """Return whether Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both."""
-        return problem.solver.proximal.SUM >= 0 and narrow_cells(problem, fields) is None
 
     def _by_sum(self, problem: Problem, fields: Fields, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.19)).
@@ -282,24 +238,18 @@ class Pieces(Sampled):
         Args:
             sums: of standard normal coordinates of Y; spread: what noise adds to them.
         """
-        t, w = gauss_legendre(self.points)
-        edges = np.arange(-np.ceil(REACH), np.ceil(REACH) + 1)
-        low, high, done = edges[:-1], edges[1:], []
-        while len(low):
-            middle, half = (low + high) / 2, (high - low) / 2
-            values = sums((middle[:, None] + half[:, None] * t).ravel()).reshape(len(low), -1)
+        panels, parts = Panels.between(np.arange(-np.ceil(REACH), np.ceil(REACH) + 1)), []
+        while len(panels):
+            z, lengths = panels.nodes(self.points)
+            values = sums(z.ravel()).reshape(z.shape)
             tail = np.abs(np.einsum("kj,nj->nk", highest_coefficients(self.points), values)).max(axis=1)
-            nearest = np.clip(0.0, low, high)
-            measure = half * np.exp(-nearest * nearest / 2)
+            measure = panels.half * panels.density
             far = (np.ptp(values, axis=1) > LONGEST * spread) & (measure > 1e-3 * self.resolution)
-            open_ = (far | (tail / spread * measure > 3 * self.resolution)) & (half > _SHORTEST)
-            done.append((low[~open_], high[~open_]))
-            low, middle, high = low[open_], middle[open_], high[open_]
-            low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
-        low, high = (np.concatenate(ends) for ends in zip(*done, strict=True))
-        middle, half = (low + high) / 2, (high - low) / 2
-        z = (middle[:, None] + half[:, None] * t).ravel()
-        share = (half[:, None] * w).ravel() * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+            open_ = (far | (tail / spread * measure > 3 * self.resolution)) & (panels.half > _SHORTEST)
+            parts.append((z[~open_].ravel(), lengths[~open_].ravel()))
+            panels = panels.halved(open_)
+        z, share = (np.concatenate(each) for each in zip(*parts, strict=True))
+        share = share * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         heavy = share > _LIGHT * share.max()
         places = np.sort(sums(z[heavy]))
         places = np.concatenate([places[:1] - REACH * spread, places, places[-1:] + REACH * spread])
@@ -311,14 +261,9 @@ class Pieces(Sampled):
         self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Lines of omega through nodes of Y and noise: nodes in all coordinates, numbers of their lines, weights."""
-        teachers = problem.teacher_rank
-        y = fields.teacher_mean[0] + nodes[:, :teachers] @ fields.teacher_factor[0].T
-        noise = nodes[:, teachers:] * problem.noise_scale
-        centre = fields.field_mean[0, 0] + nodes[:, :teachers] @ fields.field_from_teacher[0, 0]
         spread = np.full(len(nodes), fields.field_factor[0, 0, 0])
-        row, z, share = self.panels(problem, fields, features_at(problem, fields, y, noise), centre, spread)
-        known = nodes[row]
-        return np.concatenate([known[:, :teachers], z[:, None], known[:, teachers:]], axis=1), row, weights[row] * share
+        row, z, share = self.panels(problem, fields, *lines_through(problem, fields, nodes), spread)
+        return np.insert(nodes[row], problem.teacher_rank, z, axis=1), row, weights[row] * share
 
     @property
     def resolution(self) -> float:
@@ -341,22 +286,12 @@ class Pieces(Sampled):
         Args:
             known: features of every row, see `features_at`; longest: panel, reach: of a line, in units of `spread`.
         """
-        t, w = gauss_legendre(self.points)
+        lines = known, np.ascontiguousarray(centre), spread, np.zeros(0) if steep is None else steep
+        rule = _CELLS, *gauss_legendre(self.points), highest_coefficients(self.points)
+        squares = max(self.resolution, _ROUNDING_OF_SQUARES) if self.squares else np.inf
+        widths = np.broadcast_to(np.minimum(longest, LONGEST), len(centre)).copy()
         return problem.solver.proximal.panels(
-            known,
-            np.ascontiguousarray(centre),
-            spread,
-            np.zeros(0) if steep is None else steep,
-            fields.precision,
-            fields.constants,
-            _CELLS,
-            t,
-            w,
-            highest_coefficients(self.points),
-            self.resolution,
-            max(self.resolution, _ROUNDING_OF_SQUARES) if self.squares else np.inf,
-            reach,
-            np.broadcast_to(np.minimum(longest, LONGEST), len(centre)).copy(),
+            *lines, fields.precision, fields.constants, *rule, self.resolution, squares, reach, widths
         )
 
     def _between_steps(self, problem: Problem, fields: Fields, nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -401,6 +336,14 @@ def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarr
             u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
         found.append(channel.features_at(np.ascontiguousarray(y), u, fields.constants))
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
+
+
+def lines_through(problem: Problem, fields: Fields, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return features and E[omega | Y] at nodes in Y and noise, (N, values of the labelled noise, F) and (N,)."""
+    y, noise = np.split(nodes, [problem.teacher_rank], axis=1)
+    teachers = fields.teacher_mean[0] + y @ fields.teacher_factor[0].T
+    features = features_at(problem, fields, teachers, noise * problem.noise_scale)
+    return features, fields.field_mean[0, 0] + y @ fields.field_from_teacher[0, 0]
 
 
 PANELS = tuple(Pieces(points) for points in (8, 12, 16, 24, 36))

@@ -20,15 +20,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..problems.symmetry import loss_exchanges
 from ..threads import share
-from .rule import (
-    DIFFERENCE_SAFETY,
-    NEGLIGIBLE_JUMPS,
-    Averages,
-    JacobianAverages,
-    Rule,
-    bistable_share,
-    moments_by_context,
-)
+from .rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, Labels, Rule, bistable_share
 from .sampled import Sobol, TeacherRule
 
 _LOSS_BLUR = 0.8
@@ -160,9 +152,7 @@ class ProxSpace(Rule):
         """As of `Rule`: 5/7 of the nodes an axis, of X and of Y."""
         return replace(self, points=self.points * 5 // 7, teacher=self.teacher * 5 // 7)
 
-    def _prepared(
-        self, problem: Problem, fields: Fields, labels: tuple[int, ...]
-    ) -> tuple[_Arguments, np.ndarray, Reduction]:
+    def _prepared(self, problem: Problem, fields: Fields, labels: Labels) -> tuple[_Arguments, np.ndarray, Reduction]:
         """What the generated prox-space loops take after the number of chunks, the lengths to smooth over, and what
         the averages over the nodes of Y that were kept stand for."""
         problem.only_at_zero_temperature("the prox-space rule integrates")
@@ -182,24 +172,16 @@ class ProxSpace(Rule):
             known = TeacherRule.of(problem, fields, max(6, round(self.teacher ** (2 / dimension))))
         else:
             known = TeacherRule.of(problem, fields, self.teacher, equidistant=True)
-        nodes, weights = known.nodes, known.weights
+        nodes, weights = known.rule
         reduction = Reduction.of(problem, fields, labels, known.axes)
         edges = prox_box(problem, fields, labels, nodes[weights > _FAR] if known.narrow else None)
         grid, volumes = tensor(student_axes(problem, fields, edges, self.points))
         orbits = reduction.orbits(nodes, problem.teacher_rank)
         keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
         tables = problem.solver.proximal
-        teachers = tables.teacher_table(
-            np.ascontiguousarray(nodes[keep]),
-            np.ascontiguousarray(weights[keep]),
-            orbits[keep],
-            fields.teacher_mean,
-            fields.teacher_factor,
-            fields.field_mean,
-            fields.field_from_teacher,
-            problem.noise_scale,
-            fields.constants,
-        )
+        known_nodes = (np.ascontiguousarray(each[keep]) for each in (nodes, weights, orbits))
+        law = *fields.sampling[:-1], problem.noise_scale, fields.constants
+        teachers = tables.teacher_table(*known_nodes, *law)
         norms = np.exp(fields.log_normalisation) * volumes
         blur = self.blur * 2 * np.array(edges) / self.points
         arguments = (
@@ -216,82 +198,56 @@ class ProxSpace(Rule):
         )
         return arguments, blur, reduction
 
-    def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+    def _sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
         """As of `Rule`, by docs/theory.md (11.4): `bistable` is the weight (11.5) of the saddles, `gap` nan.
 
         Raises:
             DomainError: overlaps outside their domain.
             InputError: more fields or grid points than the rule handles, or a finite temperature.
         """
-        channel = problem.solver.channel
-        cut = problem.tokens * channel.ROW
-        rows, totals = [], np.zeros(5)
-        for labels, probability in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            arguments, blur, reduction = self._prepared(problem, fields, labels)
-            out = summed(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
-            out = reduction.moments(out, channel.ROW, channel.MOMENTS)
-            rows.append(out)
-            totals += probability * out[cut:]
-        return Averages(
-            moments=moments_by_context(problem, rows, channel.ROW)[None],
-            moreau=totals[:1],
-            loss=totals[1:2],
-            bistable=float(totals[2]),
-            gap=np.nan,
-            unconverged=float(totals[4]),
-            mass=float(totals[3]),
-        )
+        channel, cut = problem.solver.channel, problem.tokens * problem.solver.channel.ROW
+        arguments, blur, reduction = self._prepared(problem, fields_of(problem, overlaps, labels), labels)
+        out = summed(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
+        moreau, loss, bistable, mass, unconverged = out[cut:]
+        rows = reduction.moments(out[:cut], channel.ROW, channel.MOMENTS)
+        return np.append(rows, [moreau, loss, bistable, np.nan, unconverged, mass])[None]
 
-    def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+    def _slope_sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> tuple[np.ndarray, np.ndarray]:
         """Over all minima: where the proximal map jumps, use a rule that knows the global one."""
-        slopes, squares = [], []
-        for (slope, square, _), reduction in self._slopes(problem, overlaps):
-            slopes.append(reduction.slope(slope.sum(axis=0)))
-            squares.append(reduction.square(square.sum(axis=0)))
-        return JacobianAverages(np.stack(slopes)[None], np.stack(squares)[None])
+        (slope, square, _), reduction = self._slopes(problem, overlaps)[labels]
+        return reduction.slope(slope.sum(axis=0))[None], reduction.square(square.sum(axis=0))[None]
 
-    def _slopes(self, problem: Problem, overlaps: Overlaps) -> list[tuple[tuple[_Array, _Array, _Array], Reduction]]:
-        """What the generated loop says of slopes, for every label assignment.
+    def _slopes(self, problem: Problem, overlaps: Overlaps) -> dict[Labels, tuple[tuple[_Array, ...], Reduction]]:
+        """E[G_ll], E[G_ll' (x) G_ll'] and derivatives of the token rows, of every chunk, for every label assignment.
 
         Slopes of the map and averages of the field's slope come of one loop, and are asked for one after the other: the
         last ones are kept.
         """
         kept, key = problem.once(_last_slopes), (self, overlaps.pack().tobytes())
         if key not in kept:
-            found = []
+            channel, L, s, found = problem.solver.proximal, problem.tokens, problem.student_rank, {}
             for labels, _ in problem.label_choices:
                 fields = fields_of(problem, overlaps, labels)
                 arguments, _, reduction = self._prepared(problem, fields, labels)
-                found.append((self._slopes_of(problem, arguments), reduction))
+                sizes = (L, s, s), (L, L, s, s, s, s), (L * channel.ROW, channel.LAW)
+                sums = tuple(np.zeros((CHUNKS, *size)) for size in sizes)
+                share(channel.prox_space_slopes, CHUNKS, CHUNKS, *arguments[:-1], *sums)
+                found[labels] = sums, reduction
             kept.clear()
             kept[key] = found
         return kept[key]
 
-    @staticmethod
-    def _slopes_of(problem: Problem, arguments: Sequence[Any]) -> tuple[_Array, _Array, _Array]:
-        """E[G_ll], E[G_ll' (x) G_ll'] and derivatives of the token rows, of every chunk."""
-        channel, L, s = problem.solver.proximal, problem.tokens, problem.student_rank
-        slope, square = np.zeros((CHUNKS, L, s, s)), np.zeros((CHUNKS, L, L, s, s, s, s))
-        tangents = np.zeros((CHUNKS, L * channel.ROW, channel.LAW))
-        share(channel.prox_space_slopes, CHUNKS, CHUNKS, *arguments[:-1], slope, square, tangents)
-        return slope, square, tangents
-
-    def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
+    def _tangents(self, problem: Problem, overlaps: Overlaps, labels: Labels, units: Units, jumps: bool) -> np.ndarray:
         """With the correction where the proximal map jumps; the step there must be smoothed."""
         channel = problem.solver.channel
-        units = Units.of(overlaps.sizes)
-        parts = []
-        for (labels, _), (known, reduction) in zip(problem.label_choices, self._slopes(problem, overlaps), strict=True):
-            tangents = known[2]
-            if jumps:
-                arguments, blur, _ = self._prepared(problem, fields_of(problem, overlaps, labels), labels)
-                moved = np.zeros_like(tangents)
-                share(problem.solver.proximal.prox_space_jump_slopes, CHUNKS, CHUNKS, *arguments, blur, moved)
-                tangents = tangents + moved
-            out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
-            parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
-        return moments_by_context(problem, parts, channel.ROW)
+        (*_, tangents), reduction = self._slopes(problem, overlaps)[labels]
+        if jumps:
+            arguments, blur, _ = self._prepared(problem, fields_of(problem, overlaps, labels), labels)
+            moved = np.zeros_like(tangents)
+            share(problem.solver.proximal.prox_space_jump_slopes, CHUNKS, CHUNKS, *arguments, blur, moved)
+            tangents = tangents + moved
+        out = tangents.sum(axis=0) @ law_changes(problem, overlaps, labels, units)
+        return reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters)
 
 
 def _last_slopes(problem: Problem) -> dict[tuple[ProxSpace, bytes], Any]:
@@ -319,7 +275,7 @@ def student_axes(
     return axes
 
 
-def prox_box(problem: Problem, fields: Fields, labels: tuple[int, ...], known: np.ndarray | None = None) -> list[float]:
+def prox_box(problem: Problem, fields: Fields, labels: Labels, known: np.ndarray | None = None) -> list[float]:
     """Largest |X_prox| of each field over omega and Y out to where the measure is below 1e-13.
 
     Found from proximal points on spheres in standard normal coordinates, with a margin for what lies between them.

@@ -13,6 +13,9 @@ from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
 
+Labels = tuple[int, ...]
+"""The label of every token."""
+
 
 @dataclass(frozen=True)
 class Averages:
@@ -147,15 +150,38 @@ class Rule:
         return np.moveaxis(moved, 0, -1)
 
     def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
-        """Over all fields of the problem."""
+        """Over all fields of the problem, assignments of labels summed over."""
+        row, cut = problem.solver.channel.ROW, problem.tokens * problem.solver.channel.ROW
+        found = [self._sums(problem, overlaps, labels) for labels, _ in problem.label_choices]
+        totals = np.zeros_like(found[0][:, cut:])
+        for (_, probability), sums in zip(problem.label_choices, found, strict=True):
+            totals += probability * sums[:, cut:]
+        moments = np.array([moments_by_context(problem, rows, row) for rows in zip(*found, strict=True)])
+        moreau, loss, *rest = totals.T
+        return Averages(moments, moreau, loss, *(float(column.sum()) / len(totals) for column in rest))
+
+    def _sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
+        """Return the token rows of one assignment of labels, then the other numbers of `Averages` in their order, a row
+        a replicate."""
         raise NotImplementedError
 
     def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
         """Over all fields of the problem."""
+        found = [self._slope_sums(problem, overlaps, labels) for labels, _ in problem.label_choices]
+        return JacobianAverages(*(np.stack(each, axis=1) for each in zip(*found, strict=True)))
+
+    def _slope_sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> tuple[np.ndarray, np.ndarray]:
+        """Return both numbers of `JacobianAverages` of one assignment of labels, a replicate in front."""
         raise NotImplementedError
 
     def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
         """Over all fields of the problem."""
+        units = Units.of(overlaps.sizes)
+        parts = [self._tangents(problem, overlaps, labels, units, jumps) for labels, _ in problem.label_choices]
+        return moments_by_context(problem, parts, problem.solver.channel.ROW)
+
+    def _tangents(self, problem: Problem, overlaps: Overlaps, labels: Labels, units: Units, jumps: bool) -> np.ndarray:
+        """Return the derivatives of the token rows of one assignment of labels in the packed overlaps, (L row, n)."""
         raise NotImplementedError
 
     def finer(self) -> Self:

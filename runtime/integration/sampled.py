@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -11,17 +13,23 @@ from ..channel import boltzmann
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
-from ..channel.shared import proximal_slopes, rows
+from ..channel.points import slopes_at
+from ..channel.shared import rows
 from ..channel.tangents import law_changes_in_nodes, node_tangents
 from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .cells import MOST_AXES, Cells, has_narrow, scales_of
-from .rule import NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule, moments_by_context
+from .panels import divided
+from .rule import NEGLIGIBLE_JUMPS, Labels, Rule
 from .splitting import Split
 
-_TOTALS = 6
+Nodes = tuple[np.ndarray, np.ndarray]
+NodeSets = list[Nodes]
+"""Nodes (N, n) and weights (N,), a pair a replicate."""
+Integrand = Literal["averages", "tangents", "slopes"]
+
 FINER = 1.25  # from one rule to the next, of the nodes an axis of X at a finite temperature
 NEAR_CUSP = 0.15  # of det(I + V H)
 _MOST_NEAR = 1.6  # times what a cusp has below NEAR_CUSP: between the powers 5/2 and 3/2
@@ -65,14 +73,7 @@ def teacher_edges(problem: Problem, fields: Fields, reach: float, longest: float
     kinks of the loss, and as short as what is narrow in it."""
     cells = narrow_cells(problem, fields)
     places = teacher_split(problem, fields).places(reach) if cells is None else cells.edges[np.abs(cells.edges) < reach]
-    edges = np.array([-reach, *places, reach])
-    parts = np.ceil(np.diff(edges) / longest).astype(int)
-    return np.append(
-        np.concatenate(
-            [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(edges, edges[1:], parts, strict=False)]
-        ),
-        reach,
-    )
+    return divided(np.array([-reach, *places, reach]), longest)
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,13 @@ class TeacherRule:
     """A rule for the coordinates of Y and of Gaussian noise, in panels or cells where the loss is narrow there.
 
     Attributes:
-        nodes, weights: (N, L t + U) and (N,).
         axes: nodes and weights of each coordinate where it is a product of them, else None.
+        make: what makes its nodes and weights.
         narrow: whether the nodes follow what is narrow in the loss.
     """
 
-    nodes: np.ndarray
-    weights: np.ndarray
-    axes: tuple[tuple[np.ndarray, np.ndarray], ...] | None
+    axes: tuple[Nodes, ...] | None
+    make: Callable[[], Nodes]
     narrow: bool = False
 
     @classmethod
@@ -95,37 +95,30 @@ class TeacherRule:
         """Panels between the planes on which the loss is not smooth in Y and noise, whatever X; else Gauss-Hermite, or
         equidistant nodes."""
         if problem.dimension == problem.tokens * problem.student_rank:
-            return cls(*tensor([]), ())
+            return cls((), partial(tensor, []))
         cells = narrow_cells(problem, fields)
         if cells is not None:
             nodes, weights = (each.reshape(-1, *each.shape[2:]) for each in cells.rule(_LEAST + points // _SHARED))
-            return cls(nodes, weights, ((nodes[:, 0], weights),) if cells.dimension == 1 else None, narrow=True)
+            axes: tuple[Nodes, ...] | None = ((nodes[:, 0], weights),) if cells.dimension == 1 else None
+            return cls(axes, lambda: (nodes, weights), narrow=True)
         split = teacher_split(problem, fields)
         if split.is_product:
             axes = tuple(split.axes(points, equidistant))
-            return cls(*tensor(list(axes)), axes)
-        return cls(*split.rule(points, equidistant), None)
+            return cls(axes, partial(tensor, list(axes)))
+        return cls(None, partial(split.rule, points, equidistant))
 
-    @classmethod
-    def reduction(
-        cls, problem: Problem, fields: Fields, labels: tuple[int, ...], points: int, equidistant: bool = False
-    ) -> Reduction:
-        """Exchanges that leave the fields and the nodes as they are; no node is made for it."""
-        if problem.dimension == problem.tokens * problem.student_rank:
-            return Reduction(())
-        split, axes = teacher_split(problem, fields), None
-        if narrow_cells(problem, fields) is not None:
-            axes = cls.of(problem, fields, points).axes
-        elif split.is_product:
-            axes = tuple(split.axes(points, equidistant))
-        return Reduction.of(problem, fields, labels, axes)
+    @cached_property
+    def rule(self) -> Nodes:
+        """Return nodes (N, L t + U) and weights (N,)."""
+        return self.make()
 
-    def with_fields(self, axes: list[tuple[np.ndarray, np.ndarray]], outer: int) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes in (z_Y, z_omega, noise) and weights: the product with axes of z_omega, after `outer` coordinates."""
-        inner, shares = tensor(axes)
-        known = np.repeat(self.nodes, len(inner), axis=0)
-        nodes = np.concatenate([known[:, :outer], np.tile(inner, (len(self.nodes), 1)), known[:, outer:]], axis=1)
-        return nodes, np.multiply.outer(self.weights, shares).ravel()
+
+def product_with_fields(rule: Nodes, axes: list[Nodes], outer: int) -> Nodes:
+    """Return nodes in (z_Y, z_omega, noise) and weights: the product with axes of z_omega after `outer` of the rule."""
+    (nodes, weights), (inner, shares) = rule, tensor(axes)
+    known = np.repeat(nodes, len(inner), axis=0)
+    nodes = np.concatenate([known[:, :outer], np.tile(inner, (len(nodes), 1)), known[:, outer:]], axis=1)
+    return nodes, np.multiply.outer(weights, shares).ravel()
 
 
 class Sampled(Rule):
@@ -141,79 +134,44 @@ class Sampled(Rule):
     inner: float
     resolves_squares: ClassVar[bool] = False
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        raise NotImplementedError
-
-    def _tangent_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Those on which changes of the law of the fields, polynomials in them, are averaged, too."""
-        return self._sets(problem, fields, reduction)
-
-    def _slope_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the nodes on which (dg/domega)^2 is averaged, which is steep where 1 + V l'' nearly vanishes."""
-        return self._sets(problem, fields, reduction)
-
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        """Exchanges that leave the fields and the nodes as they are."""
+    def reduction_of(self, problem: Problem, fields: Fields, labels: Labels) -> Reduction:
+        """Return the exchanges that leave the fields and the nodes as they are."""
         return Reduction(())
 
-    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        """What averages over `node_sets` stand for a part of, over all fields of the problem."""
-        return self._reduction(problem, fields, labels)
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes (N, L (t + s) + Gaussian noise) in (z_Y, z_omega, noise) and weights of every replicate, over
+        all fields of the problem.
 
-    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Nodes (N, L (t + s) + Gaussian noise) in (z_Y, z_omega, noise) and weights of every replicate."""
-        return self._sets(problem, fields, reduction)
+        Args:
+            of: what is averaged: at "tangents" polynomials in the law of the fields, too; at "slopes" (dg/domega)^2,
+                which is steep where 1 + V l'' nearly vanishes.
+        """
+        raise NotImplementedError
 
-    def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
-        """As of `Rule`: a replicate for every set of nodes, assignments of labels summed over."""
-        channel = problem.solver.channel
-        row, cut = channel.ROW, problem.tokens * channel.ROW
-        results: list[list[np.ndarray]] = []
-        unconverged = mass = 0.0
-        for labels, probability in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            reduction = self._reduction(problem, fields, labels)
-            sums = []
-            for nodes, weights in self._sets(problem, fields, reduction):
-                out = self._visit(problem, fields, nodes, weights).sum(axis=0)
-                sums.append(reduction.moments(out, row, channel.MOMENTS))
-                mass += probability * float(weights.sum())
-                unconverged += probability * float(out[cut + 4]) / len(nodes)
-            results.append(sums)
-        replicates = len(results[0])
-        totals = np.zeros((replicates, _TOTALS))
-        for (_, probability), sums in zip(problem.label_choices, results, strict=True):
-            totals += [probability * each[cut:] for each in sums]
-        by_replicate = zip(*results, strict=True)
-        return Averages(
-            moments=np.array([moments_by_context(problem, sums, row) for sums in by_replicate]),
-            moreau=totals[:, 0],
-            loss=totals[:, 1],
-            bistable=float(totals[:, 2].sum()) / replicates,
-            gap=float(totals[:, 3].sum()) / replicates,
-            unconverged=unconverged / replicates,
-            mass=mass / replicates,
-        )
+    def _nodes_given(
+        self, problem: Problem, overlaps: Overlaps, labels: Labels, of: Integrand
+    ) -> tuple[Fields, Reduction, NodeSets]:
+        fields = fields_of(problem, overlaps, labels)
+        reduction = self.reduction_of(problem, fields, labels)
+        return fields, reduction, self.node_sets(problem, fields, reduction, of)
+
+    def _sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
+        """As of `Rule`: a replicate for every set of nodes."""
+        channel, cut, found = problem.solver.channel, problem.tokens * problem.solver.channel.ROW, []
+        fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "averages")
+        for nodes, weights in sets:
+            out = self._visit(problem, fields, nodes, weights).sum(axis=0)
+            out = reduction.moments(out, channel.ROW, channel.MOMENTS)
+            found.append(np.append(out[: cut + 4], [out[cut + 4] / len(nodes), weights.sum()]))
+        return np.array(found)
 
     def _visit(self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         if problem.inverse_temperature is not None:
             return boltzmann.sums(problem, fields, nodes, weights, self.inner)
         channel = problem.solver.proximal
-        return rows(
-            channel,
-            channel.sample,
-            nodes,
-            weights,
-            *fields.sampling,
-            fields.precision,
-            problem.noise_scale,
-            fields.constants,
-            problem.search if self.starts is None else self.starts,
-        )
+        law = *fields.sampling, fields.precision, problem.noise_scale, fields.constants
+        search = problem.search if self.starts is None else self.starts
+        return rows(channel, channel.sample, nodes, weights, *law, search)
 
     def _slopes(
         self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
@@ -222,50 +180,55 @@ class Sampled(Rule):
         if problem.inverse_temperature is not None:
             shares, matrices = boltzmann.slopes(problem, fields, nodes, weights, self.inner)
             return np.ones(len(shares)), shares, matrices
-        return proximal_slopes(
-            problem.solver.proximal,
-            nodes,
-            weights,
-            *fields.sampling,
-            fields.precision,
-            fields.variance,
-            problem.noise_scale,
-            fields.constants,
-            problem.search if self.starts is None else self.starts,
-        )
+        return slopes_at(problem, fields, nodes, weights, self.starts)
 
-    def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+    def _slope_sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> tuple[np.ndarray, np.ndarray]:
         """As of `Rule`: a replicate for every set of nodes; what lies near a cusp follows docs/theory.md (11.6)."""
-        slopes, squares = [], []
-        for labels, _ in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            reduction = self._reduction(problem, fields, labels)
-            parts = []
-            for nodes, weights in self._slope_sets(problem, fields, reduction):
-                determinants, shares, matrices = self._slopes(problem, fields, nodes, weights)
-                shape = (-1, *[problem.tokens, problem.student_rank] * 2)
-                near = -np.inf if self.resolves_squares else NEAR_CUSP
-                parts.append(_slope_averages(determinants, shares, matrices.reshape(shape), near))
-            slopes.append(np.stack([reduction.slope(slope) for slope, _ in parts]))
-            squares.append(np.stack([reduction.square(square) for _, square in parts]))
-        return JacobianAverages(np.stack(slopes, axis=1), np.stack(squares, axis=1))
+        near, shape = -np.inf if self.resolves_squares else NEAR_CUSP, [problem.tokens, problem.student_rank] * 2
+        fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "slopes")
+        found = (self._slopes(problem, fields, nodes, weights) for nodes, weights in sets)
+        parts = [_slope_averages(det, shares, G.reshape(-1, *shape), near) for det, shares, G in found]
+        slopes, squares = zip(*parts, strict=True)
+        return np.stack([*map(reduction.slope, slopes)]), np.stack([*map(reduction.square, squares)])
 
-    def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
+    def _tangents(self, problem: Problem, overlaps: Overlaps, labels: Labels, units: Units, jumps: bool) -> np.ndarray:
         """Of the mean over the sets, where the proximal map is smooth: jumps between nodes are not seen."""
         problem.only_at_zero_temperature("derivatives of averages over nodes are printed")
         channel = problem.solver.channel
-        units = Units.of(overlaps.sizes)
-        parts = []
-        for labels, _ in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            changes = law_changes_in_nodes(problem, overlaps, labels, fields, units)
-            reduction = self._reduction(problem, fields, labels)
-            search = problem.search if self.starts is None else self.starts
-            sets = self._tangent_sets(problem, fields, reduction)
-            out = sum(node_tangents(problem, fields, nodes, weights, search) for nodes, weights in sets) / len(sets)
-            out = np.tensordot(out, changes, 3)
-            parts.append(reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters))
-        return moments_by_context(problem, parts, channel.ROW)
+        fields, reduction, sets = self._nodes_given(problem, overlaps, labels, "tangents")
+        out = sum(node_tangents(problem, fields, nodes, weights, self.starts) for nodes, weights in sets)
+        out = np.tensordot(out / len(sets), law_changes_in_nodes(problem, overlaps, labels, fields, units), 3)
+        return reduction.tangents(out, channel.ROW, channel.MOMENTS, units, problem.clusters)
+
+
+@dataclass(frozen=True)
+class PointRule(Sampled):
+    """A rule of `points` nodes an axis or a panel, half as many again in the next size.
+
+    Args:
+        starts: as of `points_at`; None for what the problem says.
+    """
+
+    points: int = 16
+    starts: int | None = None
+    fewest: ClassVar[int] = 4
+
+    @classmethod
+    def of(cls, points: int | None, seed: int) -> Self:
+        """As of `Rule`; the size is the number of nodes."""
+        return cls() if points is None else cls(points)
+
+    def describe(self) -> dict[str, Any]:
+        """As of `Rule`; the seed is null."""
+        return {"rule": self.name, "points": self.points, "seed": None}
+
+    def finer(self) -> Self:
+        """As of `Rule`: half as many nodes again."""
+        return replace(self, points=self.points * 3 // 2)
+
+    def coarser(self) -> Self:
+        """As of `Rule`: two thirds of the nodes, but the fewest or more."""
+        return replace(self, points=max(self.fewest, self.points * 2 // 3))
 
 
 def _slope_averages(
@@ -310,7 +273,7 @@ def is_smooth(problem: Problem, bistable: float) -> bool:
 
 
 @dataclass(frozen=True)
-class GaussHermite(Sampled):
+class GaussHermite(PointRule):
     """Product rule with `points` nodes an axis (split at the loss's kinks in Y and noise), proximal map at every node.
 
     Args:
@@ -318,35 +281,26 @@ class GaussHermite(Sampled):
             solvers do.
     """
 
-    points: int = 16
-    starts: int | None = None
     name: str = "gauss-hermite"
     most_points: ClassVar[int] = 512
     blind: ClassVar[bool] = True
     inner: float = 1.0
 
-    @classmethod
-    def of(cls, points: int | None, seed: int) -> GaussHermite:
-        """Nodes an axis."""
-        return cls(points or 16)
+    def reduction_of(self, problem: Problem, fields: Fields, labels: Labels) -> Reduction:
+        """Return the exchanges, as of `Sampled`."""
+        return Reduction.of(problem, fields, labels, TeacherRule.of(problem, fields, self.points).axes)
 
-    def describe(self) -> dict[str, Any]:
-        """As of `Rule`; `points` are those an axis, the seed is null."""
-        return {"rule": self.name, "points": self.points, "seed": None}
-
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        return TeacherRule.reduction(problem, fields, labels, self.points)
-
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
         fields_of_student = problem.tokens * problem.student_rank
         count = float(self.points) ** problem.dimension
         if count > 2e8:
             raise InputError(f"Gauss-Hermite with {self.points} nodes an axis needs {count:.1e} nodes; use sobol")
-        known = TeacherRule.of(problem, fields, self.points)
-        orbits = reduction.orbits(known.nodes, problem.teacher_rank)
-        kept = replace(known, nodes=known.nodes[orbits > 0], weights=(known.weights * orbits)[orbits > 0])
+        nodes, weights = TeacherRule.of(problem, fields, self.points).rule
+        orbits = reduction.orbits(nodes, problem.teacher_rank)
+        kept = nodes[orbits > 0], (weights * orbits)[orbits > 0]
         axes = [gauss_hermite(self.points)] * fields_of_student
-        return [kept.with_fields(axes, problem.tokens * problem.teacher_rank)]
+        return [product_with_fields(kept, axes, problem.tokens * problem.teacher_rank)]
 
     def nodes(self, problem: Problem) -> float:
         """The full product in Y, noise and omega, as far as they are read."""
@@ -422,7 +376,8 @@ class Sobol(Sampled):
         """As of `Rule`; `points` are those of all scramblings together, sign flips left out."""
         return {"rule": self.name, "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
         teacher = tuple(range(problem.tokens * problem.teacher_rank))
         student = tuple(range(len(teacher), len(teacher) + problem.tokens * problem.student_rank))
         sets = []

@@ -194,14 +194,8 @@ def _smooth(points: int, equidistant: bool) -> Axis:
 
 def _panels(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gauss-Legendre on the panels between the breaks (N, k) of every row: row, node, weight for N(0, 1) of each."""
-    edges = np.concatenate(
-        [
-            np.full((len(breaks), 1), -REACH),
-            np.sort(np.clip(breaks, -REACH, REACH), axis=1),
-            np.full((len(breaks), 1), REACH),
-        ],
-        axis=1,
-    )
+    inner = np.sort(np.clip(breaks, -REACH, REACH), axis=1)
+    edges = np.pad(inner, ((0, 0), (1, 1)), constant_values=(-REACH, REACH))
     x, w = gauss_legendre(points)
     row, panel = np.nonzero(np.diff(edges, axis=1) > 0)
     low, high = edges[row, panel], edges[row, panel + 1]

@@ -15,18 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..channel.fields import Fields, fields_of, overlaps_of
-from ..channel.nodes import gauss_legendre, highest_coefficients
+from ..channel.fields import Fields, fields_of
+from ..channel.nodes import highest_coefficients
 from ..channel.points import Points, noise_choices, points_at
 from ..errors import DomainError
 from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, integrated
 from ..threads import share
-from .pieces import LONGEST, REACH, Pieces, between_steps, features_at
-from .rule import back, moments_by_context
+from .panels import Panels
+from .pieces import LONGEST, REACH, Pieces, between_steps, lines_through
+from .rule import Labels
 from .sampled import TeacherRule, teacher_edges
+from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
 
 PANEL = 2.5  # longest, in widths of what is integrated over it
 _HALVINGS = 14  # of a panel
@@ -35,48 +36,20 @@ _LIGHT = 1e-18  # of the heaviest line
 
 
 @dataclass(frozen=True)
-class TiltedAverages:
-    """Averages over omega_0, Y and noise, with K levels of omega around it.
-
-    Attributes:
-        moments: (K + 1, C, row), the generated MOMENTS with <g> in place of g and omega_0 of omega; in the others
-            <g g^T> of one level after the other, down to g itself, stands where the first has <g><g>^T.
-        free: E[f_1], and <f_k> of the levels within, (K,); moreau, loss: E[<M>] and E[<loss(X_prox)>].
-        bistable: probability, tilted, that a second minimum was seen.
-        squares: E[G (x) G] of G~ = d<g>/domega_0, and E[<G (x) G>] of G = dg/domega where the proximal map is smooth,
-            as of `JacobianAverages.square`; empty where they were not asked for.
-        mass: total weight, 1 for an exact rule.
-        drift: sum over tokens of E[<z g> - <z> <g>] = E[Tr Delta G~], z = omega - omega_0; None where it is not known.
-    """
-
-    moments: np.ndarray
-    free: np.ndarray
-    moreau: float
-    loss: float
-    bistable: float
-    squares: tuple[np.ndarray, ...]
-    mass: float
-    drift: float | None = None
-
-
-@dataclass(frozen=True)
 class _Lines:
     """omega along N values of what the loss knows of Y and noise.
 
     Attributes:
-        known: features, (N, values of the labelled noise, F); y (N, t), noise (N, U): coordinates of Y and of Gaussian
-            noise.
-        centre: of omega_0, (N,), whose law is normal with this `spread`; weight: (N,).
-        between: where Y lies, (N, 2), in units of its spread beside its mean; None where it is `y`.
+        known: features, (N, values of the labelled noise, F); nodes: coordinates of Y and Gaussian noise, (N, t + U).
+        centre: of omega_0, (N,), whose law is normal with this `spread`.
+        between: where Y lies, (N, 2), in units of its spread beside its mean; None where it is that of the nodes.
     """
 
     known: np.ndarray
-    y: np.ndarray
-    noise: np.ndarray
+    nodes: np.ndarray
     centre: np.ndarray
     spread: float
-    weight: np.ndarray
-    between: np.ndarray | None
+    between: np.ndarray | None = None
 
 
 class Level(NamedTuple):
@@ -118,84 +91,49 @@ def tilted_averages(
     Raises:
         DomainError: outside the domain of the overlaps, or Delta is not positive definite.
     """
-    part = integrated(problem)
-    if not isinstance(part, ReducedProblem):
-        return _averages(part, overlaps, distances, rates, rule, slopes)
-    read = part.combinations
-    found = _averages(part, overlaps_of(part, overlaps), read.squared(distances), rates, rule, slopes)
-    return of_tokens(part, overlaps, found)
+    return tilted_averages_by(partial(_sums, rule), problem, TiltedState(overlaps, distances, rates), slopes)
 
 
-def of_tokens(part: ReducedProblem, overlaps: Overlaps, found: TiltedAverages) -> TiltedAverages:
-    """Averages over the fields of a problem from those over what its loss reads of them (`part`)."""
-    squares = tuple(part.combinations.square(square) for square in found.squares)
-    return replace(found, moments=back(part, overlaps, found.moments), squares=squares)
-
-
-def _averages(
-    problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, rule: Pieces, slopes: bool
-) -> TiltedAverages:
-    """The same over all fields of the problem: one token, one column."""
-    if not np.all(distances > _LEAST * overlaps.q):
+def _sums(rule: Pieces, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
+    """Return the sums over one assignment of labels: one token, one column."""
+    if not np.all(state.distances > _LEAST * state.overlaps.q):
         raise DomainError("Delta is not positive definite, or too close to zero")
-    channel, levels = problem.solver.channel, len(rates)
-    rows: list[list[np.ndarray]] = [[] for _ in range(levels + 1)]
-    totals = np.zeros(levels + 4)
-    squares: list[list[np.ndarray]] = [[], []]
-    for labels, probability in problem.label_choices:
-        fields = fields_of(problem, overlaps, labels)
-        variances = distances[:, problem.context_of(labels)][:, 0, 0, 0]
-        on_lines = partial(_on_lines, problem, fields, variances, rates, rule, slopes, Scale())
-        sums = _summed(problem, fields, rule, on_lines, levels)
-        mean, along, between, smooth, free = sums[:_OUTER]
-        within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T
-        loss, bistable, whole, mass, *with_teacher = sums[_OUTER + 2 * levels :]
-        for out, square in zip(rows, (between, *within), strict=True):
-            known = {"g": mean, "g*dY.T": with_teacher, "g*domega.T": along, "g*g.T": square}
-            row = np.zeros(channel.ROW)
-            for text, shape, at in channel.MOMENTS:
-                row[at : at + int(np.prod(shape))] = known[text]
-            out.append(row)
-        totals += probability * np.array([free, *values[:-1], -values[-1], loss, bistable, mass])
-        for out, square in zip(squares, (smooth, whole), strict=True):
-            out.append(np.full((1,) * 6, square))
-    moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
-    known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-    moreau, loss, bistable, mass = map(float, totals[levels:])
-    return TiltedAverages(moments, totals[:levels], moreau, loss, bistable, known_squares, mass)
-
-
-def _summed(
-    problem: Problem, fields: Fields, rule: Pieces, on_lines: Callable[[_Lines], np.ndarray], levels: int
-) -> np.ndarray:
-    """Sums over Y and noise, (S,), of what lines (N,) give, (N, S)."""
+    levels, fields = len(state.rates), fields_of(problem, state.overlaps, labels)
+    variances = state.distances[:, problem.context_of(labels)][:, 0, 0, 0]
+    on_lines = partial(_on_lines, problem, fields, variances, state.rates, rule, slopes, Scale())
     if problem.solver.proximal.TEACHER_STEPS:
         lines = _between_steps(problem, fields)
+        sums = np.ones(len(lines.centre)) @ on_lines(lines)
     elif problem.dimension == 2:
-        return _resolved(problem, fields, rule, on_lines, levels)
+        sums = _resolved(problem, fields, rule, on_lines, levels)
     else:
-        known = TeacherRule.of(problem, fields, rule.outer, equidistant=True)
-        heavy = known.weights > _LIGHT * known.weights.max()
-        lines = _lines_at(problem, fields, known.nodes[heavy], known.weights[heavy])
-    return lines.weight @ on_lines(lines)
+        nodes, weights = TeacherRule.of(problem, fields, rule.outer, equidistant=True).rule
+        heavy = weights > _LIGHT * weights.max()
+        sums = weights[heavy] @ on_lines(_lines_at(problem, fields, nodes[heavy]))
+    mean, along, between, smooth, free = sums[:_OUTER]
+    within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T
+    loss, bistable, whole, mass, *with_teacher = sums[_OUTER + 2 * levels :]
+    return LabelSums(
+        known={"g": mean, "g*dY.T": np.array(with_teacher), "g*domega.T": along},
+        products=np.array([between, *within]),
+        totals=np.array([free, *values[:-1], -values[-1], loss, bistable, mass]),
+        squares=(smooth, whole),
+    )
 
 
 def _between_steps(problem: Problem, fields: Fields) -> _Lines:
     """A line for every interval of Y that the loss tells apart."""
     places, inside = between_steps(problem, fields)
     between, y = np.stack([places[:-1], places[1:]], axis=1), inside[:, None]
-    lines = _lines_at(problem, fields, y, np.ones(len(y)))
+    lines = _lines_at(problem, fields, y)
     spread = float(np.hypot(fields.field_from_teacher[0, 0, 0], lines.spread))
     return replace(lines, centre=np.full(len(y), float(fields.field_mean[0, 0])), spread=spread, between=between)
 
 
-def _lines_at(problem: Problem, fields: Fields, nodes: np.ndarray, weight: np.ndarray) -> _Lines:
-    """Those at nodes in Y and Gaussian noise, (N, t + U), with weights (N,)."""
-    y, noise = np.split(nodes, [problem.teacher_rank], axis=1)
-    teachers = fields.teacher_mean[0] + y @ fields.teacher_factor[0].T
-    features = features_at(problem, fields, teachers, noise * problem.noise_scale)
-    centre = float(fields.field_mean[0, 0]) + y @ fields.field_from_teacher[0, 0]
-    return _Lines(features, y, noise, centre, float(fields.field_factor[0, 0, 0]), weight, None)
+def _lines_at(problem: Problem, fields: Fields, nodes: np.ndarray) -> _Lines:
+    """Those at nodes in Y and Gaussian noise, (N, t + U)."""
+    features, centre = lines_through(problem, fields, nodes)
+    return _Lines(features, nodes, centre, float(fields.field_factor[0, 0, 0]))
 
 
 def _resolved(
@@ -203,30 +141,24 @@ def _resolved(
 ) -> np.ndarray:
     """Where one coordinate of Y or noise is left: panels of it between the kinks of the loss, halved until what lines
     give is a polynomial there: it is not at a cusp of the Moreau envelope, where proximal points begin to jump."""
-    t, w = gauss_legendre(rule.points)
-    edges = teacher_edges(problem, fields, REACH, LONGEST)
-    low, high = edges[:-1], edges[1:]
+    panels = Panels.between(teacher_edges(problem, fields, REACH, LONGEST))
     total: np.ndarray | float = 0.0
     largest: np.ndarray | float = 0.0
     for level in range(_HALVINGS + 1):
-        middle, half = (low + high) / 2, (high - low) / 2
-        z = middle[:, None] + half[:, None] * t
-        share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-        lines = _lines_at(problem, fields, z.reshape(-1, 1), share.ravel())
-        found = on_lines(lines).reshape(*z.shape, -1)
+        z, lengths = panels.nodes(rule.points)
+        share = lengths * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        found = on_lines(_lines_at(problem, fields, z.reshape(-1, 1))).reshape(*z.shape, -1)
         values = found[..., _BETWEEN : _OUTER + 2 * levels]  # signs of others can cancel along Y
         values = np.delete(values, _SMOOTH - _BETWEEN, axis=-1)
         largest = np.maximum(largest, np.maximum(np.abs(values).max(axis=(0, 1)), 1e-300))
         tail = np.abs(np.einsum("kj,njf->nkf", highest_coefficients(rule.points), values)).max(axis=1) / largest
-        nearest = np.clip(0.0, low, high)
-        open_ = tail.max(axis=1) * half * np.exp(-nearest * nearest / 2) > 3 * rule.resolution
+        open_ = tail.max(axis=1) * panels.half * panels.density > 3 * rule.resolution
         if level == _HALVINGS:
             open_[:] = False
         total = total + np.einsum("nj,njf->f", share[~open_], found[~open_])
         if not open_.any():
             break
-        low, middle, high = low[open_], middle[open_], high[open_]
-        low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+        panels = panels.halved(open_)
     return np.asarray(total)
 
 
@@ -253,9 +185,11 @@ def _on_lines(
     order, level = along(lines.centre, spread, row, z, share)
     row, rows, omega = row[order], level.rows, level.omega
     # Coordinates of the nodes: Y and noise as they are, omega by what is left.
-    centre = fields.field_mean[0, 0] + lines.y @ fields.field_from_teacher[0, 0]
+    y = lines.nodes[:, : problem.teacher_rank]
+    centre = fields.field_mean[0, 0] + y @ fields.field_from_teacher[0, 0]
     beside = (omega - centre[row]) / fields.field_factor[0, 0, 0]
-    nodes = np.concatenate([lines.y[row], beside[:, None], lines.noise[row]], axis=1)
+    nodes = np.insert(lines.nodes[row], problem.teacher_rank, beside, axis=1)
+    teachers_at = y @ fields.teacher_factor[0].T
     sums = np.zeros((len(lines.centre), _OUTER + 2 * len(rates) + 4 + problem.teacher_rank))
     for choice in noise_choices(problem):
         points = points_at(problem, fields, nodes, choice=choice)
@@ -266,7 +200,10 @@ def _on_lines(
         smooth = _slopes(problem, fields, omega, lines.known[row, choice]) if slopes else np.zeros(len(z))
         loss = points.value - (x - omega) ** 2 / (2 * V)
         columns = np.stack([g, g * g, -points.value, loss, points.minima > 1, smooth**2, seen], axis=1)
-        chance = _chances(problem, fields, lines, choice)
+        chance = np.ones(len(lines.centre))
+        if problem.solver.channel.LABELLED_NOISE:
+            means = np.ascontiguousarray(fields.teacher_mean[0] + teachers_at)
+            chance = problem.solver.proximal.noise_law_at(means, fields.constants)[:, choice]
 
         inner = level._replace(columns=columns)
         for k in range(len(rates) - 1, 0, -1):
@@ -279,7 +216,7 @@ def _on_lines(
             mean, free, drift, with_g, _, *linear = np.moveaxis(out, -1, 0)
             weight = share * chance[which][:, None]
             if lines.between is None:
-                teachers = (lines.y @ fields.teacher_factor[0].T)[which][:, None]
+                teachers = teachers_at[which][:, None]
             else:
                 low, high = lines.between[which].T[:, :, None]
                 within, teachers = _between(fields, z_0, low, high)
@@ -362,36 +299,21 @@ def halved(
     Yields:
         Numbers of the lines (P,), z_0 = (omega_0 - centre) / spread and weights (P, n), and the averages.
     """
-    t, w = gauss_legendre(rule.points)
     count = int(np.ceil(2 * REACH / min(longest, LONGEST)))
-    ends = np.linspace(-REACH, REACH, count + 1)
-    which = np.repeat(np.arange(len(centre)), count)
-    low, high = np.tile(ends[:-1], len(centre)), np.tile(ends[1:], len(centre))
+    panels = Panels.between(np.linspace(-REACH, REACH, count + 1), len(centre))
     for level in range(_HALVINGS + 1):
-        middle, half = (low + high) / 2, (high - low) / 2
-        z = middle[:, None] + half[:, None] * t
-        found = averages(which, centre[which][:, None] + spread * z)
-        share = half[:, None] * w * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        z, lengths = panels.nodes(rule.points)
+        found = averages(panels.line, centre[panels.line][:, None] + spread * z)
+        share = lengths * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         scale.largest = max(scale.largest, float(np.abs(found[..., 0]).max()))
         tail = np.abs(found[..., 0] @ highest_coefficients(rule.points).T).max(axis=1) / (scale.largest or 1.0)
-        nearest = np.clip(0.0, low, high)
-        open_ = tail * half * np.exp(-nearest * nearest / 2) > rule.resolution
+        open_ = tail * panels.half * panels.density > rule.resolution
         if level == _HALVINGS:
             open_[:] = False
-        yield which[~open_], z[~open_], share[~open_], found[~open_]
+        yield panels.line[~open_], z[~open_], share[~open_], found[~open_]
         if not open_.any():
             return
-        which, low, middle, high = (np.concatenate([each[open_]] * 2) for each in (which, low, middle, high))
-        left = np.arange(len(which)) < len(which) // 2
-        low, high = np.where(left, low, middle), np.where(left, middle, high)
-
-
-def _chances(problem: Problem, fields: Fields, lines: _Lines, choice: int) -> np.ndarray:
-    """Probability of a value of the labelled noise on every line."""
-    if not problem.solver.channel.LABELLED_NOISE:
-        return np.ones(len(lines.y))
-    teachers = fields.teacher_mean[0] + lines.y @ fields.teacher_factor[0].T
-    return problem.solver.proximal.noise_law_at(np.ascontiguousarray(teachers), fields.constants)[:, choice]
+        panels = panels.halved(open_)
 
 
 def _slopes(problem: Problem, fields: Fields, omega: np.ndarray, known: np.ndarray) -> np.ndarray:

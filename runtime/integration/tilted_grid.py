@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..channel.exchange import Reduction
-from ..channel.fields import Fields, fields_of, overlaps_of
-from ..channel.points import noise_choices, points_at
+from ..channel.fields import Fields, diagonal_blocks, fields_of, whole_matrix
+from ..channel.points import field_slopes, noise_choices, points_at
 from ..errors import DomainError
 from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, integrated
+from ..problems.reduced import integrated
 from ..threads import share
-from .rule import moments_by_context
+from .rule import Labels
 from .sampled import TeacherRule
-from .tilted import TiltedAverages, of_tokens
+from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
 
 _STALE = 1.5  # factor by which what a grid resolves may change before it is made anew
 _SLACK = 1.2  # of the margin of a grid, for states beside the one that it was made for
@@ -37,29 +37,19 @@ _SHIFTS = np.array([0.7548776662466927, 0.5698402909980532])  # of a grid beside
 _CURVATURE = 1e-4  # step of the differences that second derivatives are taken by, of the spread of a field
 
 
-@dataclass(frozen=True)
-class Frame:
-    """A state whose grids are taken while others are looked at nearby.
+def resolved(problem: Problem, state: TiltedState, labels: Labels) -> np.ndarray:
+    """The narrowest of z of any level, omega_0 and where two wells change places, along every field (L s,).
 
-    With grids that moved with the state a derivative could not be told from the error of a grid."""
-
-    overlaps: Overlaps
-    distances: np.ndarray
-    rates: np.ndarray
-
-    def resolved(self, problem: Problem, labels: tuple[int, ...]) -> np.ndarray:
-        """The narrowest of z of any level, omega_0 and where two wells change places, along every field (L s,).
-
-        Raises:
-            DomainError: the state is outside the domain.
-        """
-        fields = fields_of(problem, self.overlaps, labels)
-        own = fields.field_factor @ fields.field_factor.transpose(0, 2, 1)
-        blocks = (*self.distances[:, problem.context_of(labels)], own, fields.variance / self.rates.max())
-        narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
-        if not narrow.min() > 0:
-            raise DomainError("Delta is not positive definite")
-        return np.repeat(np.sqrt(narrow), problem.student_rank)
+    Raises:
+        DomainError: the state is outside the domain.
+    """
+    fields = fields_of(problem, state.overlaps, labels)
+    own = fields.field_factor @ fields.field_factor.transpose(0, 2, 1)
+    blocks = (*state.distances[:, problem.context_of(labels)], own, fields.variance / state.rates.max())
+    narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
+    if not narrow.min() > 0:
+        raise DomainError("Delta is not positive definite")
+    return np.repeat(np.sqrt(narrow), problem.student_rank)
 
 
 class Layout(NamedTuple):
@@ -119,13 +109,14 @@ class Grids:
     Args:
         points: equidistant nodes an axis of Y and noise; density: places of a grid on the narrowest that it resolves.
         reach: of Y, noise and omega_0 together, in standard deviations.
-        frame: whose grids are taken; those of the state itself where it is None.
+        frame: whose grids are taken while other states nearby are looked at: with grids that moved with the state a
+            derivative could not be told from the error of a grid. Those of the state itself where it is None.
     """
 
     points: int = 24
     density: float = 1.3
     reach: float = 6.0
-    frame: Frame | None = None
+    frame: TiltedState | None = None
     kept: dict[Any, list[_Places]] = field(default_factory=dict, compare=False, repr=False)
 
     def describe(self) -> dict[str, Any]:
@@ -144,7 +135,7 @@ class Grids:
 
     def framed(self, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray) -> Grids:
         """The same rule on the grids of a state."""
-        return replace(self, frame=Frame(overlaps, distances, rates), kept={})
+        return replace(self, frame=TiltedState(overlaps, distances, rates), kept={})
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
@@ -156,74 +147,30 @@ class Grids:
         self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
     ) -> TiltedAverages:
         """As of `tilted_averages`."""
-        part, state = integrated(problem), Frame(overlaps, distances, rates)
-        frame = self.frame or state
-        if not isinstance(part, ReducedProblem):
-            return self._averages(part, state, frame, slopes)
-        read = part.combinations
-        state, where = (
-            Frame(overlaps_of(part, each.overlaps), read.squared(each.distances), each.rates) for each in (state, frame)
-        )
-        return of_tokens(part, overlaps, self._averages(part, state, where, slopes))
+        return tilted_averages_by(self._sums, problem, TiltedState(overlaps, distances, rates), slopes)
 
-    def _averages(self, problem: Problem, state: Frame, frame: Frame, slopes: bool) -> TiltedAverages:
-        """The same over all fields of the problem."""
-        channel = problem.solver.channel
-        L, s, D, K = problem.tokens, problem.student_rank, channel.FIELDS, len(state.rates)
-        rows: list[list[np.ndarray]] = [[] for _ in range(K + 1)]
-        squares: list[list[np.ndarray]] = [[], []]
-        totals = np.zeros(K + 4)
-        for labels, probability in problem.label_choices:
-            reduction = TeacherRule.reduction(
-                problem, fields_of(problem, state.overlaps, labels), labels, self.points, equidistant=True
-            )
-            sums, with_teacher = self._sums(problem, state, frame, labels, reduction, slopes)
-            mass, *costs = sums[: K + 2]
-            mean = sums[K + 2 : K + 2 + D].reshape(L, s)
-            end = K + 2 + D + (K + 2) * D * D
-            along, *products = (_blocks(one, L, s) for one in sums[K + 2 + D : end].reshape(K + 2, D, D))
-            bistable, *rest = sums[end:]
-            for out, square in zip(rows, products, strict=True):
-                known = {"g": mean, "g*dY.T": with_teacher, "g*domega.T": along, "g*g.T": square}
-                row = np.zeros((L, channel.ROW))
-                for text, shape, at in channel.MOMENTS:
-                    row[:, at : at + int(np.prod(shape))] = known[text].reshape(L, -1)
-                out.append(reduction.moments(row.ravel(), channel.ROW, channel.MOMENTS))
-            variance = state.overlaps.V[problem.context_of(labels)]
-            loss = costs[-1] - 0.5 * float(np.sum(variance * products[-1]))
-            totals += probability * np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass])
-            if slopes:
-                whole, smooth = np.array(rest).reshape(2, D, D, D, D)
-                for kept, one in zip(squares, (smooth, whole), strict=True):
-                    split = one.reshape(*[L, s] * 4)  # G_(la)(rb) G_(me)(nf)
-                    kept.append(reduction.square(np.einsum("larblerf->lraebf", split)))
-        moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
-        known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-        moreau, loss, bistable, mass = map(float, totals[K:])
-        return TiltedAverages(moments, totals[:K], moreau, loss, bistable, known_squares, mass)
-
-    def _sums(
-        self, problem: Problem, state: Frame, frame: Frame, labels: tuple[int, ...], reduction: Reduction, slopes: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of `tilted_on_grids` over Y and noise of one assignment of labels, and of <g> (Y - E[Y])^T, (L, s, t).
+    def _sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
+        """Return the sums over one assignment of labels.
 
         Raises:
             DomainError: the state has moved too far from that of the grids, or they would be too large.
         """
+        frame = self.frame.of_part(problem) if self.frame else state
         L, s, t, D = problem.tokens, problem.student_rank, problem.teacher_rank, problem.solver.channel.FIELDS
-        fields = fields_of(problem, state.overlaps, labels)
-        if np.any(frame.resolved(problem, labels) > _STALE * state.resolved(problem, labels)):
+        if np.any(resolved(problem, frame, labels) > _STALE * resolved(problem, state, labels)):
             raise DomainError("Delta became too small for its grid")
+        fields, K = fields_of(problem, state.overlaps, labels), len(state.rates)
+        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
+        reduction = Reduction.of(problem, fields, labels, known.axes)
         layout = self._layout(problem, frame, labels, reduction)
-        K = len(state.rates)
-        spreads = np.stack([_plane(_whole(each)) for each in state.distances[:, problem.context_of(labels)]])
-        conditional = _whole(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
+        spreads = np.stack([_plane(whole_matrix(each)) for each in state.distances[:, problem.context_of(labels)]])
+        conditional = whole_matrix(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
         precision = _plane(np.linalg.inv(conditional))
         norm = 1 / np.sqrt(np.linalg.det(2 * np.pi * conditional))
         sums, with_teacher = np.zeros(_length(D, K, slopes)), np.zeros((L, s, t))
         for choice in noise_choices(problem):
-            known = self._places(problem, fields, labels, reduction, layout, choice)
-            for batch, places in zip(layout.batches(), known, strict=True):
+            places_of_batches = self._places(problem, fields, labels, reduction, layout, choice)
+            for batch, places in zip(layout.batches(), places_of_batches, strict=True):
                 if state.rates.max() * float(np.ptp(places.costs)) > STEEPEST:
                     raise DomainError("exp(-y M) is beyond double precision")
                 out = np.zeros((len(batch.nodes), _length(D, K, slopes)))
@@ -237,12 +184,23 @@ class Grids:
                 weights = batch.weights * places.chance
                 sums += weights @ out
                 teachers = np.einsum("lbc,plc->plb", fields.teacher_factor, y)
-                with_teacher += np.einsum(
-                    "p,pla,plb->lab", weights, out[:, K + 2 : K + 2 + D].reshape(-1, L, s), teachers
-                )
-        return sums, with_teacher
+                means = out[:, K + 2 : K + 2 + D].reshape(-1, L, s)
+                with_teacher += np.einsum("p,pla,plb->lab", weights, means, teachers)
+        end = K + 2 + D + (K + 2) * D * D
+        mass, *costs = sums[: K + 2]
+        mean, matrices = sums[K + 2 : K + 2 + D], sums[K + 2 + D : end].reshape(K + 2, D, D)
+        along, *products = (diagonal_blocks(one, L, s) for one in matrices)
+        bistable, *rest = sums[end:]
+        loss = costs[-1] - 0.5 * float(np.sum(state.overlaps.V[problem.context_of(labels)] * products[-1]))
+        return LabelSums(
+            known={"g": mean, "g*dY.T": with_teacher, "g*domega.T": along},
+            products=np.array(products),
+            totals=np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass]),
+            squares=tuple(np.array(rest).reshape(-1, D, D, D, D)[::-1]),
+            reduction=reduction,
+        )
 
-    def _layout(self, problem: Problem, frame: Frame, labels: tuple[int, ...], reduction: Reduction) -> Layout:
+    def _layout(self, problem: Problem, frame: TiltedState, labels: Labels, reduction: Reduction) -> Layout:
         """Grids around a state.
 
         Raises:
@@ -250,28 +208,22 @@ class Grids:
         """
         L, t = problem.tokens, problem.teacher_rank
         fields = fields_of(problem, frame.overlaps, labels)
-        known = TeacherRule.of(problem, fields, self.points, equidistant=True)
-        weights = known.weights * reduction.orbits(known.nodes, problem.teacher_rank)
-        left = self.reach**2 - (known.nodes**2).sum(axis=1)
+        nodes, weights = TeacherRule.of(problem, fields, self.points, equidistant=True).rule
+        weights = weights * reduction.orbits(nodes, problem.teacher_rank)
+        left = self.reach**2 - (nodes**2).sum(axis=1)
         kept = (weights > 0) & (left > 0)
-        nodes, weights, left = known.nodes[kept], weights[kept], left[kept]
-        steps = frame.resolved(problem, labels) / self.density
-        own = np.linalg.norm(_whole(fields.field_factor), axis=1)
+        nodes, weights, left = nodes[kept], weights[kept], left[kept]
+        steps = resolved(problem, frame, labels) / self.density
+        own = np.linalg.norm(whole_matrix(fields.field_factor), axis=1)
         widths = sum(
-            np.sqrt(np.diagonal(_whole(each))) for each in frame.distances[:, problem.context_of(labels)]
+            np.sqrt(np.diagonal(whole_matrix(each))) for each in frame.distances[:, problem.context_of(labels)]
         )  # fmt: skip
         half = np.sqrt(np.maximum(left, 1.0))[:, None] * own + _SLACK * loops("tilted_grid").MARGIN * widths + 2 * steps
         centres = _centres(fields, nodes[:, : L * t].reshape(len(nodes), L, t))
         return Layout.around(nodes, weights, centres, half, steps)
 
     def _places(
-        self,
-        problem: Problem,
-        fields: Fields,
-        labels: tuple[int, ...],
-        reduction: Reduction,
-        layout: Layout,
-        choice: int,
+        self, problem: Problem, fields: Fields, labels: Labels, reduction: Reduction, layout: Layout, choice: int
     ) -> Iterator[_Places]:
         """Proximal points on the grids, batch by batch: those known for the same V, and with the same grids."""
         key = (labels, choice, reduction.exchanges, fields.variance.tobytes(), fields.constants.tobytes())
@@ -292,19 +244,6 @@ class Grids:
 def _length(fields: int, levels: int, slopes: bool) -> int:
     """Of a row that `tilted_on_grids` fills."""
     return levels + 3 + fields + (levels + 2) * fields**2 + 2 * slopes * fields**4
-
-
-def _whole(blocks: np.ndarray) -> np.ndarray:
-    """Blocks (L, s, s) on the diagonal of a matrix."""
-    L, s, _ = blocks.shape
-    out = np.zeros((L, s, L, s))
-    out[range(L), :, range(L), :] = blocks
-    return out.reshape(L * s, L * s)
-
-
-def _blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
-    """(L, s, s): the blocks on the diagonal."""
-    return matrix.reshape(L, s, L, s)[range(L), :, range(L), :]
 
 
 def _plane(matrix: np.ndarray) -> np.ndarray:
@@ -341,7 +280,7 @@ def _visited(problem: Problem, fields: Fields, batch: Layout, choice: int) -> _P
     starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
     which, omega = places_of(batch)
     away = omega - _centres(fields, batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t))[which]
-    inner = np.linalg.solve(_whole(fields.field_factor), away.T).T
+    inner = np.linalg.solve(whole_matrix(fields.field_factor), away.T).T
     outer, noise = batch.nodes[which, : L * t], batch.nodes[which, L * t :]
     points = points_at(problem, fields, np.concatenate([outer, inner, noise], axis=1), choice=choice)
     first = starts[:-1]
@@ -354,23 +293,10 @@ def _more(problem: Problem, fields: Fields, batch: Layout, places: _Places, slop
     bistable = places.bistable[:, None].astype(float)
     if not slopes:
         return bistable
-    G = _field_slopes(problem, fields, batch, places)
-    return np.concatenate([bistable, np.einsum("nab,nef->nabef", G, G).reshape(len(G), -1)], axis=1)
-
-
-def _field_slopes(problem: Problem, fields: Fields, batch: Layout, places: _Places) -> np.ndarray:
-    """dg/domega = -H (1 + V H)^(-1) where the proximal map is smooth, (N, D, D); H by differences of the slope."""
     which, omega = places_of(batch)
-    V, D = _whole(fields.variance), omega.shape[1]
-    x = omega + places.g @ V
-    step = _CURVATURE * float(np.std(x))
-    losses_at, features = problem.solver.proximal.losses_at, places.features[which]
-    hessian = np.empty((len(x), D, D))
-    for b, unit in enumerate(np.eye(D)):
-        one, other = (losses_at(x + way * step * unit, features, fields.constants)[1] for way in (1, -1))
-        hessian[:, :, b] = (one - other) / (2 * step)
-    hessian = (hessian + hessian.transpose(0, 2, 1)) / 2
-    return -np.linalg.solve(np.eye(D) + hessian @ V, hessian)
+    x = omega + places.g @ whole_matrix(fields.variance)
+    G, _ = field_slopes(problem, fields, x, places.features[which], _CURVATURE * float(np.std(x)))
+    return np.concatenate([bistable, np.einsum("nab,nef->nabef", G, G).reshape(len(G), -1)], axis=1)
 
 
 LADDER = (Grids(16, 1.1, 5.0), Grids(32, 1.2, 5.5), Grids(48, 1.3, 5.75), Grids(64, 1.5, 6.0))

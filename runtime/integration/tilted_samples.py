@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..channel.fields import Fields, fields_of, overlaps_of
+from ..channel.fields import Fields, diagonal_blocks, fields_of, whole_matrix
 from ..channel.nodes import sobol_normal
-from ..channel.points import Points, noise_choices, points_at
+from ..channel.points import Points, field_slopes, noise_choices, points_at
 from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, integrated
-from .rule import moments_by_context
+from ..problems.reduced import integrated
+from .rule import Labels
 from .sampled import NEAR_CUSP, Sobol, beyond_cusps
-from .tilted import TiltedAverages, of_tokens
+from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
 
 _BATCH = 2**13  # outer nodes at a time
 _WELLS = 3  # the most that have a law of their own
@@ -36,6 +36,15 @@ _TOTALS = "free", "moreau", "loss", "bistable", "mass", "drift"
 _EDGE = 2.0**-40  # of the unit cube, left out
 _STEP = 1e-4  # of the differences that second derivatives are taken by, of the spread of a field
 _STREAM = 71_000_003  # numbers the shifts of samples apart from the scramblings of sets
+
+
+class _Given(NamedTuple):
+    """What all nodes of one assignment of labels share: Delta = root root^T, and the Parisi parameter y."""
+
+    problem: Problem
+    fields: Fields
+    root: np.ndarray
+    y: float
 
 
 class _Laws(NamedTuple):
@@ -144,57 +153,33 @@ class Samples:
         self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
     ) -> TiltedAverages:
         """As of `tilted_averages`, of one step."""
-        part = integrated(problem)
-        if not isinstance(part, ReducedProblem):
-            return self._averages(part, overlaps, distances, rates, slopes)
-        read = part.combinations
-        found = self._averages(part, overlaps_of(part, overlaps), read.squared(distances), rates, slopes)
-        return of_tokens(part, overlaps, found)
+        return tilted_averages_by(self._sums, problem, TiltedState(overlaps, distances, rates), slopes)
 
-    def _averages(
-        self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool
-    ) -> TiltedAverages:
-        """The same over all fields of the problem.
+    def _sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
+        """Return the sums over one assignment of labels.
 
         Set by set, what samples differ from wells taken for quadratics is added to what larger sets say of these."""
-        channel = problem.solver.channel
-        L, s = problem.tokens, problem.student_rank
-        (y,), (apart,) = rates, distances
-        rows: list[list[np.ndarray]] = [[], []]
-        squares: list[list[np.ndarray]] = [[], []]
-        totals = np.zeros(len(_TOTALS))
-        for labels, probability in problem.label_choices:
-            fields = fields_of(problem, overlaps, labels)
-            try:
-                root = np.linalg.cholesky(_whole(apart[problem.context_of(labels)]))
-            except np.linalg.LinAlgError:
-                raise DomainError("Delta is not positive definite") from None
-            sums: dict[str, Any] = {}
-            for number in range(self.first, self.first + self.scramblings):
-                for part in self._of_set(problem, fields, root, y, number, slopes):
-                    for name, value in part.items():
-                        sums[name] = sums.get(name, 0.0) + value / self.scramblings
-            for out, square in zip(rows, ("between", "within"), strict=True):
-                known = {"g*g.T": sums[square], **sums}
-                row = np.zeros((L, channel.ROW))
-                for text, shape, at in channel.MOMENTS:
-                    row[:, at : at + int(np.prod(shape))] = known[text].reshape(L, -1)
-                out.append(row.ravel())
-            totals += probability * np.array([sums[name] for name in _TOTALS])
-            if slopes:
-                whole = beyond_cusps(*sums["whole"], *sums["cusps"])
-                for kept, square in zip(squares, (sums["smooth"], whole), strict=True):
-                    split = square.reshape(*[L, s] * 4)  # G_(la)(rb) G_(me)(nf)
-                    kept.append(np.einsum("larblerf->lraebf", split))
-        moments = np.stack([moments_by_context(problem, each, channel.ROW) for each in rows])
-        known_squares = tuple(np.stack(each)[None] for each in squares) if slopes else ()
-        free, moreau, loss, bistable, mass, drift = map(float, totals)
-        return TiltedAverages(moments, np.array([free]), moreau, loss, bistable, known_squares, mass, drift)
+        (y,), (apart,) = state.rates, state.distances
+        fields = fields_of(problem, state.overlaps, labels)
+        try:
+            root = np.linalg.cholesky(whole_matrix(apart[problem.context_of(labels)]))
+        except np.linalg.LinAlgError:
+            raise DomainError("Delta is not positive definite") from None
+        sums: dict[str, Any] = {}
+        for number in range(self.first, self.first + self.scramblings):
+            for part in self._of_set(_Given(problem, fields, root, y), number, slopes):
+                for name, value in part.items():
+                    sums[name] = sums.get(name, 0.0) + value / self.scramblings
+        return LabelSums(
+            known=sums,
+            products=np.array([sums["between"], sums["within"]]),
+            totals=np.array([sums[name] for name in _TOTALS]),
+            squares=(sums["smooth"], beyond_cusps(*sums["whole"], *sums["cusps"])) if slopes else (),
+        )
 
-    def _of_set(
-        self, problem: Problem, fields: Fields, root: np.ndarray, y: float, number: int, slopes: bool
-    ) -> Iterator[dict[str, Any]]:
+    def _of_set(self, given: _Given, number: int, slopes: bool) -> Iterator[dict[str, Any]]:
         """Parts of the sums over one outer set, and over the larger one of the same number."""
+        problem, fields, *_ = given
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         groups = tuple(filter(None, (tuple(range(L * t)), tuple(range(L * t, L * (t + s))))))
         for more in (0, _FARTHER):
@@ -204,12 +189,12 @@ class Samples:
                 at = slice(begin, begin + _BATCH)
                 for choice in noise_choices(problem):
                     points = points_at(problem, fields, nodes[at], choice=choice)
-                    laws, weight = _laws(problem, fields, root, y, points), points.weight / len(nodes)
-                    expected = _expected(laws, root, y)
+                    laws, weight = _laws(given, points), points.weight / len(nodes)
+                    expected = _expected(given, laws)
                     sign = 1.0 if more else -1.0
                     yield _sums(fields, nodes[at], points, sign * weight, expected)
                     if not more:
-                        found = self._sampled(problem, fields, root, y, nodes[at], shifts[at], laws, choice, slopes)
+                        found = self._sampled(given, nodes[at], shifts[at], laws, choice, slopes)
                         yield _sums(fields, nodes[at], points, weight, found)
                         yield {"bistable": weight @ found.bistable, "mass": weight @ (points.minima > 0)}
                         if slopes:
@@ -220,20 +205,20 @@ class Samples:
                             }
 
     def _sampled(
-        self, problem: Problem, fields: Fields, root: np.ndarray, y: float, nodes: np.ndarray, shifts: np.ndarray,
-        laws: _Laws, choice: int, slopes: bool,
-    ) -> _Inner:  # fmt: skip
+        self, given: _Given, nodes: np.ndarray, shifts: np.ndarray, laws: _Laws, choice: int, slopes: bool
+    ) -> _Inner:
         """Averages over omega at outer nodes, by samples."""
-        found = _Inner.empty(len(nodes), len(root), slopes)
+        D = len(given.root)
+        found = _Inner.empty(len(nodes), D, slopes)
 
         def visit(at: np.ndarray, own: _Laws, normal: np.ndarray, shares: np.ndarray) -> None:
             if len(at):
-                each = _inner(problem, fields, root, y, nodes[at], own, normal, shares, choice, slopes)
+                each = _inner(given, nodes[at], own, normal, shares, choice, slopes)
                 for out, values in zip(found, each, strict=True):
                     out[at] = values
 
         alone = np.flatnonzero(laws.wells == 1)
-        visit(alone, laws.of(alone, 1), *_fifth_degree(len(root)))
+        visit(alone, laws.of(alone, 1), *_fifth_degree(D))
         # A well that omega_0 does not have may be the lowest beside it.
         beyond = alone[found.uneven[alone] > self.uneven]
         visit(beyond, laws.of(beyond, 1).widened(), *_samples(self.inner // 4, shifts[beyond]))
@@ -257,16 +242,17 @@ def _sums(
         "g*dY.T": np.einsum("n,nla,nlb->lab", weight, g, teachers),
         "g*domega.T": np.einsum("n,nla,nlb->lab", weight, g, away),
         "between": np.einsum("n,nla,nlb->lab", weight, g, g),
-        "within": _blocks(square, L, s),
+        "within": diagonal_blocks(square, L, s),
         "free": float(weight @ found.free),
         "moreau": moreau,
         "drift": float(weight @ found.drift),
-        "loss": moreau - 0.5 * float(np.sum(square * _whole(fields.variance))),
+        "loss": moreau - 0.5 * float(np.sum(square * whole_matrix(fields.variance))),
     }
 
 
-def _laws(problem: Problem, fields: Fields, root: np.ndarray, y: float, points: Points) -> _Laws:
+def _laws(given: _Given, points: Points) -> _Laws:
     """Of the wells at omega_0."""
+    problem, fields, root, _ = given
     N, D = len(points.value), len(root)
     omega, x = points.omega.reshape(N, D), points.x.reshape(N, D)
     W = _WELLS
@@ -274,9 +260,7 @@ def _laws(problem: Problem, fields: Fields, root: np.ndarray, y: float, points: 
     laws = _Laws(np.ones(N, np.int64), *(np.zeros((N, W, *size)) for size in sizes))
     laws.height[:], laws.weight[:] = -np.inf, -np.inf
     laws.precision_root[:] = np.eye(D)
-    for out, values in zip(
-        laws[1:], _law(problem, fields, root, y, omega, x, points.value, points.features), strict=True
-    ):
+    for out, values in zip(laws[1:], _law(given, omega, x, points.value, points.features), strict=True):
         out[:, 0] = values
     at = np.flatnonzero(points.minima > 1)
     _, minima = problem.solver.proximal.all_minima(
@@ -287,7 +271,7 @@ def _laws(problem: Problem, fields: Fields, root: np.ndarray, y: float, points: 
         there, value = minima[:, k, :D], minima[:, k, D]
         other = np.isfinite(value) & (np.abs(there - x[at]).max(axis=1) > _SAME * np.abs(x[at]).max(axis=1))
         which, known = at[other], points.features[at[other]]
-        law = _law(problem, fields, root, y, omega[which], there[other], value[other], known)
+        law = _law(given, omega[which], there[other], value[other], known)
         kept = (law[1] > laws.weight[which, 0] - _FAR) & (laws.wells[which] < W)
         which = which[kept]
         for out, values in zip(laws[1:], law, strict=True):
@@ -297,11 +281,11 @@ def _laws(problem: Problem, fields: Fields, root: np.ndarray, y: float, points: 
 
 
 def _law(
-    problem: Problem, fields: Fields, root: np.ndarray, y: float, omega: np.ndarray, x: np.ndarray, value: np.ndarray,
-    known: np.ndarray,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    given: _Given, omega: np.ndarray, x: np.ndarray, value: np.ndarray, known: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """Of wells x (N, D) at omega, in the order of `_Laws`."""
-    g = (x - omega) @ _whole(fields.precision)
+    problem, fields, root, y = given
+    g = (x - omega) @ whole_matrix(fields.precision)
     bend = -y * np.einsum("ab,nac,cd->nbd", root, _slopes(problem, fields, x, known)[0], root)
     values, vectors = np.linalg.eigh(np.eye(len(root)) + bend)
     precision = (vectors * np.clip(values, _SOFTEST, None)[:, None, :]) @ vectors.transpose(0, 2, 1)
@@ -314,11 +298,12 @@ def _law(
     return height, height + 0.5 * (pull * centre).sum(axis=1) - log_det, pull, bend, centre, upper
 
 
-def _expected(laws: _Laws, root: np.ndarray, y: float) -> _Inner:
+def _expected(given: _Given, laws: _Laws) -> _Inner:
     """What averages over omega would be if M were the lowest of the quadratics around its wells, about: a well has the
     share of its own law where it is lower than each of the others, their difference being taken for linear there."""
     from scipy.special import log_ndtr, logsumexp  # slow to load
 
+    root, y = given.root, given.y
     W, D = laws.centre.shape[1:]
     inverse = np.linalg.inv(laws.precision_root)
     spread = inverse @ np.swapaxes(inverse, -1, -2)
@@ -352,26 +337,18 @@ def _expected(laws: _Laws, root: np.ndarray, y: float) -> _Inner:
 
 
 def _slopes(problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """dg/domega = -H (1 + V H)^(-1) at minima x (N, D), (N, D, D), and det(1 + V H), (N,); H by differences of the
-    loss's slope."""
-    D, losses_at = x.shape[1], problem.solver.proximal.losses_at
-    hessian, step = np.empty((*x.shape, D)), _STEP * float(np.sqrt(np.mean(x * x)) if x.size else 1.0)
-    for b, unit in enumerate(np.eye(D)):
-        one, other = (losses_at(x + way * step * unit, known, fields.constants)[1] for way in (1, -1))
-        hessian[:, :, b] = (one - other) / (2 * step)
-    hessian = (hessian + hessian.transpose(0, 2, 1)) / 2
-    matrix = np.eye(D) + hessian @ _whole(fields.variance)
-    return -np.linalg.solve(matrix, hessian), np.linalg.det(matrix)
+    """Return dg/domega at minima x (N, D), (N, D, D), and 1 + H V."""
+    return field_slopes(problem, fields, x, known, _STEP * float(np.sqrt(np.mean(x * x)) if x.size else 1.0))
 
 
 def _inner(
-    problem: Problem, fields: Fields, root: np.ndarray, y: float, nodes: np.ndarray, laws: _Laws, normal: np.ndarray,
-    shares: np.ndarray, choice: int, slopes: bool,
-) -> _Inner:  # fmt: skip
+    given: _Given, nodes: np.ndarray, laws: _Laws, normal: np.ndarray, shares: np.ndarray, choice: int, slopes: bool
+) -> _Inner:
     """Averages over omega at outer nodes (N, ...) with the same number of laws: of each, samples by standard normal
     ones (N or 1, J, D), which count for shares (J,) of it."""
     from scipy.special import logsumexp  # slow to load
 
+    problem, fields, root, y = given
     N, K, D = laws.centre.shape
     away = normal[:, None] @ np.swapaxes(np.linalg.inv(laws.precision_root), -1, -2)
     zeta = (laws.centre[:, :, None] + away).reshape(N, -1, D)
@@ -379,7 +356,7 @@ def _inner(
     # Of the mixture all samples are of: no weight exceeds by more than its number of wells what one well has.
     apart = (zeta[:, None] - laws.centre[:, :, None]) @ np.swapaxes(laws.precision_root, -1, -2)
     mixture = logsumexp(laws.log_det[:, :, None] - 0.5 * (apart**2).sum(axis=-1), axis=1) - np.log(K)
-    points = _points(problem, fields, root, nodes, zeta, choice)
+    points = _points(given, nodes, zeta, choice)
     value, minima, gap = (each.reshape(N, count) for each in (points.value, points.minima, points.gap))
     exponent = np.where(minima > 0, -y * value, -np.inf) - 0.5 * (zeta**2).sum(axis=-1) - mixture
     top = exponent.max(axis=1, keepdims=True)
@@ -392,8 +369,8 @@ def _inner(
     mean, square = np.einsum("nj,nja->na", weight, g), np.swapaxes(weight[..., None] * g, 1, 2) @ g
     response, products, cusps = np.zeros(N), np.zeros(N), np.zeros(N)
     if slopes:
-        G, det = _slopes(problem, fields, points.x.reshape(-1, D), points.features)
-        G, det = G.reshape(N, count, D, D), det.reshape(N, 1, count)
+        G, matrix = _slopes(problem, fields, points.x.reshape(-1, D), points.features)
+        G, det = G.reshape(N, count, D, D), np.linalg.det(matrix).reshape(N, 1, count)
         response = np.einsum("nj,njab->nab", weight, G) + y * (square - mean[:, :, None] * mean[:, None, :])
         inside, shell = det < NEAR_CUSP, (det >= NEAR_CUSP) & (det < 2 * NEAR_CUSP)
         parts = weight[:, None] * np.concatenate([~(inside | shell), shell, inside], axis=1)
@@ -410,10 +387,9 @@ def _inner(
     )  # fmt: skip
 
 
-def _points(
-    problem: Problem, fields: Fields, root: np.ndarray, nodes: np.ndarray, zeta: np.ndarray, choice: int
-) -> Points:
+def _points(given: _Given, nodes: np.ndarray, zeta: np.ndarray, choice: int) -> Points:
     """Proximal points at zeta (N, samples, D) of nodes (N, ...), N samples of them."""
+    problem, fields, root, _ = given
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     N, count, D = zeta.shape
     z = (zeta @ root.T).reshape(N, count, L, s)
@@ -445,18 +421,6 @@ def _fifth_degree(D: int) -> tuple[np.ndarray, np.ndarray]:
     weights = np.repeat([(4.0 - D) / (2 * (D + 2) ** 2), 1.0 / (D + 2) ** 2], [D, D * (D - 1)])
     nodes = np.concatenate([np.zeros((1, D)), sides, -sides])
     return nodes[None], np.concatenate([[2.0 / (D + 2)], weights, weights])
-
-
-def _whole(blocks: np.ndarray) -> np.ndarray:
-    """Blocks (L, s, s) on the diagonal of a matrix."""
-    from scipy.linalg import block_diag  # slow to load
-
-    return np.asarray(block_diag(*blocks))
-
-
-def _blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
-    """(L, s, s): the blocks on the diagonal."""
-    return matrix.reshape(L, s, L, s)[range(L), :, range(L), :]
 
 
 SAMPLES = tuple(Samples(log2) for log2 in (6, 8, 9, 10, 11))

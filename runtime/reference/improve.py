@@ -60,8 +60,8 @@ class AccurateRoot:
             value = quantity(self.root.state)
             error = DIFFERENCE_SAFETY * abs(quantity(self.other) - value)
             if not stationary:
-                moved = self.root.z + self.integration + self.remaining
-                error += abs(quantity(self.system.state(moved, self.root.state.rule)) - value)
+                moved = self.system.state(self.root.z + self.errors, self.root.state.rule)
+                error += abs(quantity(moved) - value)
             return value, error
 
     @property
@@ -94,44 +94,39 @@ def solve_to_accuracy(
         InputError: minima of the Moreau objective compete.
         NotConvergedError: Newton left the domain of the overlaps.
     """
-    try:
-        return _at_rising_precision(system, decimal_array(z), accuracy, judged, label)
-    except DomainError as error:
-        raise NotConvergedError(f"{label}: the iteration left the domain of the overlaps ({error})") from error
-
-
-def _at_rising_precision(
-    system: System, z: np.ndarray, accuracy: float, judged: Callable[[np.ndarray], Any], label: str
-) -> AccurateRoot:
     asked = int(np.ceil(-np.log10(accuracy)))
     kinked, lost = kinks_and_lost_digits(system.problem)
-    with bar(label, _ATTEMPTS + 1) as task:
-        with mp.workdps(_JACOBIAN_DIGITS + lost):
-            rough = Rule(False, _level(_ROUGH_DIGITS))
-            z = newton(system, z, rough, 10.0**-_ROUGH_DIGITS, system.jacobian(z, rough)).z
-            jacobian = system.jacobian(z, rough)
-        task.advance()
-        for attempt in range(_ATTEMPTS):
-            digits = asked + _SPARE_DIGITS + lost + _DIGITS_AN_ATTEMPT * attempt
-            level = _level(asked + _SPARE_DIGITS // 2) + attempt
-            with mp.workdps(digits):
-                root = newton(system, z, Rule(False, level), 10.0 ** -(asked + _SPARE_DIGITS // 2), jacobian)
-                other = system.state(root.z, Rule(True, level))
-                moved = newton_shift(root, system.residual(other))
-                found = AccurateRoot(
-                    system,
-                    root,
-                    integration=DIFFERENCE_SAFETY * np.abs(moved) * system.scales,
-                    remaining=np.abs(newton_shift(root, root.residual)) * system.scales,
-                    other=other,
-                    digits=digits,
-                    kinked=kinked,
-                    status=Status.CONVERGED,
-                )
-            z = root.z
+    z = decimal_array(z)
+    try:
+        with bar(label, _ATTEMPTS + 1) as task:
+            with mp.workdps(_JACOBIAN_DIGITS + lost):
+                rough = Rule(False, _level(_ROUGH_DIGITS))
+                z = newton(system, z, rough, 10.0**-_ROUGH_DIGITS, system.jacobian(z, rough)).z
+                jacobian = system.jacobian(z, rough)
             task.advance()
-            if judged(found.errors) <= accuracy:
-                return found
+            for attempt in range(_ATTEMPTS):
+                digits = asked + _SPARE_DIGITS + lost + _DIGITS_AN_ATTEMPT * attempt
+                level = _level(asked + _SPARE_DIGITS // 2) + attempt
+                with mp.workdps(digits):
+                    root = newton(system, z, Rule(False, level), 10.0 ** -(asked + _SPARE_DIGITS // 2), jacobian)
+                    other = system.state(root.z, Rule(True, level))
+                    moved = newton_shift(root, system.residual(other))
+                    found = AccurateRoot(
+                        system,
+                        root,
+                        integration=DIFFERENCE_SAFETY * np.abs(moved) * system.scales,
+                        remaining=np.abs(newton_shift(root, root.residual)) * system.scales,
+                        other=other,
+                        digits=digits,
+                        kinked=kinked,
+                        status=Status.CONVERGED,
+                    )
+                z = root.z
+                task.advance()
+                if judged(found.errors) <= accuracy:
+                    return found
+    except DomainError as error:
+        raise NotConvergedError(f"{label}: the iteration left the domain of the overlaps ({error})") from error
     return replace(found, status=Status.ACCURACY_NOT_REACHED)
 
 

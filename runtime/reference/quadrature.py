@@ -3,7 +3,7 @@ the two integrals of a channel are split into panels for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -17,34 +17,27 @@ Nodes = tuple[tuple[Any, Any], ...]
 _PANEL = 5  # standard deviations of omega that a Gauss-Legendre panel may span
 
 
-def gauss_legendre(degree: int) -> Nodes:
-    """3 * 2^(degree - 1) nodes and weights on [-1, 1]."""
-    return _gauss_legendre(degree, mp.prec)
-
-
-def tanh_sinh(degree: int) -> Nodes:
-    """The double exponential rule with steps of 2^-degree on [-1, 1]."""
-    return _tanh_sinh(degree, mp.prec)
-
-
 @lru_cache(maxsize=64)
-def _gauss_legendre(degree: int, precision: int) -> Nodes:
+def gauss_legendre(degree: int, precision: int) -> Nodes:
+    """3 * 2^(degree - 1) nodes and weights on [-1, 1], to a precision in bits."""
     return tuple(GaussLegendre(mp).calc_nodes(degree, precision))
 
 
 @lru_cache(maxsize=64)
-def _tanh_sinh(degree: int, precision: int) -> Nodes:
+def tanh_sinh(degree: int, precision: int) -> Nodes:
+    """The double exponential rule with steps of 2^-degree on [-1, 1], to a precision in bits."""
     step = mpf(2) ** -degree
     rule = TanhSinh(mp)
     # For every degree mpmath lists what is new in it.
     return tuple((x, step * w) for d in range(1, degree + 1) for x, w in rule.calc_nodes(d, precision))
 
 
-def nodes_on_interval(nodes: Nodes, low: Any, high: Any) -> Iterator[tuple[Any, Any]]:
-    """A rule on [-1, 1] moved to [low, high]."""
-    middle, half = (low + high) / 2, (high - low) / 2
-    for x, w in nodes:
-        yield middle + half * x, half * w
+def nodes_on_panels(nodes: Nodes, panels: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """A rule on [-1, 1] moved to intervals, one after the other."""
+    for low, high in panels:
+        middle, half = (low + high) / 2, (high - low) / 2
+        for x, w in nodes:
+            yield middle + half * x, half * w
 
 
 def equidistant_nodes(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]]:
@@ -81,37 +74,27 @@ class Rule:
         return 24 * 2 ** (self.level - 1)
 
     def in_x(
-        self,
-        low: Any,
-        high: Any,
-        kinks: list[Any],
-        omega: Callable[[Any], Any],
-        spread: Any,
-        ended: bool = False,
+        self, low: Any, high: Any, kinks: list[Any], omega: Callable[[Any], Any], spread: Any, ended: bool = False
     ) -> Iterator[Any]:
         """Nodes in X on [low, high], at whose ends nothing is left of omega's law, unless it is ended there."""
         edges = [low, *[kink for kink in kinks if low < kink < high], high]
         if not self.second:
-            nodes = gauss_legendre(self.level)
-            for left, right in _split(edges, omega, _PANEL * spread):
-                yield from nodes_on_interval(nodes, left, right)
-        elif len(edges) == 2 and not ended:
-            yield from equidistant_nodes(low, high, self._equidistant)
-        else:
-            for left, right in pairwise(edges):
-                yield from nodes_on_interval(tanh_sinh(self.level + 1), left, right)
+            return self._smooth(edges, omega, spread)
+        if len(edges) == 2 and not ended:
+            return equidistant_nodes(low, high, self._equidistant)
+        return nodes_on_panels(tanh_sinh(self.level + 1, mp.prec), pairwise(edges))
 
     def in_f(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
         """Nodes in the combination on [low, high]."""
         edges = [low, *[step for step in steps if low < step < high], high]
         if len(edges) == 2 and not self.second:
-            yield from equidistant_nodes(low, high, 6 * 2 ** (self.level - 1))
-        elif len(edges) == 2 or not self.second:
-            for left, right in _split(edges, lambda f: f, _PANEL * spread):
-                yield from nodes_on_interval(gauss_legendre(self.level), left, right)
-        else:
-            for left, right in pairwise(edges):
-                yield from nodes_on_interval(tanh_sinh(self.level + 1), left, right)
+            return equidistant_nodes(low, high, 6 * 2 ** (self.level - 1))
+        if len(edges) == 2 or not self.second:
+            return self._smooth(edges, lambda f: f, spread)
+        return nodes_on_panels(tanh_sinh(self.level + 1, mp.prec), pairwise(edges))
+
+    def _smooth(self, edges: list[Any], along: Callable[[Any], Any], spread: Any) -> Iterator[Any]:
+        return nodes_on_panels(gauss_legendre(self.level, mp.prec), _split(edges, along, _PANEL * spread))
 
 
 def _split(edges: list[Any], along: Callable[[Any], Any], width: Any) -> Iterator[tuple[Any, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
 from .improve import solve_to_accuracy
-from .system import System
+from .system import State, System
 
 ROUGH = 1e-4  # accuracy of the solution in double precision to start from
 
@@ -77,13 +78,10 @@ def verified_solution(problem: Problem, near: Solution, accuracy: float) -> Prec
     found = solve_to_accuracy(
         system, near.overlaps.pack(), accuracy, lambda errors: max(errors / scales), f"{accuracy:g}: solving"
     )
-    observables = {
-        name: found.half_width(lambda state, name=name: state.observable(name), stationary=True)  # type: ignore[misc]
-        for name in ("training_loss", "free_entropy")
-    }
-    observables["replicon"] = found.half_width(lambda state: state.replicon)
+    stationary = {"training_loss": True, "free_entropy": True, "replicon": False}
     if "metric" in problem.solver.reference.DRIVES:
-        observables["test_error"] = found.half_width(lambda state: state.observable("test_error"))
+        stationary["test_error"] = False
+    observables = {name: found.half_width(partial(State.observable, name=name), so) for name, so in stationary.items()}
     return PreciseSolution(
         problem=problem,
         overlaps=Overlaps.unpack(found.root.z, problem.sizes),

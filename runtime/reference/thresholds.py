@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -52,20 +52,10 @@ class PreciseThreshold(Threshold):
             problem: that of the rough threshold, or one nearby.
             value, error: mpf.
         """
-        return cls(
-            kind=rough.kind,
-            parameter=rough.parameter,
-            value=float(value),
-            error=float(error),
-            error_kind=error_kind,
-            status=status.value,
-            branches=rough.branches,
-            problem=problem,
-            solutions=rough.solutions,
-            evidence={**evidence, "double_precision": {"value": rough.value, "error": rough.error}},
-            exact=value,
-            half_width=error,
-        )
+        known = {field.name: getattr(rough, field.name) for field in fields(Threshold)}
+        evidence = {**evidence, "double_precision": {"value": rough.value, "error": rough.error}}
+        known |= {"error_kind": error_kind, "status": status.value, "problem": problem, "evidence": evidence}
+        return cls(**known | {"value": float(value), "error": float(error)}, exact=value, half_width=error)
 
     @property
     def decimals(self) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from ..channel.exchange import Reduction
 from ..channel.fields import Fields
 from ..errors import DomainError, NotConvergedError
 from ..integration import GaussHermite, Rule
+from ..integration.sampled import Integrand, NodeSets
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
@@ -29,10 +30,12 @@ class PlaneRule(GaussHermite):
     starts: int = 0
     name: str = "planes of 12 points"
 
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+        """Return the exchanges, as of `Sampled`."""
         return Reduction(())
 
-    def _sets(self, problem: Problem, fields: Fields, reduction: Reduction) -> list[tuple[np.ndarray, np.ndarray]]:
+    def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
+        """Return nodes and weights, as of `Sampled`."""
         nodes, weights = plane_rule()
         pairs = np.concatenate([np.repeat(nodes, len(nodes), axis=0), np.tile(nodes, (len(nodes), 1))], axis=1)
         return [(np.ascontiguousarray(pairs), np.outer(weights, weights).ravel())]

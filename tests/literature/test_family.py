@@ -244,5 +244,5 @@ def test_phase_retrieval_by_two_rules(assert_agrees, alpha):
 class LinesTwice(Lines):
     """Lines through two numbers of nodes in the place of replicates, for a law too narrow to sample well."""
 
-    def _sets(self, problem, fields, reduction):
-        return [s for points in (96, 128) for s in Lines(points)._sets(problem, fields, reduction)]
+    def node_sets(self, problem, fields, reduction, of="averages"):
+        return [s for points in (96, 128) for s in Lines(points).node_sets(problem, fields, reduction)]

@@ -12,8 +12,8 @@ from saddleforge import InputError, Problem
 from saddleforge.channel.fields import fields_of
 from saddleforge.channel.nodes import _drawn, _kept, _scrambled, gauss_hermite, panels, sobol_normal, tensor
 from saddleforge.errors import DomainError
-from saddleforge.integration import FAMILIES, GaussHermite, ProxSpace, Sobol, rule_named
-from saddleforge.integration.estimates import two_standard_errors
+from saddleforge.integration import FAMILIES, GaussHermite, Lattice, Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
+from saddleforge.integration.estimates import Comparison, compared, half_width, two_standard_errors
 from saddleforge.integration.sampled import TeacherRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import dumps
@@ -341,16 +341,9 @@ def test_a_single_start_misses_minima_where_there_are_two(attention_problem):
 def test_the_logistic_label_splits_the_teacher_axis():
     problem = sf.problem("logistic_regression", alpha=1.0)
     fields = fields_of(problem, glm(0.6, 1.3, 0.5), (0,))
-    nodes = TeacherRule.of(problem, fields, 10).nodes
+    nodes, _ = TeacherRule.of(problem, fields, 10).rule
     assert nodes.shape == (20, 1)
     assert np.sum(nodes < 0) == 10
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_rules_are_found_by_name_and_refine(name):
-    rule = rule_named(name, 10)
-    assert rule.describe()["rule"] == name
-    assert np.prod(rule.finer().describe()["points"]) > np.prod(rule.describe()["points"])
 
 
 def test_an_unknown_rule_lists_the_known_ones():
@@ -380,12 +373,81 @@ def with_threads() -> Callable[[int, Callable[[], bytes]], bytes]:
     return run
 
 
+# What every rule states: a new one adds an entry
+
+RULES = {
+    "gauss-hermite": GaussHermite(10),
+    "sobol": Sobol(8),
+    "prox-space": ProxSpace(48, 20),
+    "lines": Lines(16),
+    "pieces": Pieces(12),
+    "lattice": Lattice(2.0),
+}
+EVERY_RULE = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+
+
+def error_bars(rule: Rule, problem: Problem, state: Overlaps) -> tuple[np.ndarray, np.ndarray]:
+    """Return the moments of a rule at a state and their error bars."""
+    own = rule.averages(problem, state)
+    if rule.replicated:
+        return own.means, two_standard_errors(own.moments)
+
+    def ask(change: Callable[[Rule], Rule]) -> Comparison:
+        found = change(rule).averages(problem, state)
+        return Comparison((found.means - own.means,), (found,))
+
+    return own.means, half_width(compared([rule], [own], ask), 0)
+
+
+def test_every_family_is_held_to_it():
+    assert list(RULES) == list(FAMILIES)
+
+
+@EVERY_RULE
+def test_rules_are_found_by_name_and_refine(rule):
+    problem = sf.problem("logistic_regression", alpha=1.0)
+    named = rule_named(rule.name, 10)
+    assert type(named) is type(rule) and named.describe()["rule"] == rule.name
+    assert np.prod(named.finer().describe()["points"]) > np.prod(named.describe()["points"])
+    assert rule.finer().nodes(problem) > rule.nodes(problem) >= rule.coarser().nodes(problem) > 0
+    assert rule.cost(problem) >= rule.nodes(problem)
+    assert all(further.nodes(problem) > rule.nodes(problem) for further in rule.beyond(problem))
+    assert rule.replicate(0) == rule or rule.replicated
+
+
+@EVERY_RULE
+@pytest.mark.parametrize("state", GLM_STATES[:2], ids=str)
+def test_error_bars_of_every_rule_hold_polynomial_moments(rule, state):
+    """Of ridge regression, whose averages are polynomials of the normal law."""
+    problem = sf.problem("ridge_regression", alpha=1.0)
+    found, width = error_bars(rule, problem, glm(*state))
+    margin = 1.5 if rule.replicated else 1.0  # 95 % of them are held to the margin
+    assert np.all(np.abs(found[0] - ridge_truth(*state)["moments"]) <= margin * width[0] + 1e-10)
+    assert rule.averages(problem, glm(*state)).mass == pytest.approx(1.0, abs=2e-2)
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES.values() if not isinstance(rule, Lattice)], ids=lambda r: r.name
+)
+def test_error_bars_hold_what_many_nodes_say(rule):
+    """Of labels that are signs of Y, which lattices are not for."""
+    problem, state = sf.problem("logistic_regression", alpha=1.0), glm(0.6, 1.3, 0.5)
+    found, width = error_bars(rule, problem, state)
+    truth = GaussHermite(60).averages(problem, state).means
+    margin = 1.5 if rule.replicated else 1.0
+    assert np.all(np.abs(found - truth) <= margin * width + 1e-10)
+
+
 @pytest.mark.skipif(available() < 2, reason="one thread only")
-@pytest.mark.parametrize("rule", [GaussHermite(8), Sobol(8), ProxSpace(48, 20)], ids=str)
+@EVERY_RULE
 def test_averages_do_not_depend_on_the_number_of_threads(attention_problem, with_threads, rule):
+    problem, state = attention_problem, BISTABLE
+    if isinstance(rule, Pieces):
+        problem, state = sf.problem("hinge", alpha=1.0), glm(0.6, 1.3, 0.5)
+
     def run() -> bytes:
-        found = rule.averages(attention_problem, BISTABLE)
-        jacobians = rule.jacobians(attention_problem, BISTABLE)
+        found = rule.averages(problem, state)
+        jacobians = rule.jacobians(problem, state)
         arrays = (found.moments, found.moreau, found.loss, jacobians.slope, jacobians.square)
         return b"".join(a.tobytes() for a in arrays)
 

@@ -84,7 +84,7 @@ def test_one_node_of_every_orbit_stands_for_all(at_transition):
 class Unreduced(Lines):
     """Visits every node of Y."""
 
-    def _reduction(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
+    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
         return Reduction(())
 
 

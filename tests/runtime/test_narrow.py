@@ -114,9 +114,9 @@ def test_nodes_of_the_teacher_see_a_narrow_feature_of_the_loss(points):
     problem = integrated(sf.problem(bumps))
     labels = problem.label_choices[0][0]
     fields = fields_of(problem, overlaps_of(problem, overlaps(1.0, 0.9)), labels)
-    known = TeacherRule.of(problem, fields, points, equidistant=True)
-    y = fields.teacher_mean[0, 0] + known.nodes[:, 0] * fields.teacher_factor[0, 0, 0]
-    seen = known.weights @ np.exp(-((100 * (y - 1)) ** 2))
+    nodes, weights = TeacherRule.of(problem, fields, points, equidistant=True).rule
+    y = fields.teacher_mean[0, 0] + nodes[:, 0] * fields.teacher_factor[0, 0, 0]
+    seen = weights @ np.exp(-((100 * (y - 1)) ** 2))
     assert seen == pytest.approx(bump_average(1e-2, 1, 1), rel=10.0 ** (-2 - points / 8))
 
 

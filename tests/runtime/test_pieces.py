@@ -168,7 +168,7 @@ def test_noise_that_adds_to_a_function_of_the_teacher_takes_one_axis(target, var
         assert whole.mass == pytest.approx(1, abs=accuracy)
         assert (found["g*g.T"], found["g*dY.T"]) == pytest.approx(expected, abs=accuracy)
     # Polynomials of degree three in the fields are exact where two nodes of Y are taken.
-    nodes, weights = FINE._tangent_sets(problem, fields_of(problem, at, (0,)), Reduction(()))[0]
+    nodes, weights = FINE.node_sets(problem, fields_of(problem, at, (0,)), Reduction(()), "tangents")[0]
     for powers in product(range(4), repeat=2):
         if sum(powers) <= 3:
             exact = np.prod([(1, 0, 1, 0)[power] for power in powers])
