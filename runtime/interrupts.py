@@ -23,7 +23,10 @@ _WATCH = 0.5  # seconds between looks at who the parent is
 
 def heed() -> None:
     """Both raise KeyboardInterrupt: a shell starts its background jobs with Ctrl-C ignored, and a batch system that
-    ends a job gives it some seconds to put away what it has."""
+    ends a job gives it some seconds to put away what it has. Nothing has been interrupted yet: a process may run many
+    commands."""
+    global _pressed
+    _pressed = False
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
 
