@@ -124,17 +124,6 @@ class Solver:
         """Prior side: conjugates from channel averages, overlaps from conjugates, Phi, responses of a row of W."""
         return cast(Prior, self._load("prior"))
 
-    @property
-    def has_ridge(self) -> bool:
-        """Whether the regulariser is a ridge, by given strengths or the multipliers of given norms: averages over a row
-        of W have a closed form."""
-        return self.model.REGULARISER in ("ridge", "sphere")
-
-    @property
-    def has_sphere(self) -> bool:
-        """Whether the norms of the columns of W are given, and the strengths of the ridge are their multipliers."""
-        return self.model.REGULARISER == "sphere"
-
     @cached_property
     def tangent(self) -> Tangent:
         """How conjugates and overlaps answer to small changes, in NumPy: the parts of dG/du."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from .. import budget
@@ -211,41 +211,51 @@ class Engine:
             yield client
 
 
-class _Work(Protocol):
-    """Pieces of work by number: what a worker is to do, and what is done with what comes back."""
+class _Items:
+    """Calls of one function by number, whose errors are those of all: what a worker does, what comes back of it."""
 
-    @property
-    def numbers(self) -> Sequence[int]:
-        """Of all pieces, in order."""
+    topic: str | None = None
+    """Under which workers send what they have so far."""
 
-    @property
-    def topic(self) -> str | None:
-        """Under which workers send what they have so far."""
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        items: Sequence[tuple[Any, ...]],
+        take: Callable[[int, Any], None],
+        threads: int,
+    ) -> None:
+        self._function, self._items, self._take, self._threads = function, items, take, threads
+        self.numbers: Sequence[int] = range(len(items))
 
     def call(self, number: int) -> tuple[Any, ...]:
         """What a worker calls, and with what."""
+        return _quietly, self._function, self._items[number], self._threads
 
     def hear(self, number: int, what: Any) -> None:
         """A worker sends something on the way."""
 
     def progress(self, number: int) -> int:
         """How much of a piece that has begun is there."""
+        return 0
 
     def finished(self, number: int, made: Any) -> None:
         """A piece is done."""
+        self._take(number, made)
 
     def ends(self, error: BaseException | None) -> bool:
         """Whether an error ends everything, and is no reason to try once more."""
+        return error is not None and type(error).__name__ != "KilledWorker"
 
     def give_up(self, number: int, error: BaseException | None) -> None:
         """A piece was tried often enough."""
+        raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
 
 
-class _Lines:
+class _Lines(_Items):
     """Lines: every record is sent as it is made, and what is not finished when one is given up has a status."""
 
     def __init__(self, lines: Sequence[Line], accuracy: float, known: Known, take: Take, threads: int) -> None:
-        self._accuracy, self._known, self._take, self._threads = accuracy, known, take, threads
+        self._accuracy, self._known, self._take_record, self._threads = accuracy, known, take, threads
         self._lines = {line.number: line for line in lines}
         self._taken: dict[int, dict[int, Record]] = {}  # of lines that run
         self.numbers, self.topic = list(self._lines), f"saddleforge-{uuid4().hex}"
@@ -262,7 +272,7 @@ class _Lines:
             return
         what = json.loads(json.dumps(what))  # an event has tuples in place of lists, which index arrays otherwise
         there[what["n"]] = what
-        self._take(self._lines[number], what)
+        self._take_record(self._lines[number], what)
 
     def progress(self, number: int) -> int:
         return len(self._taken[number])
@@ -280,47 +290,13 @@ class _Lines:
         for n in range(len(line.points)):
             if not is_done(there.get(n), self._accuracy):
                 made = {"n": n, "accuracy": self._accuracy, "version": __version__}
-                self._take(line, {**made, "status": FAILED, "reason": _why(error)})
-
-
-class _Items:
-    """Calls of one function, whose errors are those of all."""
-
-    topic = None
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        items: Sequence[tuple[Any, ...]],
-        take: Callable[[int, Any], None],
-        threads: int,
-    ) -> None:
-        self._function, self._items, self._take, self._threads = function, items, take, threads
-        self.numbers = range(len(items))
-
-    def call(self, number: int) -> tuple[Any, ...]:
-        return _quietly, self._function, self._items[number], self._threads
-
-    def hear(self, number: int, what: Any) -> None:
-        """Nothing is sent on the way."""
-
-    def progress(self, number: int) -> int:
-        return 0
-
-    def finished(self, number: int, made: Any) -> None:
-        self._take(number, made)
-
-    def ends(self, error: BaseException | None) -> bool:
-        return error is not None and type(error).__name__ != "KilledWorker"
-
-    def give_up(self, number: int, error: BaseException | None) -> None:
-        raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
+                self._take_record(line, {**made, "status": FAILED, "reason": _why(error)})
 
 
 class _Distributed:
     """Work handed to workers a few pieces at a time, tried once more where they die."""
 
-    def __init__(self, client: Any, work: _Work, ahead: int) -> None:
+    def __init__(self, client: Any, work: _Items, ahead: int) -> None:
         self._client, self._work, self._ahead = client, work, ahead
         self._waiting = iter(work.numbers)
         self._news: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()

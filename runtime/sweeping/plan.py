@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import groupby, product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,14 @@ class Plan:
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """Every start, direction and combination of the other axes; of a table, consecutive rows of one structure."""
-        return tuple(self._lines())
+        placed = self._along if self.axes else self._chunks
+        every = (
+            (start, direction, *each)
+            for s, start in enumerate(self.starts)
+            for w, direction in enumerate(self.directions)
+            for each in placed(s, w)
+        )
+        return tuple(self._line(number, *each) for number, each in enumerate(every))
 
     def index_of(self, line: Line, number: int) -> tuple[int, ...]:
         """Where a point of a line stands in arrays of `shape`."""
@@ -195,14 +203,6 @@ class Plan:
         changes = {name: value for name, value in values.items() if name not in STRUCTURAL}
         return base.with_(**changes) if changes else base
 
-    def _lines(self) -> Iterator[Line]:
-        number = 0
-        for s, start in enumerate(self.starts):
-            for w, direction in enumerate(self.directions):
-                for place, points, fixed in self._along(s, w) if self.axes else self._chunks(s):
-                    yield self._line(number, place, points, fixed, start, direction)
-                    number += 1
-
     def _along(self, s: int, w: int) -> Iterator[_Placed]:
         first, *others = self.axes
         values = first.values[::-1] if self.directions[w] == BACK else first.values
@@ -211,25 +211,22 @@ class Plan:
             fixed = {axis.name: axis.values[i] for axis, i in zip(others, index, strict=True)}
             yield (s, w, *index), points, fixed
 
-    def _chunks(self, s: int) -> Iterator[_Placed]:
+    def _chunks(self, s: int, w: int) -> Iterator[_Placed]:
         begun = 0
-        for n in range(1, len(self.rows) + 1):
-            same = n < len(self.rows) and _sizes(self.rows[n]) == _sizes(self.rows[begun])
-            if same and n - begun < _CHUNK:
-                continue
-            sizes = dict(_sizes(self.rows[begun]))
-            points = [{k: v for k, v in row.items() if k not in STRUCTURAL} for row in self.rows[begun:n]]
-            yield (s, begun), tuple(points), sizes
-            begun = n
+        for sizes, own in groupby(self.rows, _sizes):
+            points = [{k: v for k, v in row.items() if k not in STRUCTURAL} for row in own]
+            for first in range(0, len(points), _CHUNK):
+                yield (s, begun + first), tuple(points[first : first + _CHUNK]), dict(sizes)
+            begun += len(points)
 
     def _line(
         self,
         number: int,
+        start: str,
+        direction: str,
         place: tuple[int, ...],
         points: tuple[Mapping[str, Any], ...],
         fixed: Mapping[str, Any],
-        start: str,
-        direction: str,
     ) -> Line:
         at = self.problem_at(fixed)
         varied = tuple(dict.fromkeys(name for point in points for name in point))
@@ -294,12 +291,14 @@ def planned(
     if len(set(swept)) < len(swept):
         raise InputError("a parameter is swept twice; give each once")
     base = _base(model, swept, given)
-    _check_starts(base, starts)
-    sized = _of_sizes(model, base, given, axes, table)
-    _check_values(base, axes, table, sized)
+    for start in starts:
+        require_known("start", start, base.solver.model.STARTS, base.solver.name)
+    sized = _of_sizes(model, given, axes, table)
     begun = tuple(starts) or (default_start(base),)
     source = _source(model, base)
-    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, source, sized, ends, effort)
+    plan = Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, source, sized, ends, effort)
+    _check_values(plan)
+    return plan
 
 
 def plan_of(said: Mapping[str, Any]) -> Plan:
@@ -312,7 +311,7 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         raise InputError("the model of this sweep is an object of a script: run that again, and it collects")
     varied = dict(said["varied"])
     rows = varied.pop("rows", None)
-    plan = planned(
+    return planned(
         said["source"],
         grid=varied or None,
         rows=rows,
@@ -326,7 +325,6 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         ends=said.get("ends", True),
         effort=said.get("effort", ALL_SIZES),
     )
-    return plan
 
 
 def _source(model: Any, base: Problem) -> str | None:
@@ -346,63 +344,40 @@ def _base(model: Any, swept: Sequence[str], given: Mapping[str, Any]) -> Problem
     return problem_of(model, **given)
 
 
-def _check_starts(problem: Problem, starts: Sequence[str]) -> None:
-    known = problem.solver.model.STARTS
-    for start in starts:
-        require_known("start", start, known, problem.solver.name)
-
-
 def _of_sizes(
-    model: Any, base: Problem, given: Mapping[str, Any], axes: Sequence[Axis], rows: Sequence[Mapping[str, Any]]
+    model: Any, given: Mapping[str, Any], axes: Sequence[Axis], rows: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[tuple[str, int], ...], Problem]:
     """A problem for every combination of structural sizes that is swept."""
     if axes and axes[0].name in STRUCTURAL:
         raise InputError(f"{axes[0].name} is a structural size: no branch goes along it; let another axis come first")
     choices = {axis.name: axis.values for axis in axes if axis.name in STRUCTURAL}
-    every: list[Mapping[str, Any]] = [{}]
-    for name, values in choices.items():
-        every = [{**one, name: value} for one in every for value in values]
-    if rows:
-        every = [row for row in rows if any(name in STRUCTURAL for name in row)]
+    every = rows or [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
     wanted = dict.fromkeys(filter(None, map(_sizes, every)))
     if wanted and isinstance(model, Problem):
         raise InputError("sizes are swept by the name of a model or the path of its file, not by a problem")
     return {sizes: problem_of(model, **{**given, **dict(sizes)}) for sizes in wanted}
 
 
-def _check_values(
-    base: Problem,
-    axes: Sequence[Axis],
-    rows: Sequence[Mapping[str, Any]],
-    sized: Mapping[tuple[tuple[str, int], ...], Problem],
-) -> None:
+def _check_values(plan: Plan) -> None:
     """That every value is allowed by itself, and that nothing is left open."""
-    first = next(iter(sized.values()), base)
-    scalars = [axis for axis in axes if axis.name not in STRUCTURAL]
+    first = next(iter(plan.sized.values()), plan.problem)
+    scalars = [axis for axis in plan.axes if axis.name not in STRUCTURAL]
     for axis in scalars:
         for value in axis.values:
             first.with_(**{axis.name: value})
-    if axes:
+    if plan.axes:
         first.check_varied(*(axis.name for axis in scalars))
-    for row in rows:
-        at = sized[_sizes(row)] if _sizes(row) else base
-        changes = {name: value for name, value in row.items() if name not in STRUCTURAL}
-        _ = (at.with_(**changes) if changes else at).alpha
+    for row in plan.rows:
+        _ = plan.problem_at(row).alpha
 
 
 def _count(name: str, span: Any) -> int:
-    if isinstance(span, tuple) and len(span) == 3 and _is_whole(span[2]):
-        return max(int(span[2]), 0)
-    if isinstance(span, tuple) and len(span) == 2:
-        return 25
-    try:
-        return len(span)
-    except TypeError:
-        raise InputError(f"{name} = {span!r}: a range (first, last, count) or a list of values is expected") from None
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and float(value).is_integer()
+    """Return how many values a span has; no grid is built to count those of (first, last, count)."""
+    if isinstance(span, tuple) and len(span) == 3 and isinstance(span[2], int | float | np.number):
+        count = float(span[2])
+        if count.is_integer():
+            return max(int(count), 0)
+    return len(grid_of(name, span))
 
 
 def _values(name: str, span: Any) -> tuple[float, ...]:
@@ -413,12 +388,7 @@ def _values(name: str, span: Any) -> tuple[float, ...]:
     """
     if _count(name, span) < 1:
         raise InputError(f"{name} = {span!r}: the range is empty; at least one value is expected")
-    try:
-        values = grid_of(name, span).tolist()
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{name} = {span!r}: numbers are expected") from None
+    values = grid_of(name, span).tolist()
     if not np.isfinite(values).all():
         raise InputError(f"{name} = {span!r}: finite numbers are expected")
     if len(set(values)) < len(values):
@@ -445,12 +415,6 @@ def _parameters(problem: Problem, without: Sequence[str]) -> dict[str, Any]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.rstrip("_"): _as_json(value) for name, value in values.items()}
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_as_json(entry) for entry in value]
-    if isinstance(value, dict):
-        return {name: _as_json(entry) for name, entry in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    """Return parameters by the names that users write, as JSON."""
+    named = {name.rstrip("_"): value for name, value in values.items()}
+    return json.loads(json.dumps(named, default=lambda value: value.tolist()))
