@@ -27,7 +27,7 @@ from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_files, unknown_model
 from .compiled import code_folder, digest_of, numba_cache
 from .inputs import Record, executing
-from .model_file import model_path, put_back, read_model_file, structure_of
+from .model_file import model_path, put_back, read_model_file, structure_of, symbolic_model
 from .parts import (
     Bayes,
     Bounds,
@@ -267,7 +267,6 @@ def _from_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
     name, key, folder, metadata = record.recall() or ("", "", "", "")
     if folder and is_whole(cache_folder() / folder, "model") and is_whole(cache_folder() / folder, metadata):
         return Solver(name, key, cache_folder() / folder, metadata)
-    # The step comes first: the process that speaks for it is none of the model's doing.
     with step(f"executing the model file {path}"), executing() as inputs:
         with sharp():
             model = read_model_file(path, wanted)
@@ -277,10 +276,7 @@ def _from_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
 
 
 def _generated(model: Any, sizes: dict[str, int]) -> Solver:
-    from ..derive.authoring.model import Model  # SymPy
-
-    if not isinstance(model, Model):
-        raise InputError(f"a model is a catalogue name, a path or what @sf.model() makes, not {type(model).__name__}")
+    model = symbolic_model(model)
     structure = structure_of(model, sizes)
     folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
     metadata = f"model_{model.words(structure)}"
