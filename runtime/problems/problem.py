@@ -14,7 +14,7 @@ import numpy as np
 
 from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
-from ..errors import DomainError, InputError, describe_unknown, require_in
+from ..errors import DomainError, InputError, as_numbers, describe_unknown, require_in
 from ..hints import AttributeHints
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
@@ -759,10 +759,7 @@ def _check_bounded(problem: Problem) -> None:
 def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
     if value is None:
         return None
-    try:
-        array = np.asarray(value, float)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected") from None
+    array = as_numbers(value, f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected")
     if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts, 2 + contexts):
         raise InputError(
             f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue are expected, as [[0.5, 1], [0.5, "
@@ -853,10 +850,7 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
     """A value in the parameter's shape and range; a scalar fills a vector."""
     name, shape = spec["name"], tuple(spec["shape"])
     shown = name.rstrip("_")
-    try:
-        array = np.asarray(value, float)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{shown} = {value!r}: a number or a nested list of numbers is expected") from None
+    array = as_numbers(value, f"{shown} = {value!r}: a number or a nested list of numbers is expected")
     if array.shape == () and len(shape) == 1:
         array = np.full(shape, float(array))
     if array.shape != shape:

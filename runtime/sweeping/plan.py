@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import groupby, product
 from math import prod
@@ -59,8 +59,30 @@ class Simulated:
     method: str = "auto"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Asked:
+    """What is computed at every point.
+
+    Attributes:
+        ask: solve, stability or simulate; seed: as of `solve`; simulated: what `simulate` does.
+        ends: whether lines bisect where they lose their branch; else they say between which points.
+        effort: how many sizes of a rule a point that misses the accuracy is tried with.
+    """
+
+    ask: str
+    seed: int
+    simulated: Simulated
+    ends: bool = True
+    effort: int = ALL_SIZES
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """These attributes by name, for another of the kind."""
+        return {each.name: getattr(self, each.name) for each in fields(Asked)}
+
+
 @dataclass(frozen=True)
-class Line:
+class Line(Asked):
     """Points that one process goes through one after another.
 
     Attributes:
@@ -69,8 +91,6 @@ class Line:
         points: values of what varies, in order; along: the parameter where each begins from its neighbour, else None.
         place: indices of start, direction and the other axes, or of its first row.
         identity: what its results depend on beside accuracy and version, as JSON.
-        ends: whether it bisects where it loses its branch.
-        effort: how many sizes of a rule a point that misses the accuracy is tried with.
     """
 
     number: int
@@ -80,12 +100,7 @@ class Line:
     start: str
     direction: str
     place: tuple[int, ...]
-    ask: str
-    seed: int
-    simulated: Simulated
     identity: str
-    ends: bool = True
-    effort: int = ALL_SIZES
 
     @property
     def key(self) -> str:
@@ -94,33 +109,26 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Asked):
     """A sweep as it was asked for; `planned` checks it.
 
     Attributes:
         problem: what is not swept.
         axes: outer product of these, the first one along lines; or rows: assignments of parameters, one a point.
         sized: structural sizes (sorted names and values) -> the problem of these sizes.
-        accuracy, seed: as of `solve`.
+        accuracy: as of `solve`.
         both_ways: whether every line is gone back, too.
         source: catalogue name or absolute path by which the model is found again; None where it is an object.
-        ends: whether lines bisect where they lose their branch; else they say between which points.
-        effort: as of lines.
     """
 
     problem: Problem
     axes: tuple[Axis, ...]
     rows: tuple[Mapping[str, Any], ...]
     starts: tuple[str, ...]
-    ask: str
     accuracy: float
     both_ways: bool
-    seed: int
-    simulated: Simulated
-    source: str | None = None
-    sized: Mapping[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
-    ends: bool = True
-    effort: int = ALL_SIZES
+    source: str | None
+    sized: Mapping[tuple[tuple[str, int], ...], Problem]
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -240,8 +248,7 @@ class Plan:
         }
         along = self.axes[0].name if self.axes and self.ask != "simulate" else None
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
-        chosen = (start, direction, place, self.ask, self.seed, self.simulated, text)
-        return Line(number, at, points, along, *chosen, self.ends, self.effort)
+        return Line(number, at, points, along, start, direction, place, text, **self.asked)
 
 
 def planned(
@@ -250,19 +257,15 @@ def planned(
     grid: Mapping[str, Any] | None,
     rows: Sequence[Mapping[str, Any]] | None,
     starts: Sequence[str] | None,
-    ask: str,
     accuracy: float,
     both_ways: bool,
-    seed: int,
-    simulated: Simulated,
     given: Mapping[str, Any],
-    ends: bool = True,
-    effort: int = ALL_SIZES,
+    **asked: Any,
 ) -> Plan:
     """A plan, checked before anything is computed; its arguments are those of `sf.sweep`.
 
     Args:
-        ends: whether lines bisect where they lose their branch; effort: as of lines.
+        given: values of parameters for all points; asked: what is computed there, see `Asked`.
 
     Raises:
         InputError: something unknown, empty, out of range or too large.
@@ -271,12 +274,13 @@ def planned(
         several = next((name for name, value in given.items() if isinstance(value, list | tuple)), "")
         example = f"{{{several!r}: {given[several]!r}}}" if several else "{'alpha': (3, 0.5, 40)}"
         raise InputError(f"grid={example}, or points, rows of parameters: give one of them")
-    require_known("value", ask, ASKED, "ask")
+    wanted = Asked(**asked)
+    require_known("value", wanted.ask, ASKED, "ask")
     require_in("accuracy", accuracy, "(0, 1)")
-    if both_ways and (rows or ask == "simulate"):
+    if both_ways and (rows or wanted.ask == "simulate"):
         raise InputError("both_ways goes with a grid and ask = solve or stability, as it follows a branch")
-    require_whole("d", simulated.d, 1)
-    require_whole("seeds", simulated.seeds, 1)
+    require_whole("d", wanted.simulated.d, 1)
+    require_whole("seeds", wanted.simulated.seeds, 1)
     counts = [_count(name, span) for name, span in (grid or {}).items()] or [len(rows or ())]
     starts = list(dict.fromkeys(starts or ()))
     total = prod(counts) * max(1, len(starts)) * (1 + both_ways)
@@ -296,7 +300,7 @@ def planned(
     sized = _of_sizes(model, given, axes, table)
     begun = tuple(starts) or (default_start(base),)
     source = _source(model, base)
-    plan = Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, source, sized, ends, effort)
+    plan = Plan(base, axes, table, begun, accuracy, both_ways, source, sized, **asked)
     _check_values(plan)
     return plan
 
