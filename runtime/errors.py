@@ -149,13 +149,17 @@ def require_in(name: str, value: Any, interval: str) -> None:
 
 
 def as_numbers(value: Any, expected: str) -> np.ndarray:
-    """Return a value as an array of numbers; raise InputError with what is expected where it is none."""
+    """Return a value as an array of numbers, or raise InputError.
+
+    Args:
+        expected: the sentence of the error, in which {!r} stands for the value.
+    """
     import numpy as np  # slow to load
 
     try:
         return np.asarray(value, float)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(expected) from None
+        raise InputError(expected.format(value)) from None
 
 
 def _assigned(name: str, value: object) -> str:

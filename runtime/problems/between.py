@@ -46,8 +46,7 @@ class Between:
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
-            given = getattr(self, name)
-            end = as_numbers(given, f"an end of a line is {given!r}; numbers are expected").copy()
+            end = as_numbers(getattr(self, name), "an end of a line is {!r}; numbers are expected").copy()
             end.setflags(write=False)
             object.__setattr__(self, name, end)
         if self.first.shape != self.last.shape:

@@ -759,7 +759,7 @@ def _check_bounded(problem: Problem) -> None:
 def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
     if value is None:
         return None
-    array = as_numbers(value, f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected")
+    array = as_numbers(value, "spectrum = {!r}: rows of numbers [weight, eigenvalue] are expected").copy()
     if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts, 2 + contexts):
         raise InputError(
             f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue are expected, as [[0.5, 1], [0.5, "
@@ -850,7 +850,7 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
     """A value in the parameter's shape and range; a scalar fills a vector."""
     name, shape = spec["name"], tuple(spec["shape"])
     shown = name.rstrip("_")
-    array = as_numbers(value, f"{shown} = {value!r}: a number or a nested list of numbers is expected")
+    array = as_numbers(value, shown + " = {!r}: a number or a nested list of numbers is expected").copy()
     if array.shape == () and len(shape) == 1:
         array = np.full(shape, float(array))
     if array.shape != shape:
