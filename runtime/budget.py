@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .errors import TimeLimitError, require_in
 from .interrupts import alarm
+
+Value = TypeVar("Value")
 
 
 class _Limit(NamedTuple):
@@ -28,6 +30,16 @@ class _Limit(NamedTuple):
 _deadline: ContextVar[_Limit | None] = ContextVar("deadline", default=None)
 _OVERTIME, _LEAST_OVERTIME = 0.1, 5.0  # for a step that has begun: share of the seconds of a limit, and seconds
 _best: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
+
+
+@contextmanager
+def _being(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Let a variable have a value in this context."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @contextmanager
@@ -51,11 +63,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     require_in("time limit", seconds, "(0, inf] seconds")
     end, outer = time.monotonic() + seconds, _deadline.get()
     last = end + max(_LEAST_OVERTIME, _OVERTIME * seconds)
-    token = _deadline.set(_Limit(end, seconds, last) if outer is None or end < outer.end else outer)
-    try:
+    with _being(_deadline, _Limit(end, seconds, last) if outer is None or end < outer.end else outer):
         yield
-    finally:
-        _deadline.reset(token)
 
 
 def is_limited() -> bool:
@@ -125,32 +134,23 @@ def sharp() -> Iterator[None]:
 def overtime() -> Iterator[None]:
     """Let a step that has begun finish within the time that a limit allows beyond its end."""
     limit = _deadline.get()
-    token = _deadline.set(None if limit is None else limit._replace(end=limit.last))
-    try:
+    with _being(_deadline, None if limit is None else limit._replace(end=limit.last)):
         yield
-    finally:
-        _deadline.reset(token)
 
 
 @contextmanager
 def without_limit() -> Iterator[None]:
     """Let this take as long as it takes, whatever the clock says."""
-    token = _deadline.set(None)
-    try:
+    with _being(_deadline, None):
         yield
-    finally:
-        _deadline.reset(token)
 
 
 @contextmanager
 def offers() -> Iterator[list[Callable[[], Any] | None]]:
     """A list of one entry: how to finish what was last offered in this context, or None."""
     kept: list[Callable[[], Any] | None] = [None]
-    token = _best.set(kept)
-    try:
+    with _being(_best, kept):
         yield kept
-    finally:
-        _best.reset(token)
 
 
 def offer(finish: Callable[[], Any]) -> None:

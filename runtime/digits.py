@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -64,22 +65,19 @@ def where(
         'converged'
     """
     check_is_problem(problem)
-    from .thresholds import locating as thresholds
+    from .thresholds.locating import condition_threshold
 
+    located = partial(
+        condition_threshold, problem, condition, parameter, on=on, bracket=bracket, seed=seed, branch=branch
+    )
     if not (0 < accuracy < DOUBLES or proof):
-        return thresholds.condition_threshold(
-            problem, condition, parameter, on=on, bracket=bracket, accuracy=accuracy, seed=seed, branch=branch,
-            verify=verify,
-        )  # fmt: skip
+        return located(accuracy=accuracy, verify=verify)
     from .reference import thresholds as precise
 
     if proof:
         check_ball_arithmetic()
     precise.check_threshold(problem, condition, accuracy)
-    rough = thresholds.condition_threshold(
-        problem, condition, parameter, on=on, bracket=bracket, accuracy=precise.ROUGH, seed=seed, branch=branch
-    )
-    return refine(rough, condition, accuracy, proof=proof)
+    return refine(located(accuracy=precise.ROUGH), condition, accuracy, proof=proof)
 
 
 def refine(

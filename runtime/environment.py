@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import subprocess
 
 _THREADS = "NUMBA_NUM_THREADS"
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", _THREADS)
 _MOST_THREADS = 4096  # what the system refuses ends the process where they begin
 _SILENT = -3  # subprocess.DEVNULL, which is slow to load
 _LEAST_DATA = 0.5  # gigabytes: Python with its libraries, and a compilation
@@ -103,33 +104,36 @@ def helper(
     )
 
 
-class Companion:
-    """A process that calls `serve` of a module beside this one, with something to work on; none where it cannot start.
-
-    It ends with this process (`received`), and at once when it is stopped.
-    """
-
-    def __init__(self, module: str, given: Any, variables: Mapping[str, str]) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        with suppress(OSError):
-            self._process = helper(module, variables, stdout=_SILENT, stderr=_SILENT)
-            assert self._process.stdin is not None
-            pickle.dump(given, self._process.stdin)
-            self._process.stdin.flush()
-
-    def is_running(self) -> bool:
-        """Whether it is still at work."""
-        return self._process is not None and self._process.poll() is None
-
-    def stop(self) -> None:
-        """End it, done or not: no file is left half written."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End such a process, done or not, with the pipes to it: no file is left half written."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
             with suppress(OSError):
-                process.stdin.close()
+                pipe.close()
+
+
+@contextmanager
+def companion(module: str, given: Any, variables: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
+    """Run `serve` of a module in a process next to this one for the time of the block, on what is given.
+
+    It may end before (`received` ends it with this process). Where it cannot start there is none.
+
+    Yields:
+        whether it is at work.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    with suppress(OSError):
+        process = helper(module, variables, stdout=_SILENT, stderr=_SILENT)
+        assert process.stdin is not None
+        pickle.dump(given, process.stdin)
+        process.stdin.flush()
+    try:
+        yield lambda: process is not None and process.poll() is None
+    finally:
+        if process is not None:
+            end(process)
 
 
 def received() -> Any:

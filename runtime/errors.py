@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .derive.errors import suggestion
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class SaddleforgeError(Exception):
@@ -143,6 +146,20 @@ def require_in(name: str, value: Any, interval: str) -> None:
         reason = "is a text, where a number is expected" if isinstance(value, str) else "is out of range"
         example = "; an accuracy is an error bar: 1e-8 for eight digits" if name.strip("-") == "accuracy" else ""
         raise InputError(f"{_assigned(name, value)} {reason}; allowed is {interval}{example}")
+
+
+def as_numbers(value: Any, expected: str) -> np.ndarray:
+    """Return a value as an array of numbers, or raise InputError.
+
+    Args:
+        expected: the sentence of the error, in which {!r} stands for the value.
+    """
+    import numpy as np  # slow to load
+
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(expected.format(value)) from None
 
 
 def _assigned(name: str, value: object) -> str:

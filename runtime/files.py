@@ -12,7 +12,8 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
@@ -27,6 +28,19 @@ except ImportError:  # Windows
 _POLL = 0.02  # seconds, while another process has a file locked
 
 
+@contextmanager
+def failing_as(what: str, advice: str = "") -> Iterator[None]:
+    """Raise InputError where the system refuses what is done to a file.
+
+    Args:
+        what: what cannot be done, before the system's reason; advice: what follows that.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{what}: {error.strerror or error}{advice}") from error
+
+
 def check_writable(path: str | Path) -> Path:
     """Make sure that a file can be written at a path, before the computation whose result it is to hold.
 
@@ -39,7 +53,7 @@ def check_writable(path: str | Path) -> Path:
         InputError: it is a folder, or a file or folder on the way cannot be written.
     """
     path = Path(path)
-    try:
+    with failing_as(f"cannot write {path}"):
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; the name of a file is expected")
         if path.exists() and not path.is_file():
@@ -47,8 +61,6 @@ def check_writable(path: str | Path) -> Path:
         if path.exists() and not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: the file is read-only")
         _check_folder(path.parent, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     return path
 
 
@@ -114,10 +126,8 @@ def check_folder(path: str | Path) -> Path:
         InputError: it is a file, or a folder on the way cannot be written.
     """
     path = Path(path)
-    try:
+    with failing_as(f"cannot write to {path}"):
         _check_folder(path, path)
-    except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror or error}") from error
     return path
 
 
@@ -139,7 +149,7 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         InputError: it cannot be written.
     """
     path = Path(path)
-    try:
+    with failing_as(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -150,8 +160,6 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def locked(path: Path, longest: float = math.inf) -> IO[bytes] | None:

@@ -8,9 +8,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Of Python, llvmlite and, called by weak references, Numba.
@@ -23,7 +24,10 @@ _WATCH = 0.5  # seconds between looks at who the parent is
 
 def heed() -> None:
     """Both raise KeyboardInterrupt: a shell starts its background jobs with Ctrl-C ignored, and a batch system that
-    ends a job gives it some seconds to put away what it has."""
+    ends a job gives it some seconds to put away what it has. Nothing has been interrupted yet: a process may run many
+    commands."""
+    global _pressed
+    _pressed = False
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
 
@@ -52,6 +56,19 @@ def _is_deaf(frame: FrameType | None) -> bool:
 
 
 @contextmanager
+def _handling(numbers: Iterable[int], handler: Any) -> Iterator[None]:
+    """Let a handler take signals during this block, but those whose own was not set from Python and stays."""
+    before = {number: own for number in numbers if (own := signal.getsignal(number)) is not None}
+    try:
+        for number in before:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, own)
+
+
+@contextmanager
 def alarm(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
     """Call `ring`, which raises, after so many seconds of this block, and again where the error was swallowed.
 
@@ -60,13 +77,12 @@ def alarm(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
     if not _interruptible() or not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is None:
         yield
         return
-    before = signal.signal(signal.SIGALRM, lambda _, frame: None if _is_deaf(frame) else ring())
-    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 1e-3), _LONGEST), _AGAIN)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with _handling((signal.SIGALRM,), lambda _, frame: None if _is_deaf(frame) else ring()):
+        signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 1e-3), _LONGEST), _AGAIN)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def pressed() -> bool:
@@ -84,16 +100,8 @@ def held_back() -> Iterator[None]:
         yield
         return
     pressed: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
-        if handlers[number] is not None:
-            signal.signal(number, lambda sent, _: pressed.append(sent))
-    try:
+    with _handling(_SIGNALS, lambda sent, _: pressed.append(sent)):
         yield
-    finally:
-        for number, handler in handlers.items():
-            if handler is not None:
-                signal.signal(number, handler)
     if pressed:
         signal.raise_signal(pressed[0])
 
@@ -118,11 +126,8 @@ def kept_handler() -> Iterator[None]:
     if not _interruptible():
         yield
         return
-    handler = signal.getsignal(signal.SIGINT)
-    try:
+    with _handling((signal.SIGINT,), signal.getsignal(signal.SIGINT)):
         yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 def ignore() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, as_numbers
 
 _SCALE = re.compile(r"scale_(\w+)")
 
@@ -46,10 +46,7 @@ class Between:
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
-            try:
-                end = np.array(getattr(self, name), float)
-            except (TypeError, ValueError, OverflowError):
-                raise InputError(f"an end of a line is {getattr(self, name)!r}; numbers are expected") from None
+            end = as_numbers(getattr(self, name), "an end of a line is {!r}; numbers are expected").copy()
             end.setflags(write=False)
             object.__setattr__(self, name, end)
         if self.first.shape != self.last.shape:

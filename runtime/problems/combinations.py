@@ -136,15 +136,11 @@ class Combinations:
     def overlap_changes(self, units: Units) -> np.ndarray:
         """Changes of the packed overlaps of z with the packed overlaps, (n_z, n)."""
         d = self.fields
-        changes = self.of_combinations(self.moved(units))
-        d_V = self.squared(units.V)
+        joint = self.of_combinations(self.moved(units))
         m = units.m[:, self.contexts].reshape(len(units), len(self.A), -1, 1)
         d_m = (self.A.reshape(len(self.A), d, -1) @ m)[..., 0]
-        rows = [
-            Overlaps(q, V, m, theta, phi).pack()
-            for q, V, m, theta, phi in zip(changes[..., :d, :d], d_V, d_m, changes[..., :d, d:], units.phi, strict=True)
-        ]
-        return np.stack(rows, axis=1)
+        changes = Overlaps(joint[..., :d, :d], self.squared(units.V), d_m, joint[..., :d, d:], units.phi)
+        return np.ascontiguousarray(changes.pack().T)
 
     def moved(self, units: Units) -> np.ndarray:
         """Changes of `of_tokens` with the packed overlaps, (n, N, L (s + t), d_z + d_y)."""

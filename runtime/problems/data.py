@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, require_in, require_whole
+from ..errors import InputError, as_numbers, require_in, require_whole
 from ..progress import say
 from .law import TokenLaw
 
@@ -20,8 +22,12 @@ _COARSE, _FINE = 1e-2, 5e-4  # what bins move of averages: too much, and what is
 _SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _PLACES = 25  # of z
 _DIRECTIONS, _SEED = 32, 20
+_FEW = 3  # samples of a context whose fourth moments mean nothing
 _ENOUGH = 1.2  # samples a dimension, from which least squares will do
 _STRENGTHS = np.geomspace(1e-6, 1e4, 61)  # of the ridge, in units of the mean eigenvalue of x^T x / d
+
+Contexts = Mapping[tuple[int, int], np.ndarray]
+"""(token, label) -> the samples in which they are seen."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +149,7 @@ def law_of_data(
         >>> sf.law_of_data(x).norms > 0
         True
     """
-    try:
-        x = np.asarray(x, float)
-    except (TypeError, ValueError):
-        raise InputError("x must be an array of numbers in shape (n, L, d) or (n, d)") from None
+    x = as_numbers(x, "x must be an array of numbers in shape (n, L, d) or (n, d)")
     x = x[:, None, :] if x.ndim == 2 else x
     if x.ndim != 3 or not x.size or not np.isfinite(x).all():
         raise InputError(f"x must be finite numbers in shape (n, L, d) or (n, d), not {x.shape}")
@@ -174,16 +177,17 @@ def law_of_data(
     rows = None if teacher is None else np.asarray(teacher, float).reshape(d, -1)
     if p.shape != (tokens, d):
         raise InputError(f"encodings have shape {p.shape}; {(tokens, d)} is expected")
-    _check_samples(x, labels, clusters)
+    contexts = {(l, k): np.flatnonzero(labels[:, l] == k) for l in range(tokens) for k in range(clusters)}
+    _check_samples(x, contexts)
 
-    contexts = [(l, k) for l in range(tokens) for k in range(clusters)]
-    counts, centres, means, covariances = [], [], [], []
-    for l, k in contexts:
-        own = x[labels[:, l] == k, l]
+    counts, means, covariances, centred = [], [], [], np.empty_like(x)
+    for (l, _), samples in contexts.items():
+        own = x[samples, l]
         counts.append(len(own))
         covariances.append(np.atleast_2d(np.cov(own, rowvar=False)))
-        centres.append(own.mean(axis=0))
-        means.append(_told_from_zero(centres[-1], covariances[-1], len(own)))
+        centre = own.mean(axis=0)
+        centred[samples, l] = own - centre
+        means.append(_told_from_zero(centre, covariances[-1], len(own)))
     share = np.array(counts) / (n * tokens)
     _, basis = np.linalg.eigh(np.einsum("c,cij->ij", share, np.array(covariances)))
     turned = basis.T @ np.array(covariances) @ basis
@@ -223,7 +227,6 @@ def law_of_data(
         teacher_means=np.zeros((len(contexts), t)) if rows is None else np.array(means) @ rows / np.sqrt(d),
     )
     law.check()
-    centred = x - np.array(centres).reshape(tokens, clusters, d)[np.arange(tokens), labels]
     off_diagonal = max(whole - float((gamma**2).sum()), 0.0)  # rounding for one context
     found = DataLaw(
         law,
@@ -231,9 +234,9 @@ def law_of_data(
         float(np.sqrt(noise / whole)),
         binning=binning,
         spread=2 * float(np.sqrt(d / min(counts))),
-        kurtosis=_kurtosis(centred, labels, clusters),
-        taught_kurtosis=None if rows is None else _excess(centred @ rows, labels, clusters),
-        norms=_norms(centred, labels, clusters),
+        kurtosis=_kurtosis(centred, contexts),
+        taught_kurtosis=None if rows is None else _excess(centred @ rows, contexts),
+        norms=_norms(centred, contexts),
         dependence=_dependence(centred),
     )
     for sentence in _warnings(found):
@@ -241,35 +244,31 @@ def law_of_data(
     return found
 
 
-def _check_samples(x: np.ndarray, labels: np.ndarray, clusters: int) -> None:
+def _check_samples(x: np.ndarray, contexts: Contexts) -> None:
     """Refuse samples that are too few, and coordinates that do not vary."""
     n, tokens, d = x.shape
-    for l in range(tokens):
-        seen = np.bincount(labels[:, l], minlength=clusters)
-        if seen.min() < 2:
-            raise InputError(f"label {seen.argmin()} of token {l} was seen {seen.min()} times; at least 2 are needed")
+    for (l, k), samples in contexts.items():
+        if len(samples) < 2:
+            raise InputError(f"label {k} of token {l} was seen {len(samples)} times; at least 2 are needed")
     if n <= d:
         raise InputError(
             f"x has shape {x.shape[::2] if tokens == 1 else x.shape}: its {n} samples have {d} coordinates, and "
             f"covariances of no more samples than coordinates have eigenvalues that are zero; give several times {d} "
             "samples or fewer coordinates, and transpose x if its samples are along the last axis"
         )
-    for l in range(tokens):
-        for k in range(clusters):
-            spread = np.ptp(x[labels[:, l] == k, l], axis=0)
-            still = np.flatnonzero(spread <= _NO_VARIANCE * spread.max())
-            if len(still):
-                named = ", ".join(map(str, still[:_NAMED])) + (
-                    f" and {len(still) - _NAMED} more" * (len(still) > _NAMED)
-                )
-                where = f" of token {l}" * (tokens > 1) + f" where its label is {k}" * (clusters > 1)
-                raise InputError(
-                    f"{len(still)} of {d} columns of x are constant{where}, counted from 0: {named}; eigenvalues of "
-                    "the covariance must be positive, so leave these columns out"
-                )
+    for (l, k), samples in contexts.items():
+        spread = np.ptp(x[samples, l], axis=0)
+        still = np.flatnonzero(spread <= _NO_VARIANCE * spread.max())
+        if len(still):
+            named = ", ".join(map(str, still[:_NAMED])) + f" and {len(still) - _NAMED} more" * (len(still) > _NAMED)
+            where = f" of token {l}" * (tokens > 1) + f" where its label is {k}" * (len(contexts) > tokens)
+            raise InputError(
+                f"{len(still)} of {d} columns of x are constant{where}, counted from 0: {named}; eigenvalues of "
+                "the covariance must be positive, so leave these columns out"
+            )
 
 
-def _check_directions(gamma: np.ndarray, contexts: list[tuple[int, int]]) -> None:
+def _check_directions(gamma: np.ndarray, contexts: Contexts) -> None:
     """Refuse data that do not vary in some directions, though in every coordinate."""
     for own, (l, k) in zip(gamma, contexts, strict=True):
         missing = int(np.sum(own <= _NO_VARIANCE * own.max()))
@@ -355,26 +354,21 @@ def _moved(gamma: np.ndarray, squares: np.ndarray, groups: list[np.ndarray]) -> 
     return worst
 
 
-def _by_context(labels: np.ndarray, clusters: int) -> list[tuple[int, np.ndarray]]:
-    """Token and samples of every context that was seen."""
-    found = ((l, np.flatnonzero(labels[:, l] == k)) for l in range(labels.shape[1]) for k in range(clusters))
-    return [(l, samples) for l, samples in found if len(samples) > 3]
-
-
-def _excess(fields: np.ndarray, labels: np.ndarray, clusters: int) -> np.ndarray:
+def _excess(fields: np.ndarray, contexts: Contexts) -> np.ndarray:
     """Excess kurtosis of fields (n, L, k) within their contexts, averaged over these, (k,)."""
     values = []
-    for l, samples in _by_context(labels, clusters):
-        own = fields[samples, l]
-        own = own - own.mean(axis=0)
-        values.append((own**4).mean(axis=0) / np.maximum((own**2).mean(axis=0), 1e-300) ** 2 - 3)
+    for (l, _), samples in contexts.items():
+        if len(samples) > _FEW:
+            own = fields[samples, l]
+            own = own - own.mean(axis=0)
+            values.append((own**4).mean(axis=0) / np.maximum((own**2).mean(axis=0), 1e-300) ** 2 - 3)
     return np.mean(values, axis=0) if values else np.zeros(fields.shape[-1])
 
 
-def _kurtosis(centred: np.ndarray, labels: np.ndarray, clusters: int) -> tuple[float, float]:
+def _kurtosis(centred: np.ndarray, contexts: Contexts) -> tuple[float, float]:
     """Excess kurtosis along random directions: mean, and its standard error from samples and directions."""
     directions = np.random.default_rng(_SEED).standard_normal((centred.shape[2], _DIRECTIONS))
-    found = _excess(centred @ directions, labels, clusters)
+    found = _excess(centred @ directions, contexts)
     sampled = np.sqrt(24 / len(centred) / centred.shape[1])
     return float(found.mean()), float(np.hypot(found.std(ddof=1) / np.sqrt(_DIRECTIONS), sampled))
 
@@ -396,27 +390,26 @@ def _dependence(centred: np.ndarray) -> Dependence | None:
     own = [norm(l, l) for l in range(tokens)]
     chance = np.sqrt(_CLEAR * np.sqrt(2) / n)
     found = []
-    for l in range(tokens):
-        for k in range(l + 1, tokens):
-            products = (centred[:, l] * centred[:, k]).sum(axis=1) / np.sqrt(
-                lengths[:, l].mean() * lengths[:, k].mean()
-            )
-            both = (squares[:, l] * squares[:, k]).mean(axis=1)
-            pair = Dependence(
-                (l + 1, k + 1),
-                (float(products.mean()), float(products.std(ddof=1) / np.sqrt(n))),
-                (float(np.sqrt(max(norm(l, k), 0.0) / np.sqrt(own[l] * own[k]))), float(chance)),
-                (float(both.mean()), float(both.std(ddof=1) / np.sqrt(n))),
-            )
-            found.append(pair)
+    for l, k in combinations(range(tokens), 2):
+        products = (centred[:, l] * centred[:, k]).sum(axis=1) / np.sqrt(lengths[:, l].mean() * lengths[:, k].mean())
+        both = (squares[:, l] * squares[:, k]).mean(axis=1)
+        pair = Dependence(
+            (l + 1, k + 1),
+            (float(products.mean()), float(products.std(ddof=1) / np.sqrt(n))),
+            (float(np.sqrt(max(norm(l, k), 0.0) / np.sqrt(own[l] * own[k]))), float(chance)),
+            (float(both.mean()), float(both.std(ddof=1) / np.sqrt(n))),
+        )
+        found.append(pair)
     return max(found, key=lambda pair: max(size / chance for size, chance in pair.measures), default=None)
 
 
-def _norms(centred: np.ndarray, labels: np.ndarray, clusters: int) -> float:
+def _norms(centred: np.ndarray, contexts: Contexts) -> float:
     """Variance of |x|^2 over 2 Tr Sigma^2, the latter without the bias of few samples, averaged over contexts."""
     ratios = []
-    for l, samples in _by_context(labels, clusters):
+    for (l, _), samples in contexts.items():
         own, n = centred[samples, l], len(samples)
+        if n <= _FEW:
+            continue
         squares = (own**2).sum(axis=1)
         gram = own.T @ own if own.shape[1] <= n else own @ own.T
         trace = (float((gram**2).sum()) - float((squares**2).sum())) / (n * (n - 1))  # pairs of different samples

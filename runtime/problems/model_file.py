@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..budget import sharp
 from ..derive.errors import ModelError
 from ..errors import InputError, TimeLimitError, describe_unknown, require_whole, told
-from ..files import finite
+from ..files import failing_as, finite
 from .catalogue import catalogue, unknown_model
 from .inputs import FromSource, executing
 
@@ -90,10 +90,8 @@ def model_path(model: str | Path) -> tuple[Path | None, str]:
     path = Path(text)
     if not (text.endswith(".py") or os.sep in text):
         return None, ""
-    try:
+    with failing_as(f"model file {path}"):
         finite(path, again=True).read_bytes()
-    except OSError as error:
-        raise InputError(f"model file {path}: {error.strerror or error}") from error
     return path, name
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -156,27 +156,28 @@ class Overlaps(AttributeHints):
     @property
     def sizes(self) -> Sizes:
         """(C, s, t, P)."""
-        contexts, s, t = self.theta.shape
-        return contexts, s, t, len(self.phi)
+        return *self.theta.shape[-3:], self.phi.shape[-1]
 
     def pack(self) -> np.ndarray:
-        """Independent components: upper triangles of q and V, m, theta, phi."""
-        blocks = [self.q, self.V]
-        if self.q.shape[1] > 1:
-            rows, columns = triangle(self.q.shape[1])
-            blocks = [block[:, rows, columns] for block in blocks]
-        return np.concatenate([*(block.ravel() for block in (*blocks, self.m, self.theta)), self.phi])
+        """Independent components: upper triangles of q and V, m, theta, phi; of several states, (..., n)."""
+        blocks, shape = [self.q, self.V], (*self.q.shape[:-3], -1)
+        if self.q.shape[-1] > 1:
+            rows, columns = triangle(self.q.shape[-1])
+            blocks = [block[..., rows, columns] for block in blocks]
+        flat = [block.reshape(shape) for block in (*blocks, self.m, self.theta)]
+        return np.concatenate([*flat, self.phi], axis=-1)
 
     @classmethod
-    def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Overlaps:
-        """The overlaps of independent components in the order of `pack`: copies, q and V filled in by symmetry."""
-        numbers, places, shapes = _numbers_of(sizes), places_of(sizes), shapes_of(sizes)
+    def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Self:
+        """The overlaps of independent components, (..., n) in the order of `pack`: copies, q and V filled in by
+        symmetry."""
+        numbers, places, shapes, several = _numbers_of(sizes), places_of(sizes), shapes_of(sizes), vector.shape[:-1]
         return cls(
-            q=vector[numbers["q"]],
-            V=vector[numbers["V"]],
-            m=vector[places["m"]].reshape(shapes["m"]).copy(),
-            theta=vector[places["theta"]].reshape(shapes["theta"]).copy(),
-            phi=vector[places["phi"]].copy(),
+            q=vector.take(numbers["q"], axis=-1),
+            V=vector.take(numbers["V"], axis=-1),
+            m=vector[..., places["m"]].reshape(*several, *shapes["m"]).copy(),
+            theta=vector[..., places["theta"]].reshape(*several, *shapes["theta"]).copy(),
+            phi=vector[..., places["phi"]].copy(),
         )
 
     @property
@@ -199,27 +200,13 @@ class Overlaps(AttributeHints):
         return True
 
 
-@dataclass(frozen=True)
-class Units:
-    """The unit vectors of the packed overlaps as blocks, a direction a row.
-
-    Attributes:
-        q, V (n, C, s, s), m (n, C, s), theta (n, C, s, t), phi (n, P).
-    """
-
-    sizes: Sizes
-    q: np.ndarray
-    V: np.ndarray
-    m: np.ndarray
-    theta: np.ndarray
-    phi: np.ndarray
+class Units(Overlaps):
+    """Unit vectors of the packed overlaps as blocks: q, V (n, C, s, s), m (n, C, s), theta (n, C, s, t), phi (n, P)."""
 
     @classmethod
     def of(cls, sizes: Sizes) -> Units:
         """A direction for every packed component, in the order of `Overlaps.pack`: n = C (s (s + 1) + s + s t) + P."""
-        rows = [Overlaps.unpack(unit, sizes) for unit in np.eye(packed_length(sizes))]
-        blocks = {name: np.stack([getattr(row, name) for row in rows]) for name in (*OVERLAPS, "phi")}
-        return cls(sizes, **blocks)
+        return cls.unpack(np.eye(packed_length(sizes)), sizes)
 
     def __len__(self) -> int:
         return len(self.q)

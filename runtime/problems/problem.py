@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
-from ..errors import DomainError, InputError, describe_unknown, require_in
+from ..errors import DomainError, InputError, as_numbers, describe_unknown, require_in
 from ..hints import AttributeHints
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
@@ -176,13 +176,14 @@ class Problem(AttributeHints):
 
     @property
     def has_ridge(self) -> bool:
-        """Whether the regulariser is a ridge, whose averages over a row of W have a closed form."""
-        return self.solver.has_ridge
+        """Whether the regulariser is a ridge, by given strengths or the multipliers of given norms: averages over a row
+        of W have a closed form."""
+        return self.solver.model.REGULARISER in ("ridge", "sphere")
 
     @property
     def has_sphere(self) -> bool:
         """Whether the norms of the columns of W are given, and the strengths of the ridge are their multipliers."""
-        return self.solver.has_sphere
+        return self.solver.model.REGULARISER == "sphere"
 
     @cached_property
     def strengths(self) -> np.ndarray:
@@ -403,10 +404,13 @@ class Problem(AttributeHints):
         alpha = changes.pop("alpha", self.sample_complexity)
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
         beta = changes.pop("inverse_temperature", self.inverse_temperature)
-        known = {**self.parameters, **_renamed({n: v for n, v in changes.items() if entry_of(n) is None})}
+        known = {**self.parameters, **{parameter_name(n): v for n, v in changes.items() if entry_of(n) is None}}
         for name, value in changes.items():
             if (place := entry_of(name)) is not None:
-                known[place[0]] = _with_entry(name, known.get(place[0]), place[1], value)
+                of, index = place
+                _entry(name, known.get(of), index)
+                known[of] = np.array(known[of], float)
+                known[of][index] = value
         return _build(self.solver, alpha, known, spectrum, law, beta, lines)
 
     def on_line(self, name: str) -> bool:
@@ -442,7 +446,7 @@ class Problem(AttributeHints):
             return float(_entry(name, self.parameters.get(place[0]), place[1]))
         if (known := self._line(name)) is not None:
             return known[1].position
-        name = {"lambda": "lambda_"}.get(name, name)
+        name = parameter_name(name)
         if name == "alpha":
             return np.nan if self.sample_complexity is None else self.sample_complexity
         if name == "inverse_temperature":
@@ -496,20 +500,9 @@ def _entry(name: str, values: Any, index: tuple[int, ...]) -> Any:
     return np.asarray(values)[index]
 
 
-def _with_entry(name: str, values: Any, index: tuple[int, ...], value: Any) -> np.ndarray:
-    _entry(name, values, index)
-    changed = np.array(values, float)
-    changed[index] = value
-    return changed
-
-
 def parameter_name(name: str) -> str:
     """As parameters are stored: lambda is a keyword of Python."""
     return "lambda_" if name == "lambda" else name
-
-
-def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {parameter_name(name): value for name, value in values.items()}
 
 
 def _refuse_assignment(self: Problem, name: str, value: Any) -> None:
@@ -568,7 +561,7 @@ def problem(
             raise InputError(f"{name} = {value!r}: a whole number is expected")
     solver = load_solver(model, **sizes)
     whole = {spec["name"] for spec in solver.model.PARAMETERS}
-    given = {name: value for name, value in _renamed(values).items() if name in whole}
+    given = {parameter_name(name): value for name, value in values.items() if parameter_name(name) in whole}
     parts = {name: value for name, value in values.items() if parameter_name(name) not in whole}
     built = _build(solver, alpha, given, spectrum, law, inverse_temperature)
     return built.with_(**parts) if parts else built
@@ -594,16 +587,13 @@ def _build(
                 "inverse_temperature in (0, inf)",
                 "spectrum as [[weight, eigenvalue], ...]",
                 *[f"{_shown(n)} in {s['allowed']}{_meaning(n, s['doc'])}" for n, s in specs.items()],
-                *_size_names(solver),
+                *[f"{name} (structural, here {value})" for name, value in solver.structure.items()],
             ]
         )
         remedy = describe_trained(solver, unknown[0]) or suggestion(unknown[0], ["alpha", "spectrum", *specs])
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
     checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
-    number = None if alpha is None else _number("alpha", alpha)
-    if number is not None:
-        require_in("alpha", number, f"(0, inf){_ALPHA}")
-    _check_magnitude("alpha", alpha, number, positive=True)
+    number = None if alpha is None else _positive("alpha", alpha, _ALPHA)
     built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
     built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
     _ = built.law
@@ -662,9 +652,7 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
         if solver.model.NO_PROXIMAL_MAP and solver.reduced.get("loss", solver).model.NO_PROXIMAL_MAP:
             raise InputError(solver.no_proximal_map)
         return None
-    number = _number("inverse_temperature", value)
-    require_in("inverse_temperature", number, "(0, inf)")
-    _check_magnitude("inverse_temperature", value, number, positive=True)
+    number = _positive("inverse_temperature", value)
     thermal = solver.reduced.get("loss", solver).thermal
     if not thermal.HAS_AVERAGES:
         raise InputError(
@@ -678,20 +666,30 @@ def _check_penalty(problem: Problem) -> None:
     """Refuse values of a penalty's parameters at which it is seen not to be convex (a probe on random chords)."""
     if problem.has_ridge:
         return
-    prior = problem.solver.prior
+    prior, of = problem.solver.prior, f"the penalty of {problem.solver.name} is"
+    at = f"at {_values_of(problem, problem.solver.model.STRENGTHS)}: choose other values"
     generator = np.random.default_rng(17)
     for _ in range(60):
         pi = generator.standard_normal(prior.KNOWN)
         one, other = 10 ** generator.uniform(-2, 2) * generator.standard_normal((2, problem.student_rank))
         ends = [prior.regulariser.py_func(*w, *pi, problem.strengths) for w in (one, other, (one + other) / 2)]
         if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
-            named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
-            raise InputError(f"the penalty of {problem.solver.name} is not convex at {named}: choose other values")
+            raise InputError(f"{of} not convex {at}")
     one, pi = np.ones((1, 1, 1)) * np.eye(problem.student_rank), np.zeros((1, prior.KNOWN))
     w, _ = prior.minimisers_at(np.zeros((1, problem.student_rank)), one, pi, problem.strengths)
     if not np.isfinite(prior.penalties_at(w, pi, problem.strengths)[0]).all():
-        named = ", ".join(f"{name} = {problem.parameters[name]}" for name in problem.solver.model.STRENGTHS)
-        raise InputError(f"the penalty of {problem.solver.name} is infinite at every w at {named}: choose other values")
+        raise InputError(f"{of} infinite at every w {at}")
+
+
+def _values_of(problem: Problem, names: Iterable[str]) -> str:
+    """Return parameters with their values, for a message."""
+    return ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in names)
+
+
+def _changed(problem: Problem) -> list[str]:
+    """Return the parameters that differ from their defaults."""
+    specs = problem.solver.model.PARAMETERS
+    return [each["name"] for each in specs if not np.array_equal(problem.parameters[each["name"]], each["default"])]
 
 
 def _check_noise_law(problem: Problem) -> None:
@@ -716,8 +714,7 @@ def _check_noise_law(problem: Problem) -> None:
 
 def _check_finite(problem: Problem) -> None:
     """Refuse values of parameters at which the loss is seen to be no finite double anywhere."""
-    defaults = {spec["name"]: spec["default"] for spec in problem.solver.model.PARAMETERS}
-    changed = [n for n, value in problem.parameters.items() if not np.array_equal(value, defaults[n])]
+    changed = _changed(problem)
     if not changed:
         return
     generator, size, seen = np.random.default_rng(31), problem.tokens * problem.student_rank, ""
@@ -728,25 +725,23 @@ def _check_finite(problem: Problem) -> None:
         x_and_y = [", ".join(f"{z:.3g}" for z in fields) for fields in (tried[0], y)]
         seen = seen or "it is {} at X = ({}), Y = ({})".format(value_of(loss, tried[0]), *x_and_y)
     if seen:
-        named = ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in changed)
         raise InputError(
-            f"model {problem.solver.name}: at {named} the loss is no finite number in double precision: {seen}, "
-            "and not finite at any other fields that were tried; choose other values"
+            f"model {problem.solver.name}: at {_values_of(problem, changed)} the loss is no finite number in double "
+            f"precision: {seen}, and not finite at any other fields that were tried; choose other values"
         )
 
 
 def _check_bounded(problem: Problem) -> None:
     """Refuse values of a loss's parameters at which it is seen to fall without end, or beyond what is held."""
     model = problem.solver.model
-    defaults = {spec["name"]: spec["default"] for spec in model.PARAMETERS}
-    changed = [n for n in model.BOUNDED_BY if not np.array_equal(problem.parameters[n], defaults[n])]
+    changed = [name for name in model.BOUNDED_BY if name in _changed(problem)]
     if not (changed or model.UNBOUNDED):
         return
     falls = [(labels, fall) for labels, fall in problem.falls if fall.beyond_quadratic or not model.UNBOUNDED]
     if not falls:
         return
     labels, worst = max(falls, key=lambda found: (found[1].power, -found[1].value))
-    named = ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in changed)
+    at = f" at {_values_of(problem, changed)}" if changed else ""
     where = f"X = ({', '.join(f'{x:.3g}' for x in worst.distance * worst.ray)})"
     if problem.clusters > 1:
         where += f", k = ({', '.join(map(str, labels))})"
@@ -756,7 +751,7 @@ def _check_bounded(problem: Problem) -> None:
         held = "or declare @model(unbounded=True) if the regulariser holds it"
         advice = f"as |X|^{worst.power:.2g}: choose other values, {held}"
     raise InputError(
-        f"model {problem.solver.name}: the loss has no lower bound{f' at {named}' if named else ''}: it is "
+        f"model {problem.solver.name}: the loss has no lower bound{at}: it is "
         f"{worst.value:.3g} at {where} and falls {advice}"
     )
 
@@ -764,10 +759,7 @@ def _check_bounded(problem: Problem) -> None:
 def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
     if value is None:
         return None
-    try:
-        array = np.asarray(value, float)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"spectrum = {value!r}: rows of numbers [weight, eigenvalue] are expected") from None
+    array = as_numbers(value, "spectrum = {!r}: rows of numbers [weight, eigenvalue] are expected").copy()
     if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts, 2 + contexts):
         raise InputError(
             f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue are expected, as [[0.5, 1], [0.5, "
@@ -819,8 +811,12 @@ def _check_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem) -> None:
         )
 
 
-def _size_names(solver: Solver) -> list[str]:
-    return [f"{name} (structural, here {value})" for name, value in solver.structure.items()]
+def _positive(name: str, value: Any, meaning: str = "") -> float:
+    """Return a number that is positive and within double precision."""
+    number = _number(name, value)
+    require_in(name, number, f"(0, inf){meaning}")
+    _check_magnitude(name, value, number, positive=True)
+    return number
 
 
 def _number(name: str, value: Any) -> float:
@@ -837,7 +833,7 @@ def _check_magnitude(name: str, value: Any, numbers: Any, positive: bool) -> Non
     Args:
         positive: whether they may not be zero, so that one near to it is no stand-in for zero.
     """
-    sizes = np.abs(np.asarray(numbers if numbers is not None else 1.0))
+    sizes = np.abs(numbers)
     if np.any(np.isfinite(sizes) & (sizes > 1 / _SMALLEST)) or (positive and np.any((sizes > 0) & (sizes < _SMALLEST))):
         raise InputError(
             f"{name} = {value!r} is beyond double precision; sizes from {_SMALLEST:g} to {1 / _SMALLEST:g} are allowed"
@@ -854,10 +850,7 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
     """A value in the parameter's shape and range; a scalar fills a vector."""
     name, shape = spec["name"], tuple(spec["shape"])
     shown = name.rstrip("_")
-    try:
-        array = np.asarray(value, float)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{shown} = {value!r}: a number or a nested list of numbers is expected") from None
+    array = as_numbers(value, shown + " = {!r}: a number or a nested list of numbers is expected").copy()
     if array.shape == () and len(shape) == 1:
         array = np.full(shape, float(array))
     if array.shape != shape:

@@ -27,7 +27,7 @@ from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_files, unknown_model
 from .compiled import FILES, code_folder, digest_of, numba_cache
 from .inputs import Record, executing
-from .model_file import model_path, put_back, read_model_file, structure_of
+from .model_file import model_path, put_back, read_model_file, structure_of, symbolic_model
 from .parts import (
     Bayes,
     Bounds,
@@ -123,17 +123,6 @@ class Solver:
     def prior(self) -> Prior:
         """Prior side: conjugates from channel averages, overlaps from conjugates, Phi, responses of a row of W."""
         return cast(Prior, self._load("prior"))
-
-    @property
-    def has_ridge(self) -> bool:
-        """Whether the regulariser is a ridge, by given strengths or the multipliers of given norms: averages over a row
-        of W have a closed form."""
-        return self.model.REGULARISER in ("ridge", "sphere")
-
-    @property
-    def has_sphere(self) -> bool:
-        """Whether the norms of the columns of W are given, and the strengths of the ridge are their multipliers."""
-        return self.model.REGULARISER == "sphere"
 
     @cached_property
     def tangent(self) -> Tangent:
@@ -288,7 +277,6 @@ def _from_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
     name, key, folder, metadata = record.recall() or ("", "", "", "")
     if folder and is_whole(cache_folder() / folder, "model") and is_whole(cache_folder() / folder, metadata):
         return Solver(name, key, cache_folder() / folder, metadata)
-    # The step comes first: the process that speaks for it is none of the model's doing.
     with step(f"executing the model file {path}"), executing() as inputs:
         with sharp():
             model = read_model_file(path, wanted)
@@ -298,10 +286,7 @@ def _from_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
 
 
 def _generated(model: Any, sizes: dict[str, int]) -> Solver:
-    from ..derive.authoring.model import Model  # SymPy
-
-    if not isinstance(model, Model):
-        raise InputError(f"a model is a catalogue name, a path or what @sf.model() makes, not {type(model).__name__}")
+    model = symbolic_model(model)
     structure = structure_of(model, sizes)
     folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
     metadata = f"model_{model.words(structure)}"

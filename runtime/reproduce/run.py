@@ -20,7 +20,7 @@ import xarray
 
 from .._version import __version__
 from ..branches.branch import Curve
-from ..environment import Companion, processors, received
+from ..environment import companion, processors, received
 from ..files import write_whole
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
@@ -143,7 +143,7 @@ class Run(ABC):
                 @cache
                 def begin() -> None:
                     given = type(self), self.out, self.figures
-                    stack.callback(Companion(__name__, given, {"NUMBA_NUM_THREADS": "1"}).stop)
+                    stack.enter_context(companion(__name__, given, {"NUMBA_NUM_THREADS": "1"}))
 
                 self.steps.begin = begin
             for number, (title, budget, work) in enumerate(works, start=1):

@@ -12,21 +12,17 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock
-from typing import IO
 
 import numpy as np
 
 from .. import budget
-from ..environment import helper
+from ..environment import THREAD_VARIABLES, end, helper
 from ..errors import InputError
 from ..interrupts import end_with_parent, held_back
 from .run import Plan, Run, run
-
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,9 @@ class _Worker:
         with self._lock:
             if self._over:
                 return Failure(seed, "it was not begun")
-            process = self._started()
+            if self._process is None:
+                self._process = helper(__name__, dict.fromkeys(THREAD_VARIABLES, "1"), stdout=subprocess.PIPE)
+            process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
             pickle.dump((plan, seed), process.stdin)
@@ -70,17 +68,7 @@ class _Worker:
     def stop(self) -> None:
         process, self._process = self._process, None  # two threads may come here at once
         if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._process = helper(__name__, dict.fromkeys(_THREAD_VARIABLES, "1"), stdout=subprocess.PIPE)
-        return self._process
+            end(process)
 
 
 def serve() -> None:
@@ -94,7 +82,8 @@ def serve() -> None:
         except EOFError:
             return
         try:
-            _answer(sink, _done(plan, seed))
+            pickle.dump(_done(plan, seed), sink)
+            sink.flush()
         except BrokenPipeError:  # who asked was ended meanwhile
             os._exit(0)
 
@@ -106,11 +95,6 @@ def _done(plan: Plan, seed: int) -> Run | Failure:
         return Failure(seed, str(error), input_error=True)
     except Exception as error:
         return Failure(seed, f"{type(error).__name__}: {error}")
-
-
-def _answer(sink: IO[bytes], result: Run | Failure) -> None:
-    pickle.dump(result, sink)
-    sink.flush()
 
 
 def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Generator[tuple[int, Run | Failure], None, None]:

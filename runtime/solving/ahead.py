@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import budget
 from ..channel.search import searched
-from ..environment import Companion, processors, received
+from ..environment import companion, processors, received
 from ..integration import ProxSpace, Sobol
 from ..integration.prox_space import PLANE_GRIDS
 from ..integration.rule import Averages
@@ -37,39 +37,20 @@ _FEW_NODES = Sobol(4, 1)
 _POLL = 0.02  # seconds
 
 
-class Ahead:
-    """The second process; none where one processor, or one thread, is all there is."""
-
-    def __init__(self, problem: Problem, overlaps: Overlaps) -> None:
-        given = (problem, overlaps)
-        self._companion = Companion(__name__, given, {"NUMBA_NUM_THREADS": "1"}) if _wins(problem) else None
-
-    def join(self) -> None:
-        """Wait until it is done, or the time is over: what is left is what a verdict on stability would compile."""
-        if self._companion is None:
-            return
-        with step("compiling what a verdict on stability calls"):
-            while self._companion.is_running() and budget.remaining() > 0:
-                sleep(_POLL)
-
-    def stop(self) -> None:
-        """End it, done or not."""
-        if self._companion is not None:
-            self._companion.stop()
-
-
 @contextmanager
 def compiling(problem: Problem, overlaps: Overlaps, new: bool) -> Iterator[None]:
-    """While something is solved, with the second process beside it where the solver is new on this machine."""
-    if not new:
+    """While something is solved, with the second process beside it where the solver is new on this machine.
+
+    In the end it is waited for, or until the time is over: what is left is what a verdict on stability would compile.
+    """
+    if not (new and _wins(problem)):
         yield
         return
-    ahead = Ahead(problem, overlaps)
-    try:
+    with companion(__name__, (problem, overlaps), {"NUMBA_NUM_THREADS": "1"}) as is_running:
         yield
-        ahead.join()
-    finally:
-        ahead.stop()
+        with step("compiling what a verdict on stability calls"):
+            while is_running() and budget.remaining() > 0:
+                sleep(_POLL)
 
 
 def _wins(problem: Problem) -> bool:

@@ -18,11 +18,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from .. import budget
 from .._version import __version__
+from ..environment import THREAD_VARIABLES
 from ..errors import InputError, TimeLimitError, require_whole
 from ..files import finite
 from ..interrupts import kept_handler
@@ -45,7 +46,6 @@ _ATTEMPTS = 2  # of a line, none of which finished a point
 _AHEAD = 2  # lines a thread that a cluster of others' is given at once
 _WARMING = 2  # points after which everything is compiled
 _TIMEOUTS = ("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp")
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,8 @@ class Engine:
             InputError: no scheduler answers, a cluster cannot be started, or a record cannot be written.
             TimeLimitError: the time limit came; KeyboardInterrupt: Ctrl-C. What was taken is finished.
         """
-        if not lines:
-            return
-        if self.alone:
-            with limited(self.threads):
-                for line in lines:
-                    for record in run_line(line, accuracy, known(line)):
-                        take(line, record)
-            return
-        with self._client(len(lines)) as client:
-            if self.client is None:
-                with limited(self.threads):
-                    _warm(lines, accuracy, known, take)
-            _Distributed(client, _Lines(lines, accuracy, known, take, self.threads), self._ahead).run()
+        if lines:
+            self._do(_Lines(lines, accuracy, known, take, self.threads), self.alone)
 
     @contextmanager
     def held(self) -> Iterator[Engine]:
@@ -133,18 +122,19 @@ class Engine:
             InputError: as of `run`, or the process at an item dies twice. What was taken is finished.
             TimeLimitError, KeyboardInterrupt: as of `run`; whatever the function raises.
         """
-        if self.alone or len(items) < 2:
-            with limited(self.threads):
-                for number, item in enumerate(items):
-                    take(number, function(*item))
-            return
-        with self._client(len(items)) as client:
-            _Distributed(client, _Items(function, items, take, self.threads), self._ahead).run()
+        self._do(_Items(function, items, take, self.threads), self.alone or len(items) < 2)
 
-    @property
-    def _ahead(self) -> int:
-        """Pieces a thread that workers are given at once."""
-        return _AHEAD if self.scheduler or self.cluster else 1
+    def _do(self, work: _Items, here: bool) -> None:
+        """Do work in this process, or have workers do it."""
+        if here:
+            with limited(self.threads):
+                work.here()
+            return
+        with self._client(len(work.numbers)) as client:
+            if self.client is None:
+                with limited(self.threads):
+                    work.warm()
+            _Distributed(client, work, _AHEAD if self.scheduler or self.cluster else 1).run()
 
     def _local(self, lines: int) -> Any:
         """A cluster on this machine, tried once more where a worker dies as it starts.
@@ -163,7 +153,7 @@ class Engine:
                     dashboard_address=None,
                     scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any free port, of its own
                     silence_logs=logging.CRITICAL,
-                    env=dict.fromkeys(_THREADS, str(self.threads)),
+                    env=dict.fromkeys(THREAD_VARIABLES, str(self.threads)),
                 )
             except RuntimeError as error:
                 if attempt + 1 == _ATTEMPTS:
@@ -211,44 +201,78 @@ class Engine:
             yield client
 
 
-class _Work(Protocol):
-    """Pieces of work by number: what a worker is to do, and what is done with what comes back."""
+class _Items:
+    """Calls of one function by number, whose errors are those of all: what a worker does, what comes back of it."""
 
-    @property
-    def numbers(self) -> Sequence[int]:
-        """Of all pieces, in order."""
+    topic: str | None = None
+    """Under which workers send what they have so far."""
 
-    @property
-    def topic(self) -> str | None:
-        """Under which workers send what they have so far."""
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        items: Sequence[tuple[Any, ...]],
+        take: Callable[[int, Any], None],
+        threads: int,
+    ) -> None:
+        self._function, self._items, self._take, self._threads = function, items, take, threads
+        self.numbers: Sequence[int] = range(len(items))
+
+    def here(self) -> None:
+        """Do all of it in this process."""
+        for number, item in enumerate(self._items):
+            self._take(number, self._function(*item))
+
+    def warm(self) -> None:
+        """Compile in this process what every worker will call."""
 
     def call(self, number: int) -> tuple[Any, ...]:
         """What a worker calls, and with what."""
+        return _quietly, self._function, self._items[number], self._threads
 
     def hear(self, number: int, what: Any) -> None:
         """A worker sends something on the way."""
 
     def progress(self, number: int) -> int:
         """How much of a piece that has begun is there."""
+        return 0
 
     def finished(self, number: int, made: Any) -> None:
         """A piece is done."""
+        self._take(number, made)
 
     def ends(self, error: BaseException | None) -> bool:
         """Whether an error ends everything, and is no reason to try once more."""
+        return error is not None and type(error).__name__ != "KilledWorker"
 
     def give_up(self, number: int, error: BaseException | None) -> None:
         """A piece was tried often enough."""
+        raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
 
 
-class _Lines:
+class _Lines(_Items):
     """Lines: every record is sent as it is made, and what is not finished when one is given up has a status."""
 
     def __init__(self, lines: Sequence[Line], accuracy: float, known: Known, take: Take, threads: int) -> None:
-        self._accuracy, self._known, self._take, self._threads = accuracy, known, take, threads
+        self._accuracy, self._known, self._take_record, self._threads = accuracy, known, take, threads
         self._lines = {line.number: line for line in lines}
         self._taken: dict[int, dict[int, Record]] = {}  # of lines that run
         self.numbers, self.topic = list(self._lines), f"saddleforge-{uuid4().hex}"
+
+    def here(self) -> None:
+        for line in self._lines.values():
+            self._run(line)
+
+    def warm(self) -> None:
+        """Run the first points of a line of every solver."""
+        seen = set()
+        for line in self._lines.values():
+            if line.ask != "simulate" and line.problem.solver.folder not in seen:
+                seen.add(line.problem.solver.folder)
+                self._run(line, _WARMING)
+
+    def _run(self, line: Line, most: int | None = None) -> None:
+        for record in islice(run_line(line, self._accuracy, self._known(line)), most):
+            self._take_record(line, record)
 
     def call(self, number: int) -> tuple[Any, ...]:
         line = self._lines[number]
@@ -262,7 +286,7 @@ class _Lines:
             return
         what = json.loads(json.dumps(what))  # an event has tuples in place of lists, which index arrays otherwise
         there[what["n"]] = what
-        self._take(self._lines[number], what)
+        self._take_record(self._lines[number], what)
 
     def progress(self, number: int) -> int:
         return len(self._taken[number])
@@ -280,47 +304,13 @@ class _Lines:
         for n in range(len(line.points)):
             if not is_done(there.get(n), self._accuracy):
                 made = {"n": n, "accuracy": self._accuracy, "version": __version__}
-                self._take(line, {**made, "status": FAILED, "reason": _why(error)})
-
-
-class _Items:
-    """Calls of one function, whose errors are those of all."""
-
-    topic = None
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        items: Sequence[tuple[Any, ...]],
-        take: Callable[[int, Any], None],
-        threads: int,
-    ) -> None:
-        self._function, self._items, self._take, self._threads = function, items, take, threads
-        self.numbers = range(len(items))
-
-    def call(self, number: int) -> tuple[Any, ...]:
-        return _quietly, self._function, self._items[number], self._threads
-
-    def hear(self, number: int, what: Any) -> None:
-        """Nothing is sent on the way."""
-
-    def progress(self, number: int) -> int:
-        return 0
-
-    def finished(self, number: int, made: Any) -> None:
-        self._take(number, made)
-
-    def ends(self, error: BaseException | None) -> bool:
-        return error is not None and type(error).__name__ != "KilledWorker"
-
-    def give_up(self, number: int, error: BaseException | None) -> None:
-        raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
+                self._take_record(line, {**made, "status": FAILED, "reason": _why(error)})
 
 
 class _Distributed:
     """Work handed to workers a few pieces at a time, tried once more where they die."""
 
-    def __init__(self, client: Any, work: _Work, ahead: int) -> None:
+    def __init__(self, client: Any, work: _Items, ahead: int) -> None:
         self._client, self._work, self._ahead = client, work, ahead
         self._waiting = iter(work.numbers)
         self._news: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()
@@ -425,18 +415,6 @@ def _run_line(
             worker.log_event(topic, (line.number, record))
             made.append(record)
     return made
-
-
-def _warm(lines: Sequence[Line], accuracy: float, known: Known, take: Take) -> None:
-    """The first points of a line of every solver, so that what they compile is there for all."""
-    seen = set()
-    for line in lines:
-        solver = line.problem.solver.folder
-        if solver in seen or line.ask == "simulate":
-            continue
-        seen.add(solver)
-        for record in islice(run_line(line, accuracy, known(line)), _WARMING):
-            take(line, record)
 
 
 def has_dask() -> bool:

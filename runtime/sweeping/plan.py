@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import groupby, product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,30 @@ class Simulated:
     method: str = "auto"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Asked:
+    """What is computed at every point.
+
+    Attributes:
+        ask: solve, stability or simulate; seed: as of `solve`; simulated: what `simulate` does.
+        ends: whether lines bisect where they lose their branch; else they say between which points.
+        effort: how many sizes of a rule a point that misses the accuracy is tried with.
+    """
+
+    ask: str
+    seed: int
+    simulated: Simulated
+    ends: bool = True
+    effort: int = ALL_SIZES
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """These attributes by name, for another of the kind."""
+        return {each.name: getattr(self, each.name) for each in fields(Asked)}
+
+
 @dataclass(frozen=True)
-class Line:
+class Line(Asked):
     """Points that one process goes through one after another.
 
     Attributes:
@@ -68,8 +91,6 @@ class Line:
         points: values of what varies, in order; along: the parameter where each begins from its neighbour, else None.
         place: indices of start, direction and the other axes, or of its first row.
         identity: what its results depend on beside accuracy and version, as JSON.
-        ends: whether it bisects where it loses its branch.
-        effort: how many sizes of a rule a point that misses the accuracy is tried with.
     """
 
     number: int
@@ -79,12 +100,7 @@ class Line:
     start: str
     direction: str
     place: tuple[int, ...]
-    ask: str
-    seed: int
-    simulated: Simulated
     identity: str
-    ends: bool = True
-    effort: int = ALL_SIZES
 
     @property
     def key(self) -> str:
@@ -93,33 +109,26 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Asked):
     """A sweep as it was asked for; `planned` checks it.
 
     Attributes:
         problem: what is not swept.
         axes: outer product of these, the first one along lines; or rows: assignments of parameters, one a point.
         sized: structural sizes (sorted names and values) -> the problem of these sizes.
-        accuracy, seed: as of `solve`.
+        accuracy: as of `solve`.
         both_ways: whether every line is gone back, too.
         source: catalogue name or absolute path by which the model is found again; None where it is an object.
-        ends: whether lines bisect where they lose their branch; else they say between which points.
-        effort: as of lines.
     """
 
     problem: Problem
     axes: tuple[Axis, ...]
     rows: tuple[Mapping[str, Any], ...]
     starts: tuple[str, ...]
-    ask: str
     accuracy: float
     both_ways: bool
-    seed: int
-    simulated: Simulated
-    source: str | None = None
-    sized: Mapping[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
-    ends: bool = True
-    effort: int = ALL_SIZES
+    source: str | None
+    sized: Mapping[tuple[tuple[str, int], ...], Problem]
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -172,7 +181,14 @@ class Plan:
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """Every start, direction and combination of the other axes; of a table, consecutive rows of one structure."""
-        return tuple(self._lines())
+        placed = self._along if self.axes else self._chunks
+        every = (
+            (start, direction, *each)
+            for s, start in enumerate(self.starts)
+            for w, direction in enumerate(self.directions)
+            for each in placed(s, w)
+        )
+        return tuple(self._line(number, *each) for number, each in enumerate(every))
 
     def index_of(self, line: Line, number: int) -> tuple[int, ...]:
         """Where a point of a line stands in arrays of `shape`."""
@@ -195,14 +211,6 @@ class Plan:
         changes = {name: value for name, value in values.items() if name not in STRUCTURAL}
         return base.with_(**changes) if changes else base
 
-    def _lines(self) -> Iterator[Line]:
-        number = 0
-        for s, start in enumerate(self.starts):
-            for w, direction in enumerate(self.directions):
-                for place, points, fixed in self._along(s, w) if self.axes else self._chunks(s):
-                    yield self._line(number, place, points, fixed, start, direction)
-                    number += 1
-
     def _along(self, s: int, w: int) -> Iterator[_Placed]:
         first, *others = self.axes
         values = first.values[::-1] if self.directions[w] == BACK else first.values
@@ -211,25 +219,22 @@ class Plan:
             fixed = {axis.name: axis.values[i] for axis, i in zip(others, index, strict=True)}
             yield (s, w, *index), points, fixed
 
-    def _chunks(self, s: int) -> Iterator[_Placed]:
+    def _chunks(self, s: int, w: int) -> Iterator[_Placed]:
         begun = 0
-        for n in range(1, len(self.rows) + 1):
-            same = n < len(self.rows) and _sizes(self.rows[n]) == _sizes(self.rows[begun])
-            if same and n - begun < _CHUNK:
-                continue
-            sizes = dict(_sizes(self.rows[begun]))
-            points = [{k: v for k, v in row.items() if k not in STRUCTURAL} for row in self.rows[begun:n]]
-            yield (s, begun), tuple(points), sizes
-            begun = n
+        for sizes, own in groupby(self.rows, _sizes):
+            points = [{k: v for k, v in row.items() if k not in STRUCTURAL} for row in own]
+            for first in range(0, len(points), _CHUNK):
+                yield (s, begun + first), tuple(points[first : first + _CHUNK]), dict(sizes)
+            begun += len(points)
 
     def _line(
         self,
         number: int,
+        start: str,
+        direction: str,
         place: tuple[int, ...],
         points: tuple[Mapping[str, Any], ...],
         fixed: Mapping[str, Any],
-        start: str,
-        direction: str,
     ) -> Line:
         at = self.problem_at(fixed)
         varied = tuple(dict.fromkeys(name for point in points for name in point))
@@ -243,8 +248,7 @@ class Plan:
         }
         along = self.axes[0].name if self.axes and self.ask != "simulate" else None
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
-        chosen = (start, direction, place, self.ask, self.seed, self.simulated, text)
-        return Line(number, at, points, along, *chosen, self.ends, self.effort)
+        return Line(number, at, points, along, start, direction, place, text, **self.asked)
 
 
 def planned(
@@ -253,19 +257,15 @@ def planned(
     grid: Mapping[str, Any] | None,
     rows: Sequence[Mapping[str, Any]] | None,
     starts: Sequence[str] | None,
-    ask: str,
     accuracy: float,
     both_ways: bool,
-    seed: int,
-    simulated: Simulated,
     given: Mapping[str, Any],
-    ends: bool = True,
-    effort: int = ALL_SIZES,
+    **asked: Any,
 ) -> Plan:
     """A plan, checked before anything is computed; its arguments are those of `sf.sweep`.
 
     Args:
-        ends: whether lines bisect where they lose their branch; effort: as of lines.
+        given: values of parameters for all points; asked: what is computed there, see `Asked`.
 
     Raises:
         InputError: something unknown, empty, out of range or too large.
@@ -274,12 +274,13 @@ def planned(
         several = next((name for name, value in given.items() if isinstance(value, list | tuple)), "")
         example = f"{{{several!r}: {given[several]!r}}}" if several else "{'alpha': (3, 0.5, 40)}"
         raise InputError(f"grid={example}, or points, rows of parameters: give one of them")
-    require_known("value", ask, ASKED, "ask")
+    wanted = Asked(**asked)
+    require_known("value", wanted.ask, ASKED, "ask")
     require_in("accuracy", accuracy, "(0, 1)")
-    if both_ways and (rows or ask == "simulate"):
+    if both_ways and (rows or wanted.ask == "simulate"):
         raise InputError("both_ways goes with a grid and ask = solve or stability, as it follows a branch")
-    require_whole("d", simulated.d, 1)
-    require_whole("seeds", simulated.seeds, 1)
+    require_whole("d", wanted.simulated.d, 1)
+    require_whole("seeds", wanted.simulated.seeds, 1)
     counts = [_count(name, span) for name, span in (grid or {}).items()] or [len(rows or ())]
     starts = list(dict.fromkeys(starts or ()))
     total = prod(counts) * max(1, len(starts)) * (1 + both_ways)
@@ -294,12 +295,14 @@ def planned(
     if len(set(swept)) < len(swept):
         raise InputError("a parameter is swept twice; give each once")
     base = _base(model, swept, given)
-    _check_starts(base, starts)
-    sized = _of_sizes(model, base, given, axes, table)
-    _check_values(base, axes, table, sized)
+    for start in starts:
+        require_known("start", start, base.solver.model.STARTS, base.solver.name)
+    sized = _of_sizes(model, given, axes, table)
     begun = tuple(starts) or (default_start(base),)
     source = _source(model, base)
-    return Plan(base, axes, table, begun, ask, accuracy, both_ways, seed, simulated, source, sized, ends, effort)
+    plan = Plan(base, axes, table, begun, accuracy, both_ways, source, sized, **asked)
+    _check_values(plan)
+    return plan
 
 
 def plan_of(said: Mapping[str, Any]) -> Plan:
@@ -312,7 +315,7 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         raise InputError("the model of this sweep is an object of a script: run that again, and it collects")
     varied = dict(said["varied"])
     rows = varied.pop("rows", None)
-    plan = planned(
+    return planned(
         said["source"],
         grid=varied or None,
         rows=rows,
@@ -326,7 +329,6 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         ends=said.get("ends", True),
         effort=said.get("effort", ALL_SIZES),
     )
-    return plan
 
 
 def _source(model: Any, base: Problem) -> str | None:
@@ -346,63 +348,40 @@ def _base(model: Any, swept: Sequence[str], given: Mapping[str, Any]) -> Problem
     return problem_of(model, **given)
 
 
-def _check_starts(problem: Problem, starts: Sequence[str]) -> None:
-    known = problem.solver.model.STARTS
-    for start in starts:
-        require_known("start", start, known, problem.solver.name)
-
-
 def _of_sizes(
-    model: Any, base: Problem, given: Mapping[str, Any], axes: Sequence[Axis], rows: Sequence[Mapping[str, Any]]
+    model: Any, given: Mapping[str, Any], axes: Sequence[Axis], rows: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[tuple[str, int], ...], Problem]:
     """A problem for every combination of structural sizes that is swept."""
     if axes and axes[0].name in STRUCTURAL:
         raise InputError(f"{axes[0].name} is a structural size: no branch goes along it; let another axis come first")
     choices = {axis.name: axis.values for axis in axes if axis.name in STRUCTURAL}
-    every: list[Mapping[str, Any]] = [{}]
-    for name, values in choices.items():
-        every = [{**one, name: value} for one in every for value in values]
-    if rows:
-        every = [row for row in rows if any(name in STRUCTURAL for name in row)]
+    every = rows or [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
     wanted = dict.fromkeys(filter(None, map(_sizes, every)))
     if wanted and isinstance(model, Problem):
         raise InputError("sizes are swept by the name of a model or the path of its file, not by a problem")
     return {sizes: problem_of(model, **{**given, **dict(sizes)}) for sizes in wanted}
 
 
-def _check_values(
-    base: Problem,
-    axes: Sequence[Axis],
-    rows: Sequence[Mapping[str, Any]],
-    sized: Mapping[tuple[tuple[str, int], ...], Problem],
-) -> None:
+def _check_values(plan: Plan) -> None:
     """That every value is allowed by itself, and that nothing is left open."""
-    first = next(iter(sized.values()), base)
-    scalars = [axis for axis in axes if axis.name not in STRUCTURAL]
+    first = next(iter(plan.sized.values()), plan.problem)
+    scalars = [axis for axis in plan.axes if axis.name not in STRUCTURAL]
     for axis in scalars:
         for value in axis.values:
             first.with_(**{axis.name: value})
-    if axes:
+    if plan.axes:
         first.check_varied(*(axis.name for axis in scalars))
-    for row in rows:
-        at = sized[_sizes(row)] if _sizes(row) else base
-        changes = {name: value for name, value in row.items() if name not in STRUCTURAL}
-        _ = (at.with_(**changes) if changes else at).alpha
+    for row in plan.rows:
+        _ = plan.problem_at(row).alpha
 
 
 def _count(name: str, span: Any) -> int:
-    if isinstance(span, tuple) and len(span) == 3 and _is_whole(span[2]):
-        return max(int(span[2]), 0)
-    if isinstance(span, tuple) and len(span) == 2:
-        return 25
-    try:
-        return len(span)
-    except TypeError:
-        raise InputError(f"{name} = {span!r}: a range (first, last, count) or a list of values is expected") from None
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and float(value).is_integer()
+    """Return how many values a span has; no grid is built to count those of (first, last, count)."""
+    if isinstance(span, tuple) and len(span) == 3 and isinstance(span[2], int | float | np.number):
+        count = float(span[2])
+        if count.is_integer():
+            return max(int(count), 0)
+    return len(grid_of(name, span))
 
 
 def _values(name: str, span: Any) -> tuple[float, ...]:
@@ -413,12 +392,7 @@ def _values(name: str, span: Any) -> tuple[float, ...]:
     """
     if _count(name, span) < 1:
         raise InputError(f"{name} = {span!r}: the range is empty; at least one value is expected")
-    try:
-        values = grid_of(name, span).tolist()
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{name} = {span!r}: numbers are expected") from None
+    values = grid_of(name, span).tolist()
     if not np.isfinite(values).all():
         raise InputError(f"{name} = {span!r}: finite numbers are expected")
     if len(set(values)) < len(values):
@@ -445,12 +419,6 @@ def _parameters(problem: Problem, without: Sequence[str]) -> dict[str, Any]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.rstrip("_"): _as_json(value) for name, value in values.items()}
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_as_json(entry) for entry in value]
-    if isinstance(value, dict):
-        return {name: _as_json(entry) for name, entry in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    """Return parameters by the names that users write, as JSON."""
+    named = {name.rstrip("_"): value for name, value in values.items()}
+    return json.loads(json.dumps(named, default=lambda value: value.tolist()))

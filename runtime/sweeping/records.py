@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from .._version import __version__
 from ..errors import InputError
-from ..files import write_whole
+from ..files import failing_as, write_whole
 from .line import FAILED, Record
 from .plan import Line, Plan
 
@@ -43,7 +43,7 @@ class Records:
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder = folder
-        self._open: dict[str, IO[bytes]] = {}
+        self._open: dict[Path, IO[bytes]] = {}
         self._said = json.dumps({**plan.identity, "source": plan.source}, sort_keys=True, ensure_ascii=False, indent=1)
         path = folder / _PLAN
         self._begun = not path.exists()
@@ -69,14 +69,13 @@ class Records:
             InputError: it cannot be written; what was there stays.
         """
         path = self.path_of(line)
-        if path.name not in self._open:
-            self._open[path.name] = self._opened(path, line)
-        stream = self._open[path.name]
-        _write(stream, path, json.dumps(record, ensure_ascii=False))
+        if path not in self._open:
+            self._open[path] = self._opened(path, line)
+        _write(self._open[path], path, record)
 
     def finished(self, line: Line) -> None:
         """Close the file of a line."""
-        stream = self._open.pop(self.path_of(line).name, None)
+        stream = self._open.pop(self.path_of(line), None)
         if stream is not None:
             stream.close()
 
@@ -102,18 +101,17 @@ class Records:
     def _opened(self, path: Path, line: Line) -> IO[bytes]:
         if not (self.folder / _PLAN).exists():  # another command has withdrawn
             self._say()
-        try:
+        with failing_as(f"cannot write {path}"):
             stream = path.open("ab", buffering=0)
-            if fcntl is not None:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                if fcntl is not None:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(f"cannot write {path}: another command is writing there") from error
             whole = path.read_bytes().rfind(b"\n") + 1
             stream.truncate(whole)
-        except BlockingIOError as error:
-            raise InputError(f"cannot write {path}: another command is writing there") from error
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         if not whole:
-            _write(stream, path, json.dumps({"line": json.loads(line.identity)}, ensure_ascii=False))
+            _write(stream, path, {"line": json.loads(line.identity)})
         return stream
 
 
@@ -158,13 +156,11 @@ def remove(folder: Path) -> None:
         InputError: it holds no sweep, or cannot be removed.
     """
     identity_in(folder)
-    try:
+    with failing_as(f"cannot remove {folder}"):
         for path in [*folder.glob("*.jsonl"), folder / _PLAN]:
             path.unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()
-    except OSError as error:
-        raise InputError(f"cannot remove {folder}: {error.strerror or error}") from error
 
 
 def read(path: Path) -> list[Record]:
@@ -211,9 +207,9 @@ def _rank(record: Record) -> tuple[bool, bool, float]:
     return record["status"] == FAILED, record["version"] != __version__, record["accuracy"]
 
 
-def _write(stream: IO[bytes], path: Path, text: str) -> None:
-    """A line, in whole or not at all."""
-    data = text.encode() + b"\n"
+def _write(stream: IO[bytes], path: Path, entry: Mapping[str, Any]) -> None:
+    """Append a line of JSON, in whole or not at all."""
+    data = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
     before = stream.seek(0, os.SEEK_END)
     try:
         if stream.write(data) != len(data):

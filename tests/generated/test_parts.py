@@ -48,14 +48,14 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     yield solver.bounds, parts.Bounds, set()
     if not model.NO_PROXIMAL_MAP:
         yield solver.proximal, parts.ProximalChannel, absent_from_channel(solver)
-        yield solver.tangent, parts.Tangent, set() if solver.has_ridge else {"overlaps"}
+        yield solver.tangent, parts.Tangent, set() if kind != "penalty" else {"overlaps"}
     if solver.path_of("flow").exists():
         yield solver.flow, parts.FlowEquations, set() if model.TRAINED else {"trained_slope"}
     metric, reference = solver.metric, solver.reference
     absent = set() if metric.HAS_METRIC else {"metric", "test_error"}
     yield metric, parts.Metric, absent | (set() if metric.HAS_BASELINE else {"baseline_terms"})
     absent = set() if "loss" in reference.DRIVES else set(PRECISE)
-    absent |= set() if solver.has_ridge else RIDGE_REFERENCE
+    absent |= set() if kind != "penalty" else RIDGE_REFERENCE
     absent |= set() if metric.HAS_METRIC else {"metric"}
     yield reference, parts.Reference, absent | (set() if reference.NOISE_VALUES else {"probabilities"})
     if solver.has_output:

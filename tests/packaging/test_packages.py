@@ -31,11 +31,11 @@ def packages_on_disk() -> set[str]:
 
 
 def shipped_files() -> dict[str, Path]:
-    """Map the path in the wheel of every ``.py``, ``.jinja`` and ``sources.json`` file to its path in the checkout."""
+    """Map the path in the wheel of every file of code (``.py``, ``.pyi``, ``.jinja``, ``sources.json``) to its own."""
     return {
         "/".join((*mapped.split("."), *file.relative_to(folder).parts)): file
         for mapped, folder in FOLDERS.items()
-        for pattern in ("*.py", "*.jinja", "sources.json")
+        for pattern in ("*.py", "*.pyi", "*.jinja", "sources.json")
         for file in folder.rglob(pattern)
     }
 

@@ -167,7 +167,7 @@ class Ended:
 
 def run_by(client, monkeypatch, tmp_path):
     monkeypatch.setattr(Engine, "_client", lambda self, lines: nullcontext(client))
-    monkeypatch.setattr(engines, "_warm", lambda *_: None)
+    monkeypatch.setattr(engines._Lines, "warm", lambda *_: None)
     return run(plan_for(grid={"alpha": (3, 1, 4)}, given={"lambda": 0.1}), Engine(2), tmp_path / "records")
 
 
@@ -308,7 +308,7 @@ def test_a_sweep_that_is_killed_at_random_moments_ends_with_the_bytes_of_one_tha
 def test_two_workers_on_an_empty_cache_agree(tmp_path, monkeypatch):
     """Both compile the same solver, and write it to the same folder."""
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(engines, "_warm", lambda *_: None)
+    monkeypatch.setattr(engines._Lines, "warm", lambda *_: None)
     found = run(plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]}), Engine(2), tmp_path / "records")
     assert found.statuses == {"converged": 4}
     assert run(plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]}), Engine(2), tmp_path / "again").statuses == {
