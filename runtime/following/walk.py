@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..branches.branch_map import BranchMap, complement, sector_of
-from ..branches.continuation import Place, Stride, begin, correct, onward, step_from
+from ..branches.continuation import Continuation, Place, correct, step_from
 from ..branches.equations import BranchEquations, SingularEquations
 from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
 from ..integration.rule import DIFFERENCE_SAFETY
@@ -61,13 +61,22 @@ class Walk:
             )
         self.branch = BranchMap.of(solution, (parameter,), [abs(self.last - self.first)])
         self.equations = BranchEquations(self.branch)
-        self.begun = np.append(self.branch.coordinates(solution.overlaps.pack()), self.first)
         self.passed: list[Station] = []
-        self.ending = ""
+        self.line = Continuation(
+            self.equations,
+            np.append(self.branch.coordinates(solution.overlaps.pack()), self.first),
+            (self.first, self.last),
+            lambda: self.tolerance,
+            f"the {self.name} branch has no definite tangent at {parameter} = {self.first:g}: begin elsewhere",
+            lambda z: f"no solution found beyond {parameter} = {z[-1]:.5g}",
+            f"{parameter} = ",
+        )
+        self.stop = self.line.stop
 
-    def stop(self, reason: str) -> None:
-        """Walk no further than the station at hand; of several reasons the first stays as `ending`."""
-        self.ending = self.ending or reason
+    @property
+    def ending(self) -> str:
+        """Why the branch was not followed further, in words."""
+        return self.line.ending
 
     @property
     def tolerance(self) -> float:
@@ -76,28 +85,7 @@ class Walk:
 
     def stations(self, most: int) -> Iterator[Station]:
         """Walk on until the interval is left, nothing further is found, `most` points are passed, or `stop`."""
-        toward = np.zeros(len(self.begun))
-        toward[-1] = np.sign(self.last - self.first)
-        place = begin(self.equations, self.begun, self.tolerance, toward)
-        if place is None:
-            raise NotConvergedError(
-                f"the {self.name} branch has no definite tangent at {self.parameter} = {self.first:g}: begin elsewhere"
-            )
-        stride = Stride()
-        yield self._pass(place)
-        while not self.ending:
-            if len(self.passed) >= most:
-                self.stop(f"stopped after {most} points")
-                break
-            last = self.passed[-1].place
-            following, edge = onward(self.equations, last, stride.step, self.tolerance, (self.first, self.last))
-            stride.after(following)
-            if edge is not None:
-                self.stop(f"{self.parameter} = {edge:g} reached")
-            if following is not None:
-                yield self._pass(following)
-            elif stride.exhausted:
-                self.stop(f"no solution found beyond {self.parameter} = {self.passed[-1].value:.5g}")
+        return map(self._pass, self.line.places(most))
 
     def _pass(self, place: Place) -> Station:
         solution = self._finished(place)
@@ -111,6 +99,7 @@ class Walk:
                 break
             place = replace(place, z=again[0], residual=again[2])
             solution = self._finished(place)
+        self.line.place = place
         station = Station(place, solution, float(place.z[-1]), self._odd_eigenvalues(place))
         self.passed.append(station)
         return station
