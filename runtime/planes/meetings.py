@@ -26,7 +26,6 @@ from ..solving.solution import Solution
 from ..thresholds.locating import (
     Evaluation,
     Root,
-    crossing,
     loss_difference,
     loss_slope,
     refine_both,
@@ -34,7 +33,7 @@ from ..thresholds.locating import (
     with_loss,
 )
 from ..thresholds.threshold import Threshold
-from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, end_of, follower, series
+from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, crossing_on, end_of, follower, series
 
 TRIPLE, END, ENDS = "triple", "end", "ends"
 UNCONFIRMED = "unconfirmed"
@@ -431,7 +430,7 @@ class _Carried:
 
     def _carrier(self, row: Row, accuracy: float) -> Threshold:
         """The boundary that is located on every row."""
-        suspect, seed = self._suspect, self._seed
+        suspect = self._suspect
         change = suspect.carrier[0]
         if change.kind == SPINODAL:
             return self._end(row, suspect.carrier, accuracy)
@@ -441,16 +440,7 @@ class _Carried:
         for end in ends:
             for branch in (one, other):
                 branch.at(end)
-        return crossing(
-            row.problem,
-            row.parameter,
-            between=(change.branches[0], change.branches[1]),
-            bracket=ends,
-            accuracy=accuracy,
-            seed=seed,
-            branches=(one, other),
-            verify=False,
-        )
+        return crossing_on(row, (one, other), ends, accuracy, self._seed)
 
     def _end(self, row: Row, changes: Ends, accuracy: float) -> Threshold:
         """Of a branch that ends on the rows on both sides."""

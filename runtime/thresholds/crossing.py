@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..branches.branch import Branch
 from ..breaking.curve import BrokenBranch
@@ -14,7 +13,8 @@ from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from . import locating
+from .locating import symmetric_crossing
+from .search import Search
 from .threshold import Threshold
 
 _EVALUATIONS = 8  # of both energies
@@ -62,10 +62,9 @@ def crossing(
         checked_steps(rsb, problem, along=True)
         if verify:
             raise InputError("verify = True goes with rsb = 0: steps of breaking have no second family of rules")
-    pair = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
-    one, other = pair
-    options: dict[str, Any] = {"between": between, "bracket": bracket, "accuracy": accuracy, "seed": seed}
-    symmetric = locating.crossing(problem, parameter, **options, branches=(one, other), verify=verify)
+    one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
+    search = Search("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
+    symmetric = symmetric_crossing(search, one, other)
     if rsb == 0:
         return symmetric
     followers = [BrokenBranch(problem, parameter, f.name, f.at, _OVERLAPS, seed) for f in (one, other)]
