@@ -350,15 +350,6 @@ def _span(*values: float) -> tuple[float, float]:
     return (low + high) / 2, (high - low) / 2
 
 
-@dataclass(frozen=True)
-class _Found:
-    """An evaluation, the place of the carrier with its half width, and what this leaves of the difference."""
-
-    evaluation: Evaluation
-    place: tuple[float, float]
-    moved: float
-
-
 class _Carried:
     """The difference of two losses where the carrier is, on any row between two.
 
@@ -398,26 +389,30 @@ class _Carried:
         problem, asked = near.problem.with_(**{near.second: at}), near.accuracy * self._share
         row = replace(near, problem=problem, at=at, accuracy=asked)
         left = np.inf if tolerance is None else tolerance / 2
-        found = self._evaluated(row, self._asked(left / self._steepness if self._steepness else np.inf), tolerance)
-        if found.moved > left:  # the place of the carrier leaves too much
-            found = self._evaluated(row, self._asked(found.place[1] * left / found.moved), tolerance)
-        self._places[at] = found.place
-        self._steepness = found.moved / found.place[1] if found.place[1] else 0.0
-        return found.evaluation
+        wanted = self._asked(left / self._steepness if self._steepness else np.inf)
+        found, (value, error), moved = self._evaluated(row, wanted, tolerance)
+        if moved > left:  # the place of the carrier leaves too much
+            found, (value, error), moved = self._evaluated(row, self._asked(error * left / moved), tolerance)
+        self._places[at] = value, error
+        self._steepness = moved / error if error else 0.0
+        return found
 
     def _asked(self, accuracy: float) -> float:
         """What is asked of the carrier where the difference asks for this."""
         return float(np.clip(accuracy, self._accuracy / _FINER, self._accuracy))
 
-    def _evaluated(self, row: Row, accuracy: float, tolerance: float | None) -> _Found:
-        """The difference with the carrier located to an accuracy."""
+    def _evaluated(
+        self, row: Row, accuracy: float, tolerance: float | None
+    ) -> tuple[Evaluation, tuple[float, float], float]:
+        """The difference with the carrier located to an accuracy, its place with half width, and what this leaves of
+        the difference."""
         suspect = self._suspect
         carrier = self._carrier(row, accuracy)
         place = carrier.value, carrier.error
         if suspect.crossed is not None:
             crossed = self._end(row, suspect.crossed, accuracy)
             moved = crossed.error + carrier.error
-            return _Found(Evaluation(row.at, crossed.value - carrier.value, moved, 0.0, None, ()), place, moved)
+            return Evaluation(row.at, crossed.value - carrier.value, moved, 0.0, None, ()), place, moved
         there = [self._there(row, name, carrier) for name in suspect.pair]
         pair = [solution for solution, _ in there]
         if tolerance is not None and not refine_both([refined for _, refined in there], pair, tolerance):
@@ -426,7 +421,7 @@ class _Carried:
         difference, error = loss_difference(one, other)
         moved = abs(loss_slope(one, row.parameter) - loss_slope(other, row.parameter)) * carrier.error
         residual = one.residual_loss + other.residual_loss
-        return _Found(Evaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved)
+        return Evaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved
 
     def _carrier(self, row: Row, accuracy: float) -> Threshold:
         """The boundary that is located on every row."""

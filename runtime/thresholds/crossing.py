@@ -13,7 +13,7 @@ from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from .locating import symmetric_crossing
+from .locating import Evaluation, symmetric_crossing
 from .search import Search
 from .threshold import Threshold
 
@@ -115,16 +115,6 @@ def _moved(once: Threshold, accuracy: float) -> Threshold:
     )
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """Energies of both branches at one value: their difference and the sum of their half widths."""
-
-    value: float
-    difference: float
-    error: float
-    solutions: tuple[BrokenSolution, BrokenSolution]
-
-
 @dataclass
 class _Secants:
     """Steps to equal energies from the replica symmetric crossing, whose slope serves until two values give another.
@@ -137,7 +127,7 @@ class _Secants:
     followers: tuple[BrokenBranch, BrokenBranch]
     accuracy: float
     doubt: float = 1.0
-    seen: list[_Compared] = field(default_factory=list)
+    seen: list[Evaluation] = field(default_factory=list)
 
     def located(self) -> Threshold:
         """The crossing.
@@ -161,7 +151,7 @@ class _Secants:
             f"crossing: {_EVALUATIONS} secant steps did not converge; the last led from {here.value:.6g} to {value:.6g}"
         )
 
-    def _slope(self, here: _Compared, slope: float) -> float:
+    def _slope(self, here: Evaluation, slope: float) -> float:
         """From the last two values, where the difference has changed by more than its half widths."""
         if not self.seen:
             return slope
@@ -174,11 +164,11 @@ class _Secants:
         self.doubt = min(1.0, 2 * abs(secant - slope) / abs(secant) + errors / abs(change))
         return secant
 
-    def _compared(self, value: float, slope: float) -> _Compared:
+    def _compared(self, value: float, slope: float) -> Evaluation:
         """Both branches at a value, solved as finely as the accuracy of the crossing asks for and is to be had."""
         first, second = (self._energy(follower, value, 0.3 * self.accuracy * abs(slope)) for follower in self.followers)
         error = first.energy_error + second.energy_error
-        return _Compared(value, first.energy - second.energy, error, (first, second))
+        return Evaluation(value, first.energy - second.energy, error, 0.0, None, (first, second))
 
     def _energy(self, follower: BrokenBranch, value: float, tolerance: float) -> BrokenSolution:
         found = follower.at(value)
@@ -193,7 +183,7 @@ class _Secants:
             )
         return found
 
-    def _threshold(self, best: _Compared, value: float, slope: float, root: float) -> Threshold:
+    def _threshold(self, best: Evaluation, value: float, slope: float, root: float) -> Threshold:
         integration = best.error / abs(slope)
         error = integration + root
         return Threshold(
