@@ -198,22 +198,9 @@ def bayes_line(
             except NotConvergedError as error:
                 rows.append((np.nan, np.nan, {"reason": str(error)}))
                 task.advance(f"{name} = {value:.4g}: {error}")
-    done = len(rows)
     values, errors = (np.array([row[i] for row in rows]) for i in (0, 1))
-    evidence = tuple(row[2] for row in rows)
-    return BayesLine(
-        problem,
-        kind,
-        name,
-        where[:done],
-        values,
-        errors,
-        evidence,
-        of,
-        dict(given or {}),
-        early.reason,
-        early.interrupted,
-    )
+    found = where[: len(rows)], values, errors, tuple(row[2] for row in rows)
+    return BayesLine(problem, kind, name, *found, of, dict(given or {}), early.reason, early.interrupted)
 
 
 def weak_recovery(

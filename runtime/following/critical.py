@@ -17,7 +17,7 @@ import numpy as np
 from .. import presenting
 from ..branches.branch_map import BranchMap
 from ..branches.continuation import Continuation, Place, StepControl, begin
-from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
+from ..branches.equations import BranchEquations, ConditionEquations, CrossingEquations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, require_known
 from ..integration.rule import Rule
 from ..interrupts import INTERRUPTED, OUT_OF_TIME, keeping_results
@@ -270,14 +270,14 @@ def _traced(
     )
     points: list[tuple[float, float, float]] = []
     special: list[dict[str, Any]] = []
-    _border(equations, z)
+    equations.border(z)
     before: tuple[Place, float] | None = None
     with keeping_results(lambda: points) as early, bar(f"{kind} line", None) as task:
         for place in line.places(_MOST):
             side = _branching(equations, place, tolerance)
             if before is not None:
                 special += _special(*before, place, side)
-                _border(equations, place.z)
+                equations.border(place.z)
             line.place, error = _refined(equations, place, accuracy, tolerance)
             before = line.place, side
             value, second = (float(v) for v in line.place.z[-2:])
@@ -304,7 +304,7 @@ def _special(one: Place, one_side: float, other: Place, other_side: float) -> li
     return [{"kind": kind, "value": float(place[0]), "over": float(place[1])} for kind, place in found]
 
 
-def _refined(equations: Equations, place: Place, accuracy: float, tolerance: float) -> tuple[Place, float]:
+def _refined(equations: BranchEquations, place: Place, accuracy: float, tolerance: float) -> tuple[Place, float]:
     """A point by finer rules, from here on, as long as its half width asks for them, and the half width."""
     error = _error(equations, place)
     while not error <= accuracy and _take_finer_rules(equations):
@@ -316,7 +316,7 @@ def _refined(equations: Equations, place: Place, accuracy: float, tolerance: flo
     return place, error
 
 
-def _take_finer_rules(equations: Equations) -> bool:
+def _take_finer_rules(equations: BranchEquations) -> bool:
     """Take the next finer rules, for the free entropies alone in a crossing; False where there are none.
 
     Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (docs/theory.md section 15).
@@ -346,19 +346,14 @@ def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:
     return float(value), float(second)
 
 
-def _branching(equations: Equations, place: Place, tolerance: float) -> float:
+def _branching(equations: BranchEquations, place: Place, tolerance: float) -> float:
     """Where the branch that begins on a line of lost stability exists (`equations.branching`); nan on other lines."""
     if not isinstance(equations, SingularEquations) or len(equations.sector) == equations.branch.size:
         return np.nan
     return branching(equations, place.z, tolerance)
 
 
-def _border(equations: Equations, z: np.ndarray) -> None:
-    if isinstance(equations, SingularEquations):
-        equations.border(z)
-
-
-def _error(equations: Equations, place: Place) -> float:
+def _error(equations: BranchEquations, place: Place) -> float:
     """Half width of the first parameter, the second held fixed; jumps are taken into account."""
     square = np.delete(place.matrix, -1, axis=1)
     try:
