@@ -20,7 +20,7 @@ from ..branches.continuation import Continuation, Place, StepControl, begin
 from ..branches.equations import BranchEquations, ConditionEquations, CrossingEquations, SingularEquations, branching
 from ..errors import OUTSIDE, InputError, require_known
 from ..integration.rule import Rule
-from ..interrupts import INTERRUPTED, OUT_OF_TIME, keeping_results
+from ..interrupts import OUT_OF_TIME, keeping_results
 from ..numbers import with_error
 from ..presenting import Recorded
 from ..problems.overlaps import Overlaps
@@ -191,10 +191,46 @@ def line_from(
     (name, first, last), parameter = over, event.parameter
     span = max(abs(event.value), 0.1), abs(last - first)
     equations, z = _extended(event, kind, (parameter, name), span, first, condition)
-    points, special, ending = _traced(equations, z, (first, last), accuracy, largest, kind, on_point)
-    values, second, errors = np.array(points).T
-    interrupted = ending == INTERRUPTED
-    return CriticalLine(kind, parameter, name, values, errors, second, tuple(special), ending, event, interrupted)
+    tolerance = max(*(branch.rule.tolerance(accuracy) for branch in equations.branches), 1e-9)
+    line = Continuation(
+        equations,
+        z,
+        (first, last),
+        lambda: tolerance,
+        f"the extended system of the {kind} does not converge where the line begins",
+        lambda z: f"no such event found beyond {z[-2]:.5g}, {z[-1]:.5g}",
+        control=StepControl(step=largest / 3, largest=largest),
+    )
+    points: list[tuple[float, float, float]] = []
+    special: list[dict[str, Any]] = []
+    equations.border(z)
+    before: tuple[Place, float] | None = None
+    with keeping_results(lambda: points) as early, bar(f"{kind} line", None) as task:
+        for place in line.places(_MOST):
+            side = _branching(equations, place, tolerance)
+            if before is not None:
+                special += _special(*before, place, side)
+                equations.border(place.z)
+            line.place, error = _refined(equations, place, accuracy, tolerance)
+            before = line.place, side
+            value, second = (float(v) for v in line.place.z[-2:])
+            points.append((value, second, error))
+            if on_point:
+                on_point(second, value, error)
+            task.advance(f"{kind} line at {second:.4g}: {with_error(value, error)}")
+    values, over_values, errors = np.array(points).T
+    return CriticalLine(
+        kind,
+        parameter,
+        name,
+        values,
+        errors,
+        over_values,
+        special=tuple(special),
+        ending=early.reason or line.ending,
+        first=event,
+        interrupted=early.interrupted,
+    )
 
 
 def _extended(
@@ -246,46 +282,6 @@ def as_solution(problem: Problem, overlaps: Overlaps, rule: Rule, averaged: bool
         test_error_error=0.0,
         averages=averages,
     )
-
-
-def _traced(
-    equations: Any,
-    z: np.ndarray,
-    ends: tuple[float, float],
-    accuracy: float,
-    largest: float,
-    kind: str,
-    on_point: Callable[[float, float, float], None] | None,
-) -> tuple[list[tuple[float, float, float]], list[dict[str, Any]], str]:
-    """Points (value, second, error) from one end of the second parameter toward the other, special points, ending."""
-    tolerance = max(*(branch.rule.tolerance(accuracy) for branch in equations.branches), 1e-9)
-    line = Continuation(
-        equations,
-        z,
-        ends,
-        lambda: tolerance,
-        f"the extended system of the {kind} does not converge where the line begins",
-        lambda z: f"no such event found beyond {z[-2]:.5g}, {z[-1]:.5g}",
-        control=StepControl(step=largest / 3, largest=largest),
-    )
-    points: list[tuple[float, float, float]] = []
-    special: list[dict[str, Any]] = []
-    equations.border(z)
-    before: tuple[Place, float] | None = None
-    with keeping_results(lambda: points) as early, bar(f"{kind} line", None) as task:
-        for place in line.places(_MOST):
-            side = _branching(equations, place, tolerance)
-            if before is not None:
-                special += _special(*before, place, side)
-                equations.border(place.z)
-            line.place, error = _refined(equations, place, accuracy, tolerance)
-            before = line.place, side
-            value, second = (float(v) for v in line.place.z[-2:])
-            points.append((value, second, error))
-            if on_point:
-                on_point(second, value, error)
-            task.advance(f"{kind} line at {second:.4g}: {with_error(value, error)}")
-    return points, special, early.reason or line.ending
 
 
 def _special(one: Place, one_side: float, other: Place, other_side: float) -> list[dict[str, Any]]:
