@@ -133,17 +133,13 @@ class _Landscape:
     """An observable of a branch over several parameters, solved where it is asked for."""
 
     def __init__(
-        self,
-        searches: Sequence[Search],
-        integrator: str,
-        points: int | None,
-        say: Callable[[str], None],
-        on_trial: Callable[[Trial], object] | None,
+        self, searches: Sequence[Search], say: Callable[[str], None], on_trial: Callable[[Trial], object] | None
     ) -> None:
         self.searches, self.say, self.on_trial = searches, say, on_trial
-        self.problem, self.name = searches[0].branch.problem, searches[0].branch.name
+        branch = searches[0].branch
+        self.problem, self.name = branch.problem, branch.name
         self.sign, self.observable = searches[0].sign, searches[0].observable
-        self.chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": searches[0].branch.seed}
+        self.chosen: dict[str, Any] = {"integrator": branch.integrator, "points": branch.points, "seed": branch.seed}
         self.low, self.high = (np.array([getattr(search, end) for search in searches]) for end in ("low", "high"))
         self.known: list[_Place] = []
         self.reason = ""  # why the last place was not found
@@ -269,9 +265,10 @@ def tune_jointly(
     if set(intervals) - set(names):
         raise InputError(f"an interval for {(set(intervals) - set(names)).pop()!r}, which is not tuned")
     problem, minimise = minimised(problem, minimise)
-    searches = [Search.of(problem, name, minimise, on, intervals.get(name), accuracy, seed) for name in names]
+    common = accuracy, seed, integrator, points
+    searches = [Search.of(problem, name, minimise, on, intervals.get(name), *common) for name in names]
     with bar(f"tuning {', '.join(parameters)}", None) as task:
-        landscape = _Landscape(searches, integrator, points, task.advance, on_trial)
+        landscape = _Landscape(searches, task.advance, on_trial)
         place, hessian, free = None, np.zeros((0, 0)), np.zeros(len(names), bool)
         with keeping_results(lambda: landscape.known) as early:
             place, hessian, free = _refined(landscape, _descended(landscape, scan), accuracy)
