@@ -93,11 +93,14 @@ class Row:
         """Whether a branch is there."""
         return is_found(self.records[branch][n])
 
+    def loss(self, branch: str, n: int) -> float:
+        """Training loss of a branch; nan where it is not there."""
+        return float(self.records[branch][n]["training_loss"]) if self.found(branch, n) else np.nan
+
     def lowest(self, n: int, among: Iterable[str] | None = None) -> str:
         """The branch of lowest training loss, of all or of some; nothing where none is found."""
-        names = self.records if among is None else among
-        losses = {b: self.records[b][n]["training_loss"] for b in names if self.found(b, n)}
-        return min(losses, key=lambda branch: losses[branch]) if losses else ""
+        there = [branch for branch in (self.records if among is None else among) if self.found(branch, n)]
+        return min(there, key=lambda branch: self.loss(branch, n), default="")
 
     def unstable(self, branch: str, n: int) -> str:
         """What replica symmetry of a branch is unstable through: its replicon, jumps, or nothing."""
@@ -221,7 +224,7 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
     beside = other if name == one else one
     opposite = _solved(row, beside, n, last, seed)
     difference, error = loss_difference(end, opposite)
-    before = row.records[name][n]["training_loss"] - row.records[beside][n]["training_loss"]
+    before = row.loss(name, n) - row.loss(beside, n)
     if difference * before > 0 and abs(difference) > error:
         return None
     pair = (follower(row, one, (n,), seed), follower(row, other, (n,), seed))

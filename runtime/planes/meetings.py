@@ -178,16 +178,9 @@ def _at_end(located: tuple[Row, Places], change: Change, value: float) -> tuple[
 
 def _equal(row: Row, one: str, other: str, n: int) -> float:
     """Where the losses of two branches are equal between a point and the next one: on straight lines, else half way."""
-    gaps = [_gap(row, one, other, k) for k in (n, n + 1)]
+    gaps = [row.loss(one, k) - row.loss(other, k) for k in (n, n + 1)]
     share = gaps[0] / (gaps[0] - gaps[1]) if gaps[0] * gaps[1] < 0 else 0.5
     return row.values[n] + share * (row.values[n + 1] - row.values[n])
-
-
-def _gap(row: Row, one: str, other: str, n: int) -> float:
-    """Loss of a branch less that of another; nan where one is not there."""
-    if not (row.found(one, n) and row.found(other, n)):
-        return np.nan
-    return float(row.records[one][n]["training_loss"] - row.records[other][n]["training_loss"])
 
 
 def _triples(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Suspect]:
@@ -215,7 +208,8 @@ def _triples(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[S
 def _above(row: Row, one: str, other: str) -> Change | None:
     """Where two branches cross, which need not be the lowest ones; None where they do as such, or do not."""
     for n in range(len(row.values) - 1):
-        if _gap(row, one, other, n) * _gap(row, one, other, n + 1) < 0:
+        here, there = (row.loss(one, k) - row.loss(other, k) for k in (n, n + 1))
+        if here * there < 0:
             change = Change(CROSSING, (one, other), (n, n + 1))
             return None if change in row.changes() else change
     return None

@@ -96,9 +96,7 @@ class JointOptimum(Result):
     @property
     def advice(self) -> str:
         """What the status means, and what to try next."""
-        at = ", ".join(
-            f"{name.rstrip('_')} = {value:.6g}" for name, value in zip(self.parameters, self.values, strict=True)
-        )
+        at = _listed(dict(zip(self.parameters, self.values, strict=True)), 6)
         return {
             "converged": "",
             "accuracy_not_reached": "an error bar is larger than the accuracy asked; ask for a larger --accuracy",
@@ -110,6 +108,11 @@ class JointOptimum(Result):
 
     def __getitem__(self, name: str) -> float:
         return self.values[self.parameters.index(parameter_name(name))]
+
+
+def _listed(values: Mapping[str, float], digits: int) -> str:
+    """Values of parameters in words."""
+    return ", ".join(f"{name.rstrip('_')} = {value:.{digits}g}" for name, value in values.items())
 
 
 @dataclass(frozen=True)
@@ -185,9 +188,8 @@ class _Landscape:
             changes=units[:, None] * np.array([answer.overlaps.pack() for answer in moved]),
         )
         self.known.append(place)
-        shown = ", ".join(f"{name.rstrip('_')} = {number:.5g}" for name, number in values.items())
         best = with_error(self.sign * self.best.observed, self.best.observed_error)
-        self.say(f"{self.searches[0].words} {with_error(value, error)} at {shown}; best {best}")
+        self.say(f"{self.searches[0].words} {with_error(value, error)} at {_listed(values, 5)}; best {best}")
         if self.on_trial is not None:
             self.on_trial(self.trial(place))
         return place
@@ -217,8 +219,7 @@ class _Landscape:
         """As `at`, where the branch has been found beside it."""
         found = self.at(at, accuracy)
         if found is None:
-            shown = ", ".join(f"{name.rstrip('_')} = {value:.6g}" for name, value in self.values(at).items())
-            raise NotConvergedError(f"the {self.name} branch was lost at {shown}: {self.reason}")
+            raise NotConvergedError(f"the {self.name} branch was lost at {_listed(self.values(at), 6)}: {self.reason}")
         return found
 
     def hessian(self, place: _Place, free: np.ndarray, accuracy: float) -> np.ndarray:
