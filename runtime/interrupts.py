@@ -10,9 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from .errors import TimeLimitError
+
+INTERRUPTED, OUT_OF_TIME = "interrupted", "the time limit ended it"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Of Python, llvmlite and, called by weak references, Numba.
 _DEAF = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer", "on_disposal")
@@ -118,6 +122,36 @@ def recognised() -> Iterator[None]:
         if cause is None:
             raise
         raise KeyboardInterrupt from error
+
+
+@dataclass
+class EarlyEnd:
+    """Why a block ended early: INTERRUPTED, OUT_OF_TIME, or empty where it did not."""
+
+    reason: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self.reason == INTERRUPTED
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether a time limit ended it."""
+        return self.reason == OUT_OF_TIME
+
+
+@contextmanager
+def keeping_results(has_results: Callable[[], object] = lambda: True) -> Iterator[EarlyEnd]:
+    """Leave the block where Ctrl-C or a time limit ends it, and record which, if there are results to keep by then."""
+    early = EarlyEnd()
+    try:
+        with recognised():
+            yield early
+    except (TimeLimitError, KeyboardInterrupt) as error:
+        if not has_results():
+            raise
+        early.reason = OUT_OF_TIME if isinstance(error, TimeLimitError) else INTERRUPTED
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.signal import find_peaks
 
 from .. import presenting
-from ..errors import InputError, NotConvergedError, TimeLimitError, require_in, require_known
-from ..interrupts import recognised
+from ..errors import InputError, NotConvergedError, require_in, require_known
+from ..interrupts import keeping_results
 from ..numbers import with_error
 from ..presenting import Recorded, Result
 from ..problems.problem import Problem
@@ -189,28 +189,18 @@ def bayes_line(
     where = np.asarray(points[0], float) if len(points) == 1 else np.linspace(*points)
     problems = [problem.with_(**{name: float(value)}) for value in where]
     rows: list[tuple[float, float, dict[str, Any]]] = []
-    ending, interrupted = "", False
-    with bar(f"{kind.replace('_', ' ')} along {name}", len(where)) as task:
-        try:
-            with recognised():
-                for value, at in zip(where, problems, strict=True):
-                    try:
-                        found = bayes_threshold(at, kind, accuracy=accuracy, of=of, given=given)
-                        rows.append((found.value, found.error, found.evidence))
-                        task.advance(f"{name} = {value:.4g}: alpha = {with_error(found.value, found.error)}")
-                    except NotConvergedError as error:
-                        rows.append((np.nan, np.nan, {"reason": str(error)}))
-                        task.advance(f"{name} = {value:.4g}: {error}")
-        except TimeLimitError:
-            ending = "the time limit ended it"
-        except KeyboardInterrupt:
-            ending, interrupted = "interrupted", True
-    done = len(rows)
+    with keeping_results() as early, bar(f"{kind.replace('_', ' ')} along {name}", len(where)) as task:
+        for value, at in zip(where, problems, strict=True):
+            try:
+                found = bayes_threshold(at, kind, accuracy=accuracy, of=of, given=given)
+                rows.append((found.value, found.error, found.evidence))
+                task.advance(f"{name} = {value:.4g}: alpha = {with_error(found.value, found.error)}")
+            except NotConvergedError as error:
+                rows.append((np.nan, np.nan, {"reason": str(error)}))
+                task.advance(f"{name} = {value:.4g}: {error}")
     values, errors = (np.array([row[i] for row in rows]) for i in (0, 1))
-    evidence = tuple(row[2] for row in rows)
-    return BayesLine(
-        problem, kind, name, where[:done], values, errors, evidence, of, dict(given or {}), ending, interrupted
-    )
+    found = where[: len(rows)], values, errors, tuple(row[2] for row in rows)
+    return BayesLine(problem, kind, name, *found, of, dict(given or {}), early.reason, early.interrupted)
 
 
 def weak_recovery(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from ..presenting import Recorded
 from ..problems.between import Between
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..progress import bar
+from ..progress import Task, bar
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import BRANCH_NAMES, default_start
 from ..solving.retrying import extrapolated, has_left, retried
@@ -149,8 +148,33 @@ class Point(Protocol):
 AnyPoint = TypeVar("AnyPoint", bound=Point)
 
 
+class AlongBranch(Recorded, Generic[AnyPoint]):
+    """Solutions of one branch, in the order in which a parameter or the arclength passes them."""
+
+    parameter: str
+    solutions: tuple[AnyPoint, ...]
+
+    @property
+    def values(self) -> np.ndarray:
+        """The parameter at every solution, (N,), in their order."""
+        return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
+
+    def to_xarray(self, stability: bool = True) -> xarray.Dataset:
+        """All overlaps, errors, losses and verdicts as a Dataset along the parameter, and along the arclength where
+        the branch was followed by it (a variable of its own; events are among the attributes)."""
+        return presenting.to_dataset(self, stability)
+
+    def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+        """One row a solution, columns named q_1, V_1, ... per token; `names` are symbols of the reader's own."""
+        return presenting.to_frame(self, stability, names)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Figure of overlaps and errors along the parameter, stable stretches solid; saved where a path is given."""
+        return presenting.plot(self.to_xarray(), path)
+
+
 @dataclass(frozen=True)
-class Along(Recorded, Generic[AnyPoint]):
+class Along(AlongBranch[AnyPoint]):
     """Solutions of one branch along a parameter, and how far the branch was found to exist.
 
     Attributes:
@@ -164,11 +188,6 @@ class Along(Recorded, Generic[AnyPoint]):
     solutions: tuple[AnyPoint, ...]
     ends: tuple[tuple[float, float] | None, tuple[float, float] | None]
     out_of_time: bool = False
-
-    @property
-    def values(self) -> np.ndarray:
-        """The parameter at every solution, (N,), in ascending order."""
-        return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
 
     def __getitem__(self, column: str) -> np.ndarray:
         """Return a column of `to_pandas` by its name, as curve["test_error"], (N,)."""
@@ -191,21 +210,9 @@ class Along(Recorded, Generic[AnyPoint]):
         parts += ["the time limit ended it"] if self.out_of_time else []
         return "; ".join([f"{self.name} branch {span}", *parts])
 
-    def to_xarray(self, stability: bool = True) -> xarray.Dataset:
-        """All overlaps, errors, losses and verdicts as a Dataset along the parameter."""
-        return presenting.to_dataset(self, stability)
-
-    def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
-        """One row a solution, columns named q_1, V_1, ... per token; `names` are symbols of the reader's own."""
-        return presenting.to_frame(self, stability, names)
-
     def to_latex(self, names: Mapping[str, str] | None = None) -> str:
         """A tabular of overlaps, training loss and test error with their errors, one row a solution (booktabs)."""
         return presenting.to_tabular(self, names)
-
-    def plot(self, path: str | Path | None = None) -> Any:
-        """Figure of overlaps and errors along the parameter; saved where a path is given."""
-        return presenting.plot(self.to_xarray(), path)
 
 
 @dataclass(frozen=True)
@@ -242,19 +249,42 @@ def curve(
     start = default_start(problem) if start is None else start
     require_known("start", start, problem.solver.model.STARTS, problem.solver.name)
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
+    span = f"{over.rstrip('_')} = {grid[0]:.4g} to {grid[-1]:.4g}"
+    ways, end = _ways(branch, grid, seeds or {}), partial(bisected_end, branch, bisections=refine_end)
+    with bar(f"{start} branch, {span}", len(grid)) as task:
+        return Curve(over, start, *continue_along(branch, ways, end, f"{start} branch", task, on_point))
+
+
+def continue_along(
+    branch: Any,
+    ways: Iterable[list[float]],
+    end: Callable[[float], tuple[float, float]],
+    words: str,
+    task: Task,
+    on_point: Callable[[Any], None] | None,
+) -> tuple[tuple[Any, ...], tuple[tuple[float, float] | None, tuple[float, float] | None], bool]:
+    """Solve a branch at one value after another, each solution from its neighbours (natural continuation).
+
+    Args:
+        branch: with `at`, `known` and `parameter` as of `Branch`.
+        ways: values in the order in which they are visited, the anchor first, then one way and the other; each way is
+            left where the branch is not found.
+        end: bisects toward a value at which it was not.
+        words: for the branch; on_point: called with every solution.
+
+    Returns:
+        Solutions, ends and `out_of_time` of `Along`.
+    """
     ends: list[tuple[float, float] | None] = [None, None]
-    with (
-        bar(f"{start} branch, {over.rstrip('_')} = {grid[0]:.4g} to {grid[-1]:.4g}", len(grid)) as task,
-        until_time_ends() as ended,
-    ):
-        order, anchor = _order(branch, grid, seeds or {})
-        for direction in order:
-            for value in direction:
+    out_of_time, anchor = False, None
+    try:
+        for way in ways:
+            for value in way:
+                anchor = value if anchor is None else anchor
                 solution = branch.at(value)
-                task.advance(f"{start} branch, {over.rstrip('_')} = {value:.4g}")
+                task.advance(f"{words}, {branch.parameter.rstrip('_')} = {value:.4g}")
                 if solution is None:
-                    side = 0 if value < anchor else 1
-                    ends[side] = bisected_end(branch, value, refine_end)
+                    ends[value > anchor] = end(value)
                     break
                 if on_point:
                     try:
@@ -262,8 +292,9 @@ def curve(
                     except TimeLimitError:
                         del branch.known[value]  # what belongs to a finished point is missing
                         raise
-    found = tuple(branch.known[v] for v in sorted(branch.known))
-    return Curve(over, start, found, (ends[0], ends[1]), bool(ended))
+    except TimeLimitError:
+        out_of_time = True
+    return tuple(branch.known[value] for value in sorted(branch.known)), (ends[0], ends[1]), out_of_time
 
 
 def checked_grid(
@@ -293,16 +324,6 @@ def checked_grid(
     return problem, over, grid
 
 
-@contextmanager
-def until_time_ends() -> Iterator[list[TimeLimitError]]:
-    """Leaves the block where the time ends; the list then holds why."""
-    ended: list[TimeLimitError] = []
-    try:
-        yield ended
-    except TimeLimitError as error:
-        ended.append(error)
-
-
 def grid_of(name: str, span: Any) -> np.ndarray:
     """Return the values of `name=(low, high)` or `name=(low, high, count)`, or those of a list or an array.
 
@@ -322,16 +343,19 @@ def grid_of(name: str, span: Any) -> np.ndarray:
     raise InputError(f"{name} = {span!r}: a range (low, high, count) or a list of values [0.5, 1, 4] is expected")
 
 
-def _order(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> tuple[list[list[float]], float]:
-    """Where to begin: the highest value, else the lowest, else the middle, else a seed; then outward from there."""
+def _ways(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> Iterator[list[float]]:
+    """Begin at the highest value, else the lowest, else the middle, else a seed; then go outward from there."""
     known = sorted(set(seeds) & set(grid))
     inner = sorted(known, key=lambda value: abs(known.index(value) - len(known) // 2))
     for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2], *inner)):
         if branch.at(anchor) is not None or (anchor in seeds and branch.begin(anchor, seeds[anchor]) is not None):
-            below = [v for v in reversed(grid) if v < anchor]
-            above = [v for v in grid if v > anchor]
-            return [[anchor], below, above], anchor
-    return [], grid[0]
+            yield from outward(grid, anchor)
+            return
+
+
+def outward(grid: list[float], anchor: float) -> list[list[float]]:
+    """Return an anchor, the values below it in descending order, and those above it in ascending order."""
+    return [[anchor], [v for v in reversed(grid) if v < anchor], [v for v in grid if v > anchor]]
 
 
 def bisected_end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
@@ -339,12 +363,22 @@ def bisected_end(branch: Branch, missing: float, bisections: int) -> tuple[float
 
     So close to where it was found it is followed; its start, which led nowhere at the end, is not tried again.
     """
-    branch = replace(branch, followed=True)
-    found = min(branch.known, key=lambda v: abs(v - missing))
+    return bisected(branch.known, replace(branch, followed=True).at, missing, bisections)
+
+
+def bisected(
+    known: Iterable[float], at: Callable[[float], object], missing: float, bisections: int
+) -> tuple[float, float]:
+    """Bisect between the nearest known value and one at which there is nothing: the last with, the first without.
+
+    Args:
+        at: None at values without.
+    """
+    found = min(known, key=lambda v: abs(v - missing))
     for _ in range(bisections):
         middle = (found + missing) / 2
-        if branch.at(middle) is None:
+        if at(middle) is None:
             missing = middle
         else:
             found = middle
-    return (found, missing)
+    return found, missing

@@ -1,22 +1,23 @@
 """Pseudo-arclength continuation: the curve of solutions of n equations in n + 1 unknowns (Keller's method).
 
-Nothing here knows of saddle points: a `System` says what its equations, their slopes and their units are. A place is
-corrected by Newton's method on the equations and the plane across the predicted direction, which has a solution at
-folds too; slopes are kept up to date by Broyden's rank-one corrections between places.
+Nothing here knows of saddle points: a `System` states its equations, their slopes and their units. The parts are those
+of textbooks: `step_from` predicts along the tangent; `correct` is Newton's method on the equations and the plane across
+the predicted direction, which has a solution at folds too, with Broyden's rank-one corrections of the slopes;
+`StepControl` chooses the length of the next step; `Continuation` goes from point to point. Events between two points
+are found by those who ask for them (`following.walk`, `following.critical`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from ..errors import OUTSIDE
+from ..errors import OUTSIDE, NotConvergedError
 
 _ANGLE = 0.35  # largest turn of the tangent in a step, radians
-_GROWTH, _SHRINKAGE = 1.5, 0.5
-_EASY = 5  # evaluations of a corrector that was no trouble
 _MOST = 14  # evaluations of a corrector
 
 
@@ -189,21 +190,87 @@ def onward(
 
 
 @dataclass
-class Stride:
-    """Length of the next step, adapted to how hard the last ones were."""
+class StepControl:
+    """The length of the next step, in the system's units: short steps find every turn, long ones take less time.
+
+    Attributes:
+        step: the first step, then the next one; smallest, largest: of any step.
+        growth, shrinkage: factors after a point that was found with ease, and after none.
+        easy: evaluations of a corrector up to which a point was found with ease.
+    """
 
     step: float = 0.05
     smallest: float = 1e-3
     largest: float = 0.15
+    growth: float = 1.5
+    shrinkage: float = 0.5
+    easy: int = 5
 
-    def after(self, place: Place | None) -> None:
-        """Take in where the last step led: shorter after None, longer after a place that was found with ease."""
+    def adapt(self, place: Place | None) -> None:
+        """Shorten the next step if the last one led to no point, lengthen it if the point was found with ease."""
         if place is None:
-            self.step *= _SHRINKAGE
-        elif place.evaluations <= _EASY:
-            self.step = min(self.step * _GROWTH, self.largest)
+            self.step *= self.shrinkage
+        elif place.evaluations <= self.easy:
+            self.step = min(self.step * self.growth, self.largest)
 
     @property
     def exhausted(self) -> bool:
         """Whether steps have been shortened below the smallest, so that nothing further is to be found."""
         return self.step < self.smallest
+
+
+@dataclass
+class Continuation:
+    """A curve continued point by point from one end of an interval of its last unknown toward the other.
+
+    Attributes:
+        begun: unknowns to begin from; ends: of the interval.
+        tolerance: largest residual of a corrected point, asked for at every step.
+        no_beginning: what the error says where the first point is not found; lost: why it ends at a point without a
+            next one.
+        name: of the last unknown, as "alpha = ", where `ending` is to name it.
+        place: the last point; whoever corrects it by finer equations puts the finer one here.
+        ending: why it was not continued further, in words; empty before.
+    """
+
+    system: System
+    begun: np.ndarray
+    ends: tuple[float, float]
+    tolerance: Callable[[], float]
+    no_beginning: str
+    lost: Callable[[np.ndarray], str]
+    name: str = ""
+    control: StepControl = field(default_factory=StepControl)
+    place: Place = field(init=False)
+    ending: str = ""
+
+    def stop(self, reason: str) -> None:
+        """Continue no further than the point at hand; of several reasons the first stays as `ending`."""
+        self.ending = self.ending or reason
+
+    def places(self, most: int) -> Iterator[Place]:
+        """Yield points until the interval is left, nothing further is found, there are `most`, or `stop` is called.
+
+        Raises:
+            NotConvergedError: the first point is not found.
+        """
+        toward = np.zeros(len(self.begun))
+        toward[-1] = np.sign(self.ends[1] - self.ends[0])
+        following = begin(self.system, self.begun, self.tolerance(), toward)
+        if following is None:
+            raise NotConvergedError(self.no_beginning)
+        count = 0
+        while True:
+            if following is not None:
+                self.place, count = following, count + 1
+                yield following
+            elif self.control.exhausted:
+                self.stop(self.lost(self.place.z))
+            if count >= most:
+                self.stop(f"stopped after {most} points")
+            if self.ending:
+                return
+            following, edge = onward(self.system, self.place, self.control.step, self.tolerance(), self.ends)
+            self.control.adapt(following)
+            if edge is not None:
+                self.stop(f"{self.name}{edge:g} reached")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 
@@ -31,11 +32,22 @@ def unchanged(rule: Rule) -> Rule:
     return rule
 
 
-class Equations:
-    """What `continuation.System` asks for, from equations that come in replicates."""
+class BranchEquations:
+    """The saddle point of a branch, or of several that share parameters: unknowns (x of every branch, parameters).
 
-    branches: tuple[BranchMap, ...]
-    hold_slopes = False  # whether some of them are about slopes of the averages
+    What `continuation.System` asks for, from equations that come in replicates. Subclasses add one equation, the mark
+    of an event, by `mark` and `mark_slopes`.
+    """
+
+    hold_slopes = False  # whether some of the equations are about slopes of the averages
+
+    def __init__(self, *branches: BranchMap) -> None:
+        self.branches = branches
+        self.branch = branches[0]
+
+    def parts(self, z: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Coordinates of the overlaps of every branch (k,), and values of the parameters."""
+        return tuple(np.split(z, np.cumsum([branch.size for branch in self.branches])))
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -44,58 +56,66 @@ class Equations:
 
     def averages(self, z: np.ndarray, change: Change = unchanged) -> tuple[Averages, ...]:
         """The channel averages that the equations rest on, one a rule of `rules` or what takes its place."""
-        raise NotImplementedError
+        *places, values = self.parts(z)
+        visits = cycle(zip(self.branches, places, strict=True))
+        return tuple(
+            branch.averages(x, values, change(rule)) for (branch, x), rule in zip(visits, self.rules, strict=False)
+        )
+
+    def border(self, z: np.ndarray) -> None:
+        """Take from a point nearby what the mark of an event rests on."""
+
+    def mark(self, z: np.ndarray, change: Change) -> np.ndarray | None:
+        """The equation that marks an event, (R,), or one value () for all replicates; None where there is none."""
+        return None
+
+    def mark_slopes(self, z: np.ndarray) -> np.ndarray:
+        """Its derivatives, (1, len(z))."""
+        return np.zeros((0, len(z)))
 
     def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
-        """The equations of every replicate of the branches' rules, or of others, (R, n)."""
-        raise NotImplementedError
+        """The equations of every replicate of the branches' rules, or of others, (R, n): G(u) - u of docs/theory.md
+        (5.15) in units of the block scales, then the mark.
 
-    def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Derivatives (n, len(z)) of the residual."""
-        raise NotImplementedError
-
-    def units(self, z: np.ndarray) -> np.ndarray:
-        """The size of every unknown, (len(z),), as for `continuation.System`."""
-        raise NotImplementedError
+        Means, as one row, where the rules come in different numbers of replicates.
+        """
+        *places, values = self.parts(z)
+        columns = [
+            branch.residuals(x, values, change(branch.rule)) for branch, x in zip(self.branches, places, strict=True)
+        ]
+        mark = self.mark(z, change)
+        if mark is not None:
+            columns.append((mark if mark.ndim else np.full(len(columns[0]), mark))[:, None])
+        if len({len(column) for column in columns}) > 1:
+            columns = [np.atleast_2d(column.mean(axis=0)) for column in columns]
+        return np.column_stack(columns)
 
     def residual(self, z: np.ndarray) -> np.ndarray:
         """The mean of the equations over the replicates, (n,)."""
         return self.replicates(z).mean(axis=0)
 
-    def idle(self, z: np.ndarray) -> np.ndarray:
-        """No direction, (len(z), 0): continuous symmetries are those of one branch (see `BranchEquations`)."""
-        return np.empty((len(z), 0))
-
-
-class BranchEquations(Equations):
-    """The saddle point: unknowns (x, parameters)."""
-
-    def __init__(self, branch: BranchMap) -> None:
-        self.branch = branch
-        self.branches = (branch,)
-
-    def parts(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Coordinates of the overlaps (k,) and values of the parameters."""
-        return z[: self.branch.size], z[self.branch.size :]
-
-    def averages(self, z: np.ndarray, change: Change = unchanged) -> tuple[Averages, ...]:
-        """As of `Equations`."""
-        return (self.branch.averages(*self.parts(z), change(self.branch.rule)),)
-
-    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
-        """G(u) - u of docs/theory.md (5.15) in units of the block scales, (R, k)."""
-        return self.branch.residuals(*self.parts(z), change(self.branch.rule))
-
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Those of the branch, (k, k + parameters)."""
-        return self.branch.slopes(*self.parts(z))
+        """Derivatives (n, len(z)) of the residual: of each branch in its own unknowns and the parameters, and of the
+        mark."""
+        *places, values = self.parts(z)
+        first, count = 0, len(z) - len(values)
+        out = np.zeros((count, len(z)))
+        for branch, x in zip(self.branches, places, strict=True):
+            own, last = branch.slopes(x, values), first + len(x)
+            out[first:last, first:last], out[first:last, count:] = own[:, : len(x)], own[:, len(x) :]
+            first = last
+        return np.concatenate([out, self.mark_slopes(z)])
 
     def units(self, z: np.ndarray) -> np.ndarray:
-        """Block scales of the coordinates, then the span of every parameter."""
-        return np.concatenate([self.branch.units(self.parts(z)[0]), self.branch.span])
+        """The size of every unknown, (len(z),): block scales of the coordinates, then the span of every parameter."""
+        *places, _ = self.parts(z)
+        scales = (branch.units(x) for branch, x in zip(self.branches, places, strict=True))
+        return np.concatenate([*scales, self.branch.span])
 
     def idle(self, z: np.ndarray) -> np.ndarray:
-        """The orbit of the branch's continuous symmetry, along which no parameter moves, (k + parameters, j)."""
+        """The orbit of the continuous symmetry of a single branch, along which no parameter moves, (len(z), j)."""
+        if len(self.branches) > 1:
+            return np.empty((len(z), 0))
         along = self.branch.idle(*self.parts(z))
         return np.concatenate([along, np.zeros((len(z) - len(along), along.shape[1]))])
 
@@ -168,22 +188,20 @@ class SingularEquations(BranchEquations):
         left = np.linalg.solve(whole.T, unit)
         return right[:r], left[:r], float(right[r])
 
-    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
-        """Those of the saddle point, then the g of docs/theory.md (9.2) as the last column, (R, k + 1)."""
-        marks = [self._bordered(block)[2] for block in self.blocks(z, change)]
-        return np.column_stack([super().replicates(z, change), marks])
+    def mark(self, z: np.ndarray, change: Change) -> np.ndarray:
+        """The g of docs/theory.md (9.2) of every replicate, (R,)."""
+        return np.array([self._bordered(block)[2] for block in self.blocks(z, change)])
 
-    def slopes(self, z: np.ndarray) -> np.ndarray:
+    def mark_slopes(self, z: np.ndarray) -> np.ndarray:
         """Of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
-        matrix = super().slopes(z)
         right, left, _ = self._bordered(self.blocks(z).mean(axis=0))
         scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(*self.parts(z))
 
-        def mark(there: np.ndarray) -> np.ndarray:
+        def projected(there: np.ndarray) -> np.ndarray:
             return -np.atleast_1d(left @ self._along(there, right, scales, lambda _: coarse, None).mean(axis=0))
 
         steps = self._step(lambda _: coarse) * self.units(z)
-        return np.concatenate([matrix, differences(mark, z, steps)])
+        return differences(projected, z, steps)
 
     def mark_error(self, z: np.ndarray) -> float:
         """How far differences with twice the steps move g: more than those of the usual steps leave uncertain."""
@@ -236,79 +254,43 @@ def branching(equations: SingularEquations, z: np.ndarray, tolerance: float) -> 
     return np.nan if found is None else float(found[0][-1] - values[0]) / _AMPLITUDE**2
 
 
-class CrossingEquations(Equations):
+class CrossingEquations(BranchEquations):
     """Two branches of equal free entropy: unknowns (x of the first, x of the second, parameters)."""
 
     def __init__(self, first: BranchMap, second: BranchMap, loss_unit: float) -> None:
-        self.first, self.second, self.loss_unit = first, second, loss_unit
-        self.branches = first, second
-
-    def parts(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Coordinates of the first branch and of the second, and the values of the parameters that they share."""
-        middle, end = self.first.size, self.first.size + self.second.size
-        return z[:middle], z[middle:end], z[end:]
+        super().__init__(first, second)
+        self.loss_unit = loss_unit
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         """Those of the overlaps, then those of the free entropies, of either branch."""
         return *super().rules, *(branch.loss_rule for branch in self.branches)
 
-    def averages(self, z: np.ndarray, change: Change = unchanged) -> tuple[Averages, ...]:
-        """As of `Equations`."""
-        *places, values = self.parts(z)
-        visits = [*zip(self.branches, places, strict=True)] * 2
-        return tuple(
-            branch.averages(x, values, change(rule)) for (branch, x), rule in zip(visits, self.rules, strict=True)
+    def _difference(self, places: Sequence[np.ndarray], values: np.ndarray, change: Change) -> np.ndarray:
+        """Of the free entropies of the two, a replicate each, in units of the loss; of their means otherwise."""
+        first, second = (
+            branch.free_entropies(x, values, change(branch.loss_rule))
+            for branch, x in zip(self.branches, places, strict=True)
         )
-
-    def _difference(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Of the free entropies of the two, a replicate a row, in units of the loss; of their means otherwise."""
         if len(first) != len(second):
             first, second = (np.atleast_1d(phi.mean()) for phi in (first, second))
         return (first - second) / self.loss_unit
 
-    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
-        """G(u) - u of both branches, then Phi_1 - Phi_2 (docs/theory.md (9.1)) in units of the loss, (R, k + j + 1).
+    def mark(self, z: np.ndarray, change: Change) -> np.ndarray:
+        """Phi_1 - Phi_2 (docs/theory.md (9.1)) in units of the loss."""
+        *places, values = self.parts(z)
+        return self._difference(places, values, change)
 
-        Means, as one row, where the rules come in different numbers of replicates.
-        """
-        x, y, values = self.parts(z)
-
-        def both(branch: BranchMap, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            gaps = branch.residuals(at, values, change(branch.rule))
-            return gaps, branch.free_entropies(at, values, change(branch.loss_rule))
-
-        (first, first_phi), (second, second_phi) = both(self.first, x), both(self.second, y)
-        difference = self._difference(first_phi, second_phi)
-        if len({len(first), len(second), len(difference)}) > 1:
-            first, second, difference = (
-                np.atleast_2d(part.mean(axis=0)) for part in (first, second, difference[:, None])
-            )
-        return np.column_stack([first, second, difference])
-
-    def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Of each branch in its own unknowns and the parameters; of Phi_1 - Phi_2 in the parameters alone."""
-        x, y, values = self.parts(z)
-        first, second = self.first.slopes(x, values), self.second.slopes(y, values)
-        k, j = len(x), len(y)
-        out = np.zeros((k + j + 1, len(z)))
-        out[:k, :k], out[:k, k + j :] = first[:, :k], first[:, k:]
-        out[k : k + j, k : k + j], out[k : k + j, k + j :] = second[:, :j], second[:, j:]
-        # Phi is stationary in the overlaps: only the parameters move the difference.
-        width = (WIDE_STEP if self.first.rule.replicated else NARROW_STEP * 10) * self.first.span
+    def mark_slopes(self, z: np.ndarray) -> np.ndarray:
+        """In the parameters alone: Phi is stationary in the overlaps."""
+        *places, values = self.parts(z)
+        width = (WIDE_STEP if self.branch.rule.replicated else NARROW_STEP * 10) * self.branch.span
 
         def difference(there: np.ndarray) -> np.ndarray:
-            pairs = (self.first, x), (self.second, y)
-            phis = [branch.free_entropies(at, there, branch.loss_rule) for branch, at in pairs]
-            return np.atleast_1d(self._difference(*phis).mean())
+            return np.atleast_1d(self._difference(places, there, unchanged).mean())
 
-        out[-1, k + j :] = differences(difference, values, width)[0]
-        return out
-
-    def units(self, z: np.ndarray) -> np.ndarray:
-        """Block scales of the coordinates of both branches, then the span of every parameter."""
-        x, y, _ = self.parts(z)
-        return np.concatenate([self.first.units(x), self.second.units(y), self.first.span])
+        moved = differences(difference, values, width)
+        return np.concatenate([np.zeros((1, len(z) - len(values))), moved], axis=1)
 
 
 class ConditionEquations(BranchEquations):
@@ -318,18 +300,13 @@ class ConditionEquations(BranchEquations):
         super().__init__(branch)
         self.condition, self.unit = condition, unit
 
-    def _condition(self, z: np.ndarray, change: Change) -> float:
+    def mark(self, z: np.ndarray, change: Change) -> np.ndarray:
+        """The condition, one value for all replicates, in its unit."""
         x, values = self.parts(z)
-        problem = self.branch.problem_at(values)
-        return self.condition(problem, self.branch.overlaps(x), change(self.branch.rule)) / self.unit
+        problem, overlaps = self.branch.problem_at(values), self.branch.overlaps(x)
+        return np.array(self.condition(problem, overlaps, change(self.branch.rule)) / self.unit)
 
-    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
-        """Those of the saddle point, then the condition, one value for all replicates, in its unit: (R, k + 1)."""
-        gaps = super().replicates(z, change)
-        return np.column_stack([gaps, np.full(len(gaps), self._condition(z, change))])
-
-    def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Those of the saddle point; of the condition by central differences, wide where the rule is sampled."""
+    def mark_slopes(self, z: np.ndarray) -> np.ndarray:
+        """By central differences, wide where the rule is sampled."""
         steps = (WIDE_STEP if self.branch.rule.replicated else _CURVATURE) * self.units(z)
-        condition = differences(lambda there: np.atleast_1d(self._condition(there, unchanged)), z, steps)
-        return np.concatenate([super().slopes(z), condition])
+        return differences(lambda there: np.atleast_1d(self.mark(there, unchanged)), z, steps)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from ..branches.branch import Along, Curve, checked_grid, until_time_ends
+from ..branches.branch import Along, Curve, bisected, checked_grid, continue_along, outward
 from ..branches.branch import curve as symmetric_curve
 from ..errors import TimeLimitError
 from ..problems.overlaps import Overlaps
@@ -97,25 +98,10 @@ def curve(
     branch = BrokenBranch(problem, over, start, symmetric.get, accuracy, seed)
     if beside.out_of_time or not beside.solutions:
         return BrokenCurve(over, start, (), beside.ends, beside.out_of_time)
-    ends: list[tuple[float, float] | None] = [None, None]
-    anchor = float(beside.values[-1])
-    ways = [anchor], [v for v in reversed(grid) if v < anchor], [v for v in grid if v > anchor]
-    with bar(f"{start} branch, one step of breaking", len(grid)) as task, until_time_ends() as ended:
-        for way in ways:
-            for value in way:
-                solution = branch.at(value)
-                task.advance(f"{start} branch, one step of breaking, {over} = {value:.4g}")
-                if solution is None:
-                    ends[value > anchor] = branch.end(value, refine_end)
-                    break
-                if on_point:
-                    try:
-                        on_point(solution)
-                    except TimeLimitError:
-                        del branch.known[value]
-                        raise
-    found = tuple(branch.known[value] for value in sorted(branch.known))
-    return BrokenCurve(over, start, found, (ends[0], ends[1]), bool(ended))
+    words = f"{start} branch, one step of breaking"
+    ways, end = outward(grid, float(beside.values[-1])), partial(branch.end, bisections=refine_end)
+    with bar(words, len(grid)) as task:
+        return BrokenCurve(over, start, *continue_along(branch, ways, end, words, task, on_point))
 
 
 @dataclass
@@ -184,14 +170,7 @@ class BrokenBranch:
 
     def end(self, missing: float, bisections: int) -> tuple[float, float]:
         """Bisect between the nearest value where the branch was found and one where it was not."""
-        last = min(self.known, key=lambda value: abs(value - missing))
-        for _ in range(bisections):
-            middle = (last + missing) / 2
-            if self.at(middle, 0) is None:
-                missing = middle
-            else:
-                last = middle
-        return last, missing
+        return bisected(self.known, partial(self.at, halvings=0), missing, bisections)
 
     def _guess(self, value: float) -> tuple[Broken, tuple[float, ...]] | None:
         """Where the two nearest broken solutions point to in the state and log y; None without one."""

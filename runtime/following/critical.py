@@ -16,11 +16,11 @@ import numpy as np
 
 from .. import presenting
 from ..branches.branch_map import BranchMap
-from ..branches.continuation import Place, Stride, begin, onward
-from ..branches.equations import ConditionEquations, CrossingEquations, Equations, SingularEquations, branching
-from ..errors import OUTSIDE, InputError, NotConvergedError, TimeLimitError, require_known
+from ..branches.continuation import Continuation, Place, StepControl, begin
+from ..branches.equations import BranchEquations, ConditionEquations, CrossingEquations, SingularEquations, branching
+from ..errors import OUTSIDE, InputError, require_known
 from ..integration.rule import Rule
-from ..interrupts import recognised
+from ..interrupts import OUT_OF_TIME, keeping_results
 from ..numbers import with_error
 from ..presenting import Recorded
 from ..problems.overlaps import Overlaps
@@ -31,7 +31,8 @@ from ..saddle_point.iteration import Status
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..thresholds.conditions import parse_condition
-from ..thresholds.locating import condition_threshold, crossing
+from ..thresholds.crossing import crossing
+from ..thresholds.locating import condition_threshold
 from ..thresholds.threshold import Threshold
 from .events import extended, integration_shift
 from .first_event import instability, spinodal
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 KINDS = ("crossing", "spinodal", "instability", "where")
 LARGEST = 0.12  # step
 _MOST = 200
-_INTERRUPTED, _OUT_OF_TIME = "interrupted", "the time limit ended it"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class CriticalLine(Recorded):
     @property
     def out_of_time(self) -> bool:
         """Whether a time limit ended it; what was finished is here."""
-        return self.ending == _OUT_OF_TIME
+        return self.ending == OUT_OF_TIME
 
     def to_xarray(self) -> xarray.Dataset:
         """value and error along `over`; special points (JSON) and the ending among the attributes."""
@@ -191,10 +191,46 @@ def line_from(
     (name, first, last), parameter = over, event.parameter
     span = max(abs(event.value), 0.1), abs(last - first)
     equations, z = _extended(event, kind, (parameter, name), span, first, condition)
-    points, special, ending = _traced(equations, z, (first, last), accuracy, largest, kind, on_point)
-    values, second, errors = np.array(points).T
-    interrupted = ending == _INTERRUPTED
-    return CriticalLine(kind, parameter, name, values, errors, second, tuple(special), ending, event, interrupted)
+    tolerance = max(*(branch.rule.tolerance(accuracy) for branch in equations.branches), 1e-9)
+    line = Continuation(
+        equations,
+        z,
+        (first, last),
+        lambda: tolerance,
+        f"the extended system of the {kind} does not converge where the line begins",
+        lambda z: f"no such event found beyond {z[-2]:.5g}, {z[-1]:.5g}",
+        control=StepControl(step=largest / 3, largest=largest),
+    )
+    points: list[tuple[float, float, float]] = []
+    special: list[dict[str, Any]] = []
+    equations.border(z)
+    before: tuple[Place, float] | None = None
+    with keeping_results(lambda: points) as early, bar(f"{kind} line", None) as task:
+        for place in line.places(_MOST):
+            side = _branching(equations, place, tolerance)
+            if before is not None:
+                special += _special(*before, place, side)
+                equations.border(place.z)
+            line.place, error = _refined(equations, place, accuracy, tolerance)
+            before = line.place, side
+            value, second = (float(v) for v in line.place.z[-2:])
+            points.append((value, second, error))
+            if on_point:
+                on_point(second, value, error)
+            task.advance(f"{kind} line at {second:.4g}: {with_error(value, error)}")
+    values, over_values, errors = np.array(points).T
+    return CriticalLine(
+        kind,
+        parameter,
+        name,
+        values,
+        errors,
+        over_values,
+        special=tuple(special),
+        ending=early.reason or line.ending,
+        first=event,
+        interrupted=early.interrupted,
+    )
 
 
 def _extended(
@@ -248,87 +284,35 @@ def as_solution(problem: Problem, overlaps: Overlaps, rule: Rule, averaged: bool
     )
 
 
-def _traced(
-    equations: Any,
-    z: np.ndarray,
-    ends: tuple[float, float],
-    accuracy: float,
-    largest: float,
-    kind: str,
-    on_point: Callable[[float, float, float], None] | None,
-) -> tuple[list[tuple[float, float, float]], list[dict[str, Any]], str]:
-    """Points (value, second, error) from one end of the second parameter toward the other, special points, ending."""
-    first, last = ends
-    tolerance = max(*(branch.rule.tolerance(accuracy) for branch in equations.branches), 1e-9)
-    _border(equations, z)
-    toward = np.zeros(len(z))
-    toward[-1] = np.sign(last - first)
-    begun = begin(equations, z, tolerance, toward)
-    if begun is None:
-        raise NotConvergedError(f"the extended system of the {kind} does not converge where the line begins")
-    place: Place = begun
-    points: list[tuple[float, float, float]] = []
-    special: list[dict[str, Any]] = []
-    stride = Stride(step=largest / 3, largest=largest)
-    continuity = [_branching(equations, place, tolerance)]
+def _special(one: Place, one_side: float, other: Place, other_side: float) -> list[dict[str, Any]]:
+    """Points of codimension 2 between two points of a line.
 
-    def keep() -> None:
-        """The place as a point, by finer rules from here on where its half width asks for them."""
-        nonlocal place
+    Args:
+        one_side, other_side: on which side the branch lies that begins there (`_branching`).
+    """
+    found: list[tuple[str, np.ndarray]] = []
+    if one_side * other_side < 0:
+        share = one_side / (one_side - other_side)
+        found.append(("tricritical", one.z[-2:] + share * (other.z[-2:] - one.z[-2:])))
+    cusp = cusp_between(one, other)
+    if cusp is not None:
+        found.append(("cusp", np.array(cusp)))
+    return [{"kind": kind, "value": float(place[0]), "over": float(place[1])} for kind, place in found]
+
+
+def _refined(equations: BranchEquations, place: Place, accuracy: float, tolerance: float) -> tuple[Place, float]:
+    """A point by finer rules, from here on, as long as its half width asks for them, and the half width."""
+    error = _error(equations, place)
+    while not error <= accuracy and _take_finer_rules(equations):
+        again = begin(equations, place.z, tolerance, place.tangent)
+        if again is None:
+            break
+        place = replace(again, arclength=place.arclength)
         error = _error(equations, place)
-        while not error <= accuracy and _refined(equations):
-            again = begin(equations, place.z, tolerance, place.tangent)
-            if again is None:
-                break
-            place = replace(again, arclength=place.arclength)
-            error = _error(equations, place)
-        value, second = (float(v) for v in place.z[-2:])
-        points.append((value, second, error))
-        if on_point:
-            on_point(second, value, error)
-
-    ending = ""
-
-    def further() -> str:
-        """One more point, or none; why it was the last, if it was."""
-        nonlocal place
-        if len(points) >= _MOST:
-            return f"stopped after {_MOST} points"
-        following, edge = onward(equations, place, stride.step, tolerance, ends)
-        stride.after(following)
-        if following is None:
-            last_point = f"{place.z[-2]:.5g}, {place.z[-1]:.5g}"
-            nothing = f"no such event found beyond {last_point}" if stride.exhausted else ""
-            return nothing if edge is None else f"{edge:g} reached"
-        continuity.append(_branching(equations, following, tolerance))
-        if continuity[-2] * continuity[-1] < 0:
-            share = continuity[-2] / (continuity[-2] - continuity[-1])
-            value, second = place.z[-2:] + share * (following.z[-2:] - place.z[-2:])
-            special.append({"kind": "tricritical", "value": float(value), "over": float(second)})
-        cusp = cusp_between(place, following)
-        if cusp is not None:
-            special.append({"kind": "cusp", "value": cusp[0], "over": cusp[1]})
-        place = following
-        _border(equations, place.z)
-        keep()
-        return "" if edge is None else f"{edge:g} reached"
-
-    with bar(f"{kind} line", None) as task:
-        keep()
-        try:
-            with recognised():
-                while not ending:
-                    ending = further()
-                    value, second, error = points[-1]
-                    task.advance(f"{kind} line at {second:.4g}: {with_error(value, error)}")
-        except TimeLimitError:
-            ending = _OUT_OF_TIME
-        except KeyboardInterrupt:
-            ending = _INTERRUPTED
-    return points, special, ending
+    return place, error
 
 
-def _refined(equations: Equations) -> bool:
+def _take_finer_rules(equations: BranchEquations) -> bool:
     """Take the next finer rules, for the free entropies alone in a crossing; False where there are none.
 
     Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (docs/theory.md section 15).
@@ -358,19 +342,14 @@ def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:
     return float(value), float(second)
 
 
-def _branching(equations: Equations, place: Place, tolerance: float) -> float:
+def _branching(equations: BranchEquations, place: Place, tolerance: float) -> float:
     """Where the branch that begins on a line of lost stability exists (`equations.branching`); nan on other lines."""
     if not isinstance(equations, SingularEquations) or len(equations.sector) == equations.branch.size:
         return np.nan
     return branching(equations, place.z, tolerance)
 
 
-def _border(equations: Equations, z: np.ndarray) -> None:
-    if isinstance(equations, SingularEquations):
-        equations.border(z)
-
-
-def _error(equations: Equations, place: Place) -> float:
+def _error(equations: BranchEquations, place: Place) -> float:
     """Half width of the first parameter, the second held fixed; jumps are taken into account."""
     square = np.delete(place.matrix, -1, axis=1)
     try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, correct
-from ..branches.equations import Equations, SingularEquations, branching
+from ..branches.equations import BranchEquations, SingularEquations, branching
 from ..errors import OUTSIDE, NotConvergedError
 from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY, Rule
@@ -241,7 +241,7 @@ def polished(
     return best
 
 
-def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def integration_shift(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Half widths of all unknowns: how far other rules, or the replicates of this one, would move them.
 
     Args:
@@ -262,7 +262,7 @@ def integration_shift(equations: Equations, z: np.ndarray, matrix: np.ndarray) -
     return units * half_width(compared(equations.rules, equations.averages(z), ask, equations.hold_slopes), 0)
 
 
-def _further(equations: Equations, z: np.ndarray, matrix: np.ndarray) -> float:
+def _further(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> float:
     """How far rules two sizes finer would move the parameter: of a single field, where they cost little and the next
     ones may miss a kink as this one does; 0 elsewhere, and out of the domain."""
     (branch,) = equations.branches

@@ -7,17 +7,16 @@ the overlaps, so that the branch may turn back. Each event is solved on an exten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import presenting
-from ..errors import TimeLimitError, require_in
-from ..hints import AttributeHints
-from ..interrupts import recognised
+from ..branches.branch import AlongBranch
+from ..errors import require_in
+from ..interrupts import keeping_results
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.starts import default_start
@@ -25,13 +24,9 @@ from ..solving.solution import Solution
 from ..thresholds.threshold import Threshold
 from .walk import MOST_POINTS, Walk
 
-if TYPE_CHECKING:
-    import pandas
-    import xarray
-
 
 @dataclass(frozen=True)
-class Followed(AttributeHints):
+class Followed(AlongBranch[Solution]):
     """A branch along its arclength.
 
     Attributes:
@@ -58,11 +53,6 @@ class Followed(AttributeHints):
     out_of_time: bool = False
     slopes_by: tuple[str, ...] = ()
 
-    @property
-    def values(self) -> np.ndarray:
-        """The parameter at every solution, (N,), in the order in which they were met."""
-        return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
-
     def end_text(self, symbol: str | None = None) -> str:
         """How far the branch was followed, and why not further; a symbol may stand for the parameter."""
         if not self.solutions:
@@ -72,24 +62,9 @@ class Followed(AttributeHints):
         ending = self.ending.replace(f"{self.parameter} = ", f"{shown} = ")
         return f"{self.name} branch followed from {span}, {len(self.solutions)} points; {ending}"
 
-    def to_xarray(self, stability: bool = True) -> xarray.Dataset:
-        """As `Curve.to_xarray`, in the order of the arclength (a variable of its own), events among the attributes.
-
-        The coordinate along the parameter goes back and forth where the branch does.
-        """
-        return presenting.to_dataset(self, stability)
-
-    def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
-        """One row a solution in the order of the arclength; columns and `names` as of `Curve.to_pandas`."""
-        return presenting.to_frame(self, stability, names)
-
     def save(self, path: str | Path, stability: bool = True) -> None:
         """Write netCDF, whole or not at all, over what is there."""
         presenting.save(self.to_xarray(stability), path)
-
-    def plot(self, path: str | Path | None = None) -> Any:
-        """Figure of overlaps and errors: stable stretches solid, others dashed, events marked."""
-        return presenting.plot(self.to_xarray(), path)
 
     def __repr__(self) -> str:
         return "\n".join([self.end_text(), *(f"  {event!r}" for event in self.events)])
@@ -134,29 +109,23 @@ def follow(
     require_in("event_accuracy", event_accuracy, "(0, inf)")
     walk = Walk(problem, default_start(problem) if start is None else start, over, between, accuracy, seed)
     located: list[Threshold] = []
-    interrupted = out_of_time = False
-    try:
-        with recognised(), bar(f"following the {walk.name} branch", None) as task:
-            for station in walk.stations(most):
-                if on_point:
-                    on_point(station.solution)
-                task.advance(f"{walk.name} branch, {over} = {station.value:.4g}")
-                if not events or len(walk.passed) < 2:
-                    continue
-                for passage in walk.passages():
-                    task.describe(f"{walk.name} branch: locating the {passage.kind} near {over} = {passage.near:.4g}")
-                    event = walk.locate(passage, event_accuracy)
-                    if event is not None:
-                        located.append(event)
-                    if event is not None and passage.merges:
-                        walk.passed.pop()  # its mirror image lies beyond
-                        walk.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
-    except KeyboardInterrupt:
-        interrupted = True
-        walk.stop("interrupted")
-    except TimeLimitError:
-        out_of_time = True
-        walk.stop("the time limit ended it")
+    with keeping_results() as early, bar(f"following the {walk.name} branch", None) as task:
+        for station in walk.stations(most):
+            if on_point:
+                on_point(station.solution)
+            task.advance(f"{walk.name} branch, {over} = {station.value:.4g}")
+            if not events or len(walk.passed) < 2:
+                continue
+            for passage in walk.passages():
+                task.describe(f"{walk.name} branch: locating the {passage.kind} near {over} = {passage.near:.4g}")
+                event = walk.locate(passage, event_accuracy)
+                if event is not None:
+                    located.append(event)
+                if event is not None and passage.merges:
+                    walk.passed.pop()  # its mirror image lies beyond
+                    walk.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
+    if early.reason:
+        walk.stop(early.reason)
     return Followed(
         over,
         walk.name,
@@ -164,7 +133,7 @@ def follow(
         np.array([station.place.arclength for station in walk.passed]),
         tuple(located),
         walk.ending,
-        interrupted,
-        out_of_time,
+        early.interrupted,
+        early.out_of_time,
         tuple(sorted(walk.branch.slopes_by)),
     )

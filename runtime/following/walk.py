@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from ..branches.branch_map import BranchMap, complement, sector_of
-from ..branches.continuation import Place, Stride, begin, correct, onward, step_from
+from ..branches.continuation import Continuation, Place, correct, step_from
 from ..branches.equations import BranchEquations, SingularEquations
 from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps, block_scales
 from ..problems.problem import Problem
-from ..problems.symmetry import Symmetry, exchanges, of_state
+from ..problems.symmetry import Exchange, Symmetry, exchanges, of_state
 from ..progress import say
 from ..saddle_point.iteration import Status
 from ..solving.climbing import finer_rules
@@ -61,13 +61,22 @@ class Walk:
             )
         self.branch = BranchMap.of(solution, (parameter,), [abs(self.last - self.first)])
         self.equations = BranchEquations(self.branch)
-        self.begun = np.append(self.branch.coordinates(solution.overlaps.pack()), self.first)
         self.passed: list[Station] = []
-        self.ending = ""
+        self.line = Continuation(
+            self.equations,
+            np.append(self.branch.coordinates(solution.overlaps.pack()), self.first),
+            (self.first, self.last),
+            lambda: self.tolerance,
+            f"the {self.name} branch has no definite tangent at {parameter} = {self.first:g}: begin elsewhere",
+            lambda z: f"no solution found beyond {parameter} = {z[-1]:.5g}",
+            f"{parameter} = ",
+        )
+        self.stop = self.line.stop
 
-    def stop(self, reason: str) -> None:
-        """Walk no further than the station at hand; of several reasons the first stays as `ending`."""
-        self.ending = self.ending or reason
+    @property
+    def ending(self) -> str:
+        """Why the branch was not followed further, in words."""
+        return self.line.ending
 
     @property
     def tolerance(self) -> float:
@@ -76,28 +85,7 @@ class Walk:
 
     def stations(self, most: int) -> Iterator[Station]:
         """Walk on until the interval is left, nothing further is found, `most` points are passed, or `stop`."""
-        toward = np.zeros(len(self.begun))
-        toward[-1] = np.sign(self.last - self.first)
-        place = begin(self.equations, self.begun, self.tolerance, toward)
-        if place is None:
-            raise NotConvergedError(
-                f"the {self.name} branch has no definite tangent at {self.parameter} = {self.first:g}: begin elsewhere"
-            )
-        stride = Stride()
-        yield self._pass(place)
-        while not self.ending:
-            if len(self.passed) >= most:
-                self.stop(f"stopped after {most} points")
-                break
-            last = self.passed[-1].place
-            following, edge = onward(self.equations, last, stride.step, self.tolerance, (self.first, self.last))
-            stride.after(following)
-            if edge is not None:
-                self.stop(f"{self.parameter} = {edge:g} reached")
-            if following is not None:
-                yield self._pass(following)
-            elif stride.exhausted:
-                self.stop(f"no solution found beyond {self.parameter} = {self.passed[-1].value:.5g}")
+        return map(self._pass, self.line.places(most))
 
     def _pass(self, place: Place) -> Station:
         solution = self._finished(place)
@@ -111,6 +99,7 @@ class Walk:
                 break
             place = replace(place, z=again[0], residual=again[2])
             solution = self._finished(place)
+        self.line.place = place
         station = Station(place, solution, float(place.z[-1]), self._odd_eigenvalues(place))
         self.passed.append(station)
         return station
@@ -208,38 +197,30 @@ class Walk:
 
         Along a branch that ends in a more symmetric one, the part that breaks the symmetry goes through zero.
         """
-        overlaps = Overlaps.unpack(u, self.branch.sizes)
-        scales, clusters = overlaps.block_scales, self.branch.problem.clusters
-        kept = self.branch.symmetry.exchanges
-        largest = max(
-            (self._broken(Overlaps.unpack(self.branch.state(s.place.z[:-1]), self.branch.sizes)) for s in self.passed),
-            default=1.0,
-        )
-        for exchange in exchanges(self.branch.problem):
-            if exchange in kept:
-                continue
-            even = (u + exchange.of_overlaps(overlaps, clusters).pack()) / 2
-            if np.max(np.abs(u - even) / scales) < _BROKEN * min(1.0, largest):
-                projected = Overlaps.unpack(even, self.branch.sizes)
-                return Symmetry(self.branch.symmetry.frozen, of_state(self.branch.problem, projected), clusters)
+        problem, sizes = self.branch.problem, self.branch.sizes
+        largest = max((max(self._parts(s.place).values(), default=0.0) for s in self.passed), default=1.0)
+        for exchange, part in self._broken_exchanges(u).items():
+            if part < _BROKEN * min(1.0, largest):
+                image = exchange.of_overlaps(Overlaps.unpack(u, sizes), problem.clusters).pack()
+                projected = Overlaps.unpack((u + image) / 2, sizes)
+                return Symmetry(self.branch.symmetry.frozen, of_state(problem, projected), problem.clusters)
         return None
 
-    def _broken(self, overlaps: Overlaps) -> float:
-        """Largest part of a state that breaks an exchange which the branch does not keep."""
-        return float(np.max(self._parts(overlaps), initial=0.0))
-
-    def _parts(self, overlaps: Overlaps) -> np.ndarray:
-        """Relative size of what breaks each exchange that the branch does not keep."""
-        u, scales, clusters = overlaps.pack(), overlaps.block_scales, self.branch.problem.clusters
+    def _broken_exchanges(self, u: np.ndarray) -> dict[Exchange, float]:
+        """Exchanges that the branch does not keep, and the relative size of what breaks each in a state."""
+        overlaps, clusters = Overlaps.unpack(u, self.branch.sizes), self.branch.problem.clusters
         others = [e for e in exchanges(self.branch.problem) if e not in self.branch.symmetry.exchanges]
-        return np.array([np.max(np.abs(u - e.of_overlaps(overlaps, clusters).pack()) / scales) / 2 for e in others])
+        gaps = {e: np.abs(u - e.of_overlaps(overlaps, clusters).pack()) for e in others}
+        return {e: float(np.max(gap / overlaps.block_scales)) / 2 for e, gap in gaps.items()}
+
+    def _parts(self, place: Place) -> dict[Exchange, float]:
+        return self._broken_exchanges(self.branch.state(place.z[:-1]))
 
     def _lost_part(self, before: Station, after: Station) -> bool:
         """Whether a part that breaks an exchange fell to nothing in one step."""
-        ahead, behind = (
-            self._parts(Overlaps.unpack(self.branch.state(s.place.z[:-1]), self.branch.sizes)) for s in (after, before)
-        )
-        return bool(np.any((behind > max(_PRESENT, self.tolerance)) & (ahead < _GONE * behind)))
+        ahead, behind = self._parts(after.place), self._parts(before.place)
+        present = max(_PRESENT, self.tolerance)
+        return any(part > present and ahead[exchange] < _GONE * part for exchange, part in behind.items())
 
     def _instability(self, before: Station, after: Station) -> Passage:
         gaps = [float(np.min(np.abs(1 - station.odd))) for station in (before, after)]

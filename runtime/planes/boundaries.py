@@ -24,7 +24,8 @@ from ..problems.reduced import integrated
 from ..solving.solution import Solution
 from ..sweeping.line import Record, is_found
 from ..sweeping.memory import recalled
-from ..thresholds.locating import almeida_thouless, crossing, loss_difference
+from ..thresholds.crossing import crossing
+from ..thresholds.locating import almeida_thouless, loss_difference
 from ..thresholds.search import Search
 from ..thresholds.threshold import Threshold
 
@@ -92,11 +93,14 @@ class Row:
         """Whether a branch is there."""
         return is_found(self.records[branch][n])
 
+    def loss(self, branch: str, n: int) -> float:
+        """Training loss of a branch; nan where it is not there."""
+        return float(self.records[branch][n]["training_loss"]) if self.found(branch, n) else np.nan
+
     def lowest(self, n: int, among: Iterable[str] | None = None) -> str:
         """The branch of lowest training loss, of all or of some; nothing where none is found."""
-        names = self.records if among is None else among
-        losses = {b: self.records[b][n]["training_loss"] for b in names if self.found(b, n)}
-        return min(losses, key=lambda branch: losses[branch]) if losses else ""
+        there = [branch for branch in (self.records if among is None else among) if self.found(branch, n)]
+        return min(there, key=lambda branch: self.loss(branch, n), default="")
 
     def unstable(self, branch: str, n: int) -> str:
         """What replica symmetry of a branch is unstable through: its replicon, jumps, or nothing."""
@@ -185,7 +189,7 @@ def located(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> 
 
 def bracketed(row: Row, change: Change) -> Boundary:
     """Between the neighbours of a change, and located no further."""
-    return _bracketed(row, change, *(row.values[n] for n in change.ends))
+    return _bracketed(row, change, *_ends(row, change))
 
 
 def _bracketed(row: Row, change: Change, one: float, other: float) -> Boundary:
@@ -195,7 +199,7 @@ def _bracketed(row: Row, change: Change, one: float, other: float) -> Boundary:
 
 def _bracket(row: Row, change: Change, seed: int) -> tuple[float, float]:
     """Between neighbours; narrower, by bisection, where a branch ends."""
-    ends = row.values[change.ends[0]], row.values[change.ends[1]]
+    ends = _ends(row, change)
     if change.kind != SPINODAL:
         return ends
     try:
@@ -220,7 +224,7 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
     beside = other if name == one else one
     opposite = _solved(row, beside, n, last, seed)
     difference, error = loss_difference(end, opposite)
-    before = row.records[name][n]["training_loss"] - row.records[beside][n]["training_loss"]
+    before = row.loss(name, n) - row.loss(beside, n)
     if difference * before > 0 and abs(difference) > error:
         return None
     pair = (follower(row, one, (n,), seed), follower(row, other, (n,), seed))
@@ -232,9 +236,8 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
         within = last + _SHORT * (here - last)  # where Newton's method is not singular
         for branch in pair:
             branch.at(within)
-    chosen: dict[str, Any] = {"bracket": (here, within), "accuracy": accuracy, "seed": seed, "verify": False}
     try:
-        found = crossing(row.problem, row.parameter, between=(one, other), branches=pair, **chosen)
+        found = crossing_on(row, pair, (here, within), accuracy, seed)
     except NotConvergedError:
         if difference * before > 0:  # equal there, as far as is known: how far back they may be
             share = min(1.0, (abs(difference) + error) / abs(before - difference))
@@ -256,24 +259,37 @@ def _solved(row: Row, name: str, n: int, value: float, seed: int) -> Solution:
 
 
 def _crossing(row: Row, change: Change, accuracy: float, seed: int) -> Threshold:
-    pair = [follower(row, name, change.ends, seed) for name in change.branches]
-    ends = (row.values[change.ends[0]], row.values[change.ends[1]])
-    between = (change.branches[0], change.branches[1])
-    chosen: dict[str, Any] = {"bracket": ends, "accuracy": accuracy, "seed": seed, "verify": False}
-    return crossing(row.problem, row.parameter, between=between, branches=(pair[0], pair[1]), **chosen)
+    one, other = (follower(row, name, change.ends, seed) for name in change.branches)
+    return crossing_on(row, (one, other), _ends(row, change), accuracy, seed)
+
+
+def crossing_on(
+    row: Row, branches: tuple[Branch, Branch], bracket: tuple[float, float], accuracy: float, seed: int
+) -> Threshold:
+    """Where two branches of a row cross in an interval.
+
+    Raises:
+        NotConvergedError: as of `crossing`.
+    """
+    between = branches[0].name, branches[1].name
+    chosen: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": False}
+    return crossing(row.problem, row.parameter, between=between, branches=branches, **chosen)
 
 
 def _replicon(row: Row, change: Change, accuracy: float, seed: int) -> Threshold:
     (name,) = change.branches
-    along = follower(row, name, change.ends, seed)
-    ends = (row.values[change.ends[0]], row.values[change.ends[1]])
-    chosen: dict[str, Any] = {"bracket": ends, "accuracy": accuracy, "seed": seed, "verify": False}
-    return almeida_thouless(row.problem, row.parameter, on=name, branch=along, **chosen)
+    chosen: dict[str, Any] = {"bracket": _ends(row, change), "accuracy": accuracy, "seed": seed, "verify": False}
+    branch = follower(row, name, change.ends, seed)
+    return almeida_thouless(row.problem, row.parameter, on=name, branch=branch, **chosen)
+
+
+def _ends(row: Row, change: Change) -> tuple[float, float]:
+    """Values of the points on both sides of a change."""
+    return row.values[change.ends[0]], row.values[change.ends[1]]
 
 
 def _spinodal(row: Row, change: Change, accuracy: float, seed: int) -> Threshold | None:
-    inside, outside = change.ends
-    return end_of(row, change.branches[0], inside, outside, accuracy, seed)
+    return end_of(row, change.branches[0], *change.ends, accuracy, seed)
 
 
 _LOCATE: dict[str, Callable[[Row, Change, float, int], Threshold | None]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from .. import presenting
 from ..branches.branch import Branch
 from ..errors import InputError, TimeLimitError, require_in, require_whole
 from ..files import write_whole
-from ..interrupts import held_back
+from ..interrupts import held_back, keeping_results
 from ..presenting import Recorded, Result
 from ..problems.problem import Problem, parameter_name
 from ..problems.reduced import integrated
@@ -163,18 +163,17 @@ def phases(
     require_whole("refinements", refinements or 0, 0)
     if boundary_accuracy is not None:
         require_in("boundary_accuracy", boundary_accuracy, "(0, inf)")
-    at_first = _ACCURACIES[0] if accuracy is None else accuracy
-    asked_of = "solve" if stability is False else "stability"
-    chosen = _Chosen(model, first, second, points or _POINTS[0], at_first, seed, parameters, asked_of)
+    asked = _ACCURACIES[0] if accuracy is None else accuracy
+    chosen = _Chosen(model, first, second, points or _POINTS[0], asked, seed, parameters, "solve")
     base = chosen.plan(None, [second[1]], False).problem
-    if (many := integrated(base).dimension > MANY) and accuracy is None:
-        chosen = replace(chosen, accuracy=_ACCURACIES[many])
-    if points is None:
-        chosen = replace(chosen, points=_POINTS[many])
-    if many and stability is None:
-        chosen = replace(chosen, ask="solve")
-    chosen = replace(chosen, effort=_EFFORTS[many])
-    asked = _BOUNDARY_ACCURACIES[many] if boundary_accuracy is None else boundary_accuracy
+    many = integrated(base).dimension > MANY
+    chosen = replace(
+        chosen,
+        points=points or _POINTS[many],
+        accuracy=_ACCURACIES[many] if accuracy is None else accuracy,
+        ask="stability" if (not many if stability is None else stability) else "solve",
+        effort=_EFFORTS[many],
+    )
     if starts is None:
         starts = tuple(base.solver.model.STARTS)
     known = chosen.plan(starts, [second[1]], False).starts
@@ -182,8 +181,10 @@ def phases(
         folder = folder_of(Path(output)) if output is not None else stack.enter_context(kept_nowhere())
         if force:
             _remove(folder)
-        halved = _REFINEMENTS[many] if refinements is None else refinements
-        return _Study(chosen, base, known, engine, folder).done(halved, asked)
+        return _Study(chosen, base, known, engine, folder).done(
+            _REFINEMENTS[many] if refinements is None else refinements,
+            _BOUNDARY_ACCURACIES[many] if boundary_accuracy is None else boundary_accuracy,
+        )
 
 
 @dataclass(frozen=True)
@@ -232,20 +233,21 @@ class _Study:
 
     def done(self, refinements: int, accuracy: float) -> PhaseDiagram:
         """The diagram, or what there is of it when Ctrl-C or the time ends it."""
-        interrupted = out_of_time = False
-        try:
+        with keeping_results() as early:
             self._work(refinements, accuracy)
-        except KeyboardInterrupt:
-            interrupted = True
-        except TimeLimitError:
-            out_of_time = True
         rows = tuple(self._rows[at] for at in sorted(self._rows))
-        every = (b for row in rows for b in {**_unlocated(row), **self._places.get(row.at, {})}.values())
-        boundaries = [b for b in every if b is not None]
-        named = self._chosen.first[0], self._chosen.second[0]
-        found = tuple(boundaries), tuple(self._meetings)
-        judged = self._chosen.ask == "stability"
-        return PhaseDiagram(self._base, *named, rows, *found, interrupted, out_of_time, judged)
+        known = ({**{c: bracketed(row, c) for c in row.changes()}, **self._places.get(row.at, {})} for row in rows)
+        return PhaseDiagram(
+            problem=self._base,
+            first=self._chosen.first[0],
+            second=self._second,
+            rows=rows,
+            boundaries=tuple(there for places in known for there in places.values() if there is not None),
+            meetings=tuple(self._meetings),
+            interrupted=early.interrupted,
+            out_of_time=early.out_of_time,
+            judged=self._chosen.ask == "stability",
+        )
 
     def _work(self, refinements: int, accuracy: float) -> None:
         with self._engine.held() as self._engine:
@@ -281,15 +283,11 @@ class _Study:
         asked = [(start, at) for start in self._starts for at in heights]
         kept = _Kept(self._folder / "probes.json")
         keys = [self._chosen.plan([start], [at], False).lines[0].key for start, at in asked]
-        work = [number for number, key in enumerate(keys) if key not in kept]
-        with bar("probes", len(work)) as task:
-
-            def take(number: int, there: list[bool]) -> None:
-                kept.add({keys[work[number]]: _Probe(tuple(there))})
-                task.advance()
-
-            rows = [(self._base.with_(**{other: at}), name, start, places, self._chosen.seed) for start, at in asked]
-            self._engine.each(_probed, [rows[number] for number in work], take)
+        calls = [
+            _Call((key,), (self._base.with_(**{other: at}), name, start, places, self._chosen.seed))
+            for key, (start, at) in zip(keys, asked, strict=True)
+        ]
+        self._compute("probes", _probed, calls, kept)
         score, met = dict.fromkeys(self._starts, 0.0), dict.fromkeys(self._starts, False)
         for (start, _), key in zip(asked, keys, strict=True):
             probe = kept.get(key, _Probe)
@@ -334,70 +332,79 @@ class _Study:
     def _second(self) -> str:
         return self._chosen.second[0]
 
+    def _compute(self, title: str, function: Callable[..., Any], calls: Sequence[_Call], kept: _Kept) -> None:
+        """Call a function, in processes, for what is not kept yet; what it returns is kept under the call's keys."""
+        work = [call for call in calls if not all(key in kept for key in call.keys)]
+        if not calls:
+            return
+        with bar(title, len(work)) as task:
+
+            def take(number: int, found: Any) -> None:
+                keys = work[number].keys
+                kept.add(dict(zip(keys, found if isinstance(found, list) else [found], strict=True)))
+                task.advance(work[number].words or None)
+
+            self._engine.each(function, [call.arguments for call in work], take)
+
+    def _new_rows(self) -> list[Row]:
+        """Rows on which boundaries are not located yet, in ascending order."""
+        return [row for at, row in sorted(self._rows.items()) if at not in self._places]
+
     def _decide(self, kept: _Kept, accuracy: float) -> None:
         """Which branches end before points of theirs that were reached without the accuracy, on new rows."""
-        rows = [row for at, row in sorted(self._rows.items()) if at not in self._places]
-        every = [(row, doubt) for row in rows for doubt in doubts(row)]
-        work = [(row, doubt) for row, doubt in every if _doubtful(row, doubt) not in kept]
-        if not every:
-            return
-        with bar("branches without the accuracy", len(work)) as task:
-
-            def take(number: int, found: Boundary | None) -> None:
-                row, doubt = work[number]
-                kept.add({_doubtful(row, doubt): found})
-                task.advance(f"{doubt.branch} at {row.at:.4g}")
-
-            try:
-                self._engine.each(decided, [(*one, accuracy, self._chosen.seed) for one in work], take)
-            finally:
-                for row, doubt in every:
-                    key = _doubtful(row, doubt)
-                    end = kept.get(key, Boundary) if key in kept else None
-                    if end is not None:
-                        row, change = without(self._rows[row.at], doubt, end)
-                        self._rows[row.at] = row
-                        kept.add({_key(row, change): end})
+        every = [(row, doubt, _doubtful(row, doubt)) for row in self._new_rows() for doubt in doubts(row)]
+        calls = [
+            _Call((key,), (row, doubt, accuracy, self._chosen.seed), f"{doubt.branch} at {row.at:.4g}")
+            for row, doubt, key in every
+        ]
+        try:
+            self._compute("branches without the accuracy", decided, calls, kept)
+        finally:
+            for row, doubt, key in every:
+                end = kept.get(key, Boundary)
+                if end is not None:
+                    row, change = without(self._rows[row.at], doubt, end)
+                    self._rows[row.at] = row
+                    kept.add({_key(row, change): end})
 
     def _locate(self, kept: _Kept, accuracy: float) -> None:
         """Every boundary of rows on which they are not located yet."""
-        rows = [row for at, row in sorted(self._rows.items()) if at not in self._places]
-        groups = [(row, group) for row in rows for group in row.groups()]
-        work = [(row, group) for row, group in groups if any(_key(row, change) not in kept for change in group)]
-        with bar("boundaries", len(work)) as task:
-
-            def take(number: int, found: list[Boundary | None]) -> None:
-                row, group = work[number]
-                kept.add({_key(row, change): there for change, there in zip(group, found, strict=True)})
-                change = group[-1]
-                task.advance(f"{change.kind} of {' and '.join(change.branches)} at {row.at:.4g}")
-
-            try:
-                self._engine.each(located, [(*one, accuracy, self._chosen.seed) for one in work], take)
-            finally:
-                for row in rows:
-                    keys = {change: _key(row, change) for change in row.changes()}
-                    self._places[row.at] = {c: kept.get(key, Boundary) for c, key in keys.items() if key in kept}
+        rows = self._new_rows()
+        calls = [
+            _Call(
+                tuple(_key(row, change) for change in group),
+                (row, group, accuracy, self._chosen.seed),
+                f"{group[-1].kind} of {' and '.join(group[-1].branches)} at {row.at:.4g}",
+            )
+            for row in rows
+            for group in row.groups()
+        ]
+        try:
+            self._compute("boundaries", located, calls, kept)
+        finally:
+            for row in rows:
+                keys = {change: _key(row, change) for change in row.changes()}
+                self._places[row.at] = {c: kept.get(key, Boundary) for c, key in keys.items() if key in kept}
 
     def _meet(self, kept: _Kept, accuracy: float) -> None:
         """Every point where boundaries meet."""
         (_, low, high), (_, bottom, top) = self._chosen.first, self._chosen.second
-        every = suspects(self._located)
-        work = [suspect for suspect in every if _name(suspect) not in kept]
-        if not every:
-            return
-        with bar("points where boundaries meet", len(work)) as task:
+        accuracies = accuracy, accuracy * (top - bottom) / (high - low)
+        calls = [_Call((_name(each),), (each, accuracies, self._chosen.seed)) for each in suspects(self._located)]
+        try:
+            self._compute("points where boundaries meet", met, calls, kept)
+        finally:
+            there = (kept.get(call.keys[0], Meeting) for call in calls)
+            self._meetings = [meeting for meeting in there if meeting is not None]
 
-            def take(number: int, found: Meeting | None) -> None:
-                kept.add({_name(work[number]): found})
-                task.advance()
 
-            accuracies = accuracy, accuracy * (top - bottom) / (high - low)
-            try:
-                self._engine.each(met, [(suspect, accuracies, self._chosen.seed) for suspect in work], take)
-            finally:
-                there = (kept.get(_name(suspect), Meeting) for suspect in every if _name(suspect) in kept)
-                self._meetings = [meeting for meeting in there if meeting is not None]
+@dataclass(frozen=True)
+class _Call:
+    """Arguments of a function, the keys under which what it returns is kept, and words for its progress."""
+
+    keys: tuple[str, ...]
+    arguments: tuple[Any, ...]
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -425,8 +432,8 @@ class _Kept:
         return key in self._found
 
     def get(self, key: str, kind: type[Kept]) -> Kept | None:
-        """A boundary, a point where some meet, or a probe; None where there is none after all."""
-        found = self._found[key]
+        """A boundary, a point where some meet, or a probe; None where there is none after all, or none is kept."""
+        found = self._found.get(key)
         if found is None:
             return None
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
@@ -449,11 +456,6 @@ def _doubtful(row: Row, doubt: Doubt) -> str:
     return json.dumps(["doubt", doubt.branch, row.at, *(row.values[n] for n in (doubt.inside, *doubt.points))])
 
 
-def _unlocated(row: Row) -> dict[Change, Boundary]:
-    """Every boundary of a row as it is known from its points."""
-    return {change: bracketed(row, change) for change in row.changes()}
-
-
 def _outside_in(values: Sequence[float]) -> list[float]:
     """Ascending values, both ends first, then what halves the largest gap: any beginning of them spans all."""
     order, left = [*values[:1], *values[:0:-1][:1]], list(values[1:-1])
@@ -468,12 +470,10 @@ def _name(suspect: Suspect) -> str:
     return json.dumps([suspect.kind, suspect.branches, suspect.pair, *suspect.between, *(r.at for r in suspect.rows)])
 
 
-def _probed(problem: Problem, name: str, start: str, places: Sequence[float], seed: int) -> list[bool]:
+def _probed(problem: Problem, name: str, start: str, places: Sequence[float], seed: int) -> _Probe:
     """Whether a start leads to a branch of its own, at values of a parameter."""
-    found = []
-    for value in places:
-        found.append(Branch(problem, name, start, _COARSE, seed, effort=2).at(value) is not None)
-    return found
+    fresh = (Branch(problem, name, start, _COARSE, seed, effort=2) for _ in places)
+    return _Probe(tuple(branch.at(value) is not None for branch, value in zip(fresh, places, strict=True)))
 
 
 def _lines_of(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:

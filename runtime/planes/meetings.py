@@ -26,7 +26,6 @@ from ..solving.solution import Solution
 from ..thresholds.locating import (
     Evaluation,
     Root,
-    crossing,
     loss_difference,
     loss_slope,
     refine_both,
@@ -34,7 +33,7 @@ from ..thresholds.locating import (
     with_loss,
 )
 from ..thresholds.threshold import Threshold
-from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, end_of, follower, series
+from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, crossing_on, end_of, follower, series
 
 TRIPLE, END, ENDS = "triple", "end", "ends"
 UNCONFIRMED = "unconfirmed"
@@ -179,16 +178,9 @@ def _at_end(located: tuple[Row, Places], change: Change, value: float) -> tuple[
 
 def _equal(row: Row, one: str, other: str, n: int) -> float:
     """Where the losses of two branches are equal between a point and the next one: on straight lines, else half way."""
-    gaps = [_gap(row, one, other, k) for k in (n, n + 1)]
+    gaps = [row.loss(one, k) - row.loss(other, k) for k in (n, n + 1)]
     share = gaps[0] / (gaps[0] - gaps[1]) if gaps[0] * gaps[1] < 0 else 0.5
     return row.values[n] + share * (row.values[n + 1] - row.values[n])
-
-
-def _gap(row: Row, one: str, other: str, n: int) -> float:
-    """Loss of a branch less that of another; nan where one is not there."""
-    if not (row.found(one, n) and row.found(other, n)):
-        return np.nan
-    return float(row.records[one][n]["training_loss"] - row.records[other][n]["training_loss"])
 
 
 def _triples(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[Suspect]:
@@ -216,7 +208,8 @@ def _triples(lower: tuple[Row, Places], upper: tuple[Row, Places]) -> Iterator[S
 def _above(row: Row, one: str, other: str) -> Change | None:
     """Where two branches cross, which need not be the lowest ones; None where they do as such, or do not."""
     for n in range(len(row.values) - 1):
-        if _gap(row, one, other, n) * _gap(row, one, other, n + 1) < 0:
+        here, there = (row.loss(one, k) - row.loss(other, k) for k in (n, n + 1))
+        if here * there < 0:
             change = Change(CROSSING, (one, other), (n, n + 1))
             return None if change in row.changes() else change
     return None
@@ -351,15 +344,6 @@ def _span(*values: float) -> tuple[float, float]:
     return (low + high) / 2, (high - low) / 2
 
 
-@dataclass(frozen=True)
-class _Found:
-    """An evaluation, the place of the carrier with its half width, and what this leaves of the difference."""
-
-    evaluation: Evaluation
-    place: tuple[float, float]
-    moved: float
-
-
 class _Carried:
     """The difference of two losses where the carrier is, on any row between two.
 
@@ -399,26 +383,30 @@ class _Carried:
         problem, asked = near.problem.with_(**{near.second: at}), near.accuracy * self._share
         row = replace(near, problem=problem, at=at, accuracy=asked)
         left = np.inf if tolerance is None else tolerance / 2
-        found = self._evaluated(row, self._asked(left / self._steepness if self._steepness else np.inf), tolerance)
-        if found.moved > left:  # the place of the carrier leaves too much
-            found = self._evaluated(row, self._asked(found.place[1] * left / found.moved), tolerance)
-        self._places[at] = found.place
-        self._steepness = found.moved / found.place[1] if found.place[1] else 0.0
-        return found.evaluation
+        wanted = self._asked(left / self._steepness if self._steepness else np.inf)
+        found, (value, error), moved = self._evaluated(row, wanted, tolerance)
+        if moved > left:  # the place of the carrier leaves too much
+            found, (value, error), moved = self._evaluated(row, self._asked(error * left / moved), tolerance)
+        self._places[at] = value, error
+        self._steepness = moved / error if error else 0.0
+        return found
 
     def _asked(self, accuracy: float) -> float:
         """What is asked of the carrier where the difference asks for this."""
         return float(np.clip(accuracy, self._accuracy / _FINER, self._accuracy))
 
-    def _evaluated(self, row: Row, accuracy: float, tolerance: float | None) -> _Found:
-        """The difference with the carrier located to an accuracy."""
+    def _evaluated(
+        self, row: Row, accuracy: float, tolerance: float | None
+    ) -> tuple[Evaluation, tuple[float, float], float]:
+        """The difference with the carrier located to an accuracy, its place with half width, and what this leaves of
+        the difference."""
         suspect = self._suspect
         carrier = self._carrier(row, accuracy)
         place = carrier.value, carrier.error
         if suspect.crossed is not None:
             crossed = self._end(row, suspect.crossed, accuracy)
             moved = crossed.error + carrier.error
-            return _Found(Evaluation(row.at, crossed.value - carrier.value, moved, 0.0, None, ()), place, moved)
+            return Evaluation(row.at, crossed.value - carrier.value, moved, 0.0, None, ()), place, moved
         there = [self._there(row, name, carrier) for name in suspect.pair]
         pair = [solution for solution, _ in there]
         if tolerance is not None and not refine_both([refined for _, refined in there], pair, tolerance):
@@ -427,11 +415,11 @@ class _Carried:
         difference, error = loss_difference(one, other)
         moved = abs(loss_slope(one, row.parameter) - loss_slope(other, row.parameter)) * carrier.error
         residual = one.residual_loss + other.residual_loss
-        return _Found(Evaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved)
+        return Evaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved
 
     def _carrier(self, row: Row, accuracy: float) -> Threshold:
         """The boundary that is located on every row."""
-        suspect, seed = self._suspect, self._seed
+        suspect = self._suspect
         change = suspect.carrier[0]
         if change.kind == SPINODAL:
             return self._end(row, suspect.carrier, accuracy)
@@ -441,16 +429,7 @@ class _Carried:
         for end in ends:
             for branch in (one, other):
                 branch.at(end)
-        return crossing(
-            row.problem,
-            row.parameter,
-            between=(change.branches[0], change.branches[1]),
-            bracket=ends,
-            accuracy=accuracy,
-            seed=seed,
-            branches=(one, other),
-            verify=False,
-        )
+        return crossing_on(row, (one, other), ends, accuracy, self._seed)
 
     def _end(self, row: Row, changes: Ends, accuracy: float) -> Threshold:
         """Of a branch that ends on the rows on both sides."""

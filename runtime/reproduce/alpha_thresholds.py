@@ -19,7 +19,8 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..report import tables
 from ..solving.solution import Solution
-from ..thresholds.locating import condition_threshold, crossing, loss_difference
+from ..thresholds.crossing import crossing
+from ..thresholds.locating import condition_threshold, loss_difference
 from ..thresholds.threshold import Threshold
 from .run import BRANCHES
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import InputError, describe_unknown
-from ..problems.problem import Problem, describe_trained, entry_of
+from ..problems.problem import Problem, describe_trained, entry_of, parameter_name
 
 # Relative steps: over a set of nodes whose minima swap, wide enough for many to swap.
 NARROW, WIDE = 1e-3, 1e-2
@@ -130,7 +130,7 @@ def directions(problem: Problem, *names: str) -> list[Direction]:
     parameters = list(problem.parameters)
     directions = []
     for name in names or ("alpha", *parameters):
-        wanted, *places = entry_of(name) or ({"lambda": "lambda_"}.get(name, name),)
+        wanted, *places = entry_of(name) or (parameter_name(name),)
         if wanted == "alpha" or problem.on_line(wanted):
             directions.append(Direction(problem, wanted))
             continue

@@ -9,23 +9,22 @@ into half widths of the parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..interrupts import recognised
+from ..interrupts import keeping_results
 from ..numbers import with_error
 from ..presenting import Result
-from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, parameter_name
 from ..progress import bar
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution, has_lost
 from ..solving.solve import reach
 from .direction import Direction
-from .minimum import Search, describe_best, minimised, observed
+from .minimum import Search, describe_best, minimised, moved_by, observed
 from .sensitivity import sensitivity
 
 _EFFORT = 4  # sizes of a rule to climb at each place of the scan
@@ -97,9 +96,7 @@ class JointOptimum(Result):
     @property
     def advice(self) -> str:
         """What the status means, and what to try next."""
-        at = ", ".join(
-            f"{name.rstrip('_')} = {value:.6g}" for name, value in zip(self.parameters, self.values, strict=True)
-        )
+        at = _listed(dict(zip(self.parameters, self.values, strict=True)), 6)
         return {
             "converged": "",
             "accuracy_not_reached": "an error bar is larger than the accuracy asked; ask for a larger --accuracy",
@@ -111,6 +108,11 @@ class JointOptimum(Result):
 
     def __getitem__(self, name: str) -> float:
         return self.values[self.parameters.index(parameter_name(name))]
+
+
+def _listed(values: Mapping[str, float], digits: int) -> str:
+    """Values of parameters in words."""
+    return ", ".join(f"{name.rstrip('_')} = {value:.{digits}g}" for name, value in values.items())
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,13 @@ class _Landscape:
     """An observable of a branch over several parameters, solved where it is asked for."""
 
     def __init__(
-        self, searches: Sequence[Search], integrator: str, points: int | None, say: Callable[[str], None]
+        self, searches: Sequence[Search], say: Callable[[str], None], on_trial: Callable[[Trial], object] | None
     ) -> None:
-        self.searches, self.say = searches, say
-        self.problem, self.name = searches[0].branch.problem, searches[0].branch.name
+        self.searches, self.say, self.on_trial = searches, say, on_trial
+        branch = searches[0].branch
+        self.problem, self.name = branch.problem, branch.name
         self.sign, self.observable = searches[0].sign, searches[0].observable
-        self.chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": searches[0].branch.seed}
+        self.chosen: dict[str, Any] = {"integrator": branch.integrator, "points": branch.points, "seed": branch.seed}
         self.low, self.high = (np.array([getattr(search, end) for search in searches]) for end in ("low", "high"))
         self.known: list[_Place] = []
         self.reason = ""  # why the last place was not found
@@ -185,22 +188,23 @@ class _Landscape:
             changes=units[:, None] * np.array([answer.overlaps.pack() for answer in moved]),
         )
         self.known.append(place)
-        shown = ", ".join(f"{name.rstrip('_')} = {number:.5g}" for name, number in values.items())
         best = with_error(self.sign * self.best.observed, self.best.observed_error)
-        self.say(f"{self.searches[0].words} {with_error(value, error)} at {shown}; best {best}")
+        self.say(f"{self.searches[0].words} {with_error(value, error)} at {_listed(values, 5)}; best {best}")
+        if self.on_trial is not None:
+            self.on_trial(self.trial(place))
         return place
+
+    def trial(self, place: _Place) -> Trial:
+        """A place as it is shown."""
+        values = {name.rstrip("_"): value for name, value in self.values(place.at).items()}
+        return Trial(values, self.sign * place.observed, place.observed_error)
 
     def _solved(self, problem: Problem, at: np.ndarray, accuracy: float) -> Solution | None:
         """From the nearest known solution, moved along its derivatives; else from the named start."""
         guesses: list[str | Solution] = [self.name]
         if self.known:
             near = min(self.known, key=lambda place: float(np.linalg.norm(place.at - at)))
-            u = near.solution.overlaps.pack()
-            there = u + (at - near.at) @ near.changes
-            kept = near.solution
-            if not np.any(there * u < 0):
-                kept = replace(kept, overlaps=Overlaps.unpack(there, kept.overlaps.sizes))
-            guesses.insert(0, kept)
+            guesses.insert(0, moved_by(near.solution, (at - near.at) @ near.changes))
         effort = _EFFORT if accuracy >= _ROUGH else 100
         for guess in guesses:
             solution = reach(problem, guess, accuracy=accuracy, effort=effort, **self.chosen)
@@ -215,8 +219,7 @@ class _Landscape:
         """As `at`, where the branch has been found beside it."""
         found = self.at(at, accuracy)
         if found is None:
-            shown = ", ".join(f"{name.rstrip('_')} = {value:.6g}" for name, value in self.values(at).items())
-            raise NotConvergedError(f"the {self.name} branch was lost at {shown}: {self.reason}")
+            raise NotConvergedError(f"the {self.name} branch was lost at {_listed(self.values(at), 6)}: {self.reason}")
         return found
 
     def hessian(self, place: _Place, free: np.ndarray, accuracy: float) -> np.ndarray:
@@ -263,42 +266,18 @@ def tune_jointly(
     if set(intervals) - set(names):
         raise InputError(f"an interval for {(set(intervals) - set(names)).pop()!r}, which is not tuned")
     problem, minimise = minimised(problem, minimise)
-    searches = [Search.of(problem, name, minimise, on, intervals.get(name), accuracy, seed) for name in names]
-    status = ""
+    common = accuracy, seed, integrator, points
+    searches = [Search.of(problem, name, minimise, on, intervals.get(name), *common) for name in names]
     with bar(f"tuning {', '.join(parameters)}", None) as task:
-        landscape = _Landscape(searches, integrator, points, task.advance)
-        told = 0
-
-        def tell() -> None:
-            nonlocal told
-            for place in landscape.known[told:]:
-                if on_trial is not None:
-                    on_trial(_trial(landscape, place))
-            told = len(landscape.known)
-
+        landscape = _Landscape(searches, task.advance, on_trial)
         place, hessian, free = None, np.zeros((0, 0)), np.zeros(len(names), bool)
-        try:
-            with recognised():
-                place = _descended(landscape, scan, tell)
-                place, hessian, free = _refined(landscape, place, accuracy, tell)
-        except TimeLimitError:
-            if not landscape.known:
-                raise
-            status = "time_limit"
-        except KeyboardInterrupt:
-            if not landscape.known:
-                raise
-            status = "interrupted"
-        tell()
+        with keeping_results(lambda: landscape.known) as early:
+            place, hessian, free = _refined(landscape, _descended(landscape, scan), accuracy)
+    status = "time_limit" if early.out_of_time else "interrupted" if early.interrupted else ""
     return _optimum(landscape, minimise, accuracy, place, hessian, free, status)
 
 
-def _trial(landscape: _Landscape, place: _Place) -> Trial:
-    values = {name.rstrip("_"): value for name, value in landscape.values(place.at).items()}
-    return Trial(values, landscape.sign * place.observed, place.observed_error)
-
-
-def _descended(landscape: _Landscape, scan: int, tell: Callable[[], None]) -> _Place:
+def _descended(landscape: _Landscape, scan: int) -> _Place:
     """Scan, then down from the best of it.
 
     Raises:
@@ -315,7 +294,6 @@ def _descended(landscape: _Landscape, scan: int, tell: Callable[[], None]) -> _P
     spread = qmc.Halton(len(searches), scramble=False).random(scan + 1)[1:]
     for at in [begin, *(low + spread * (high - low))]:
         landscape.at(at)
-        tell()
     if not landscape.known:
         raise NotConvergedError(f"the {landscape.name} branch was found at none of {scan + 1} places of the box")
     if all(np.all(np.abs(place.gradient) <= place.gradient_error) for place in landscape.known):
@@ -324,7 +302,6 @@ def _descended(landscape: _Landscape, scan: int, tell: Callable[[], None]) -> _P
 
     def value_and_slope(at: np.ndarray) -> tuple[float, np.ndarray]:
         place = landscape.at(at)
-        tell()
         if place is None:  # back to where it is
             near = landscape.best
             return near.observed + steepest * float(np.linalg.norm(at - near.at)), steepest * np.sign(at - near.at)
@@ -349,9 +326,7 @@ def _free(landscape: _Landscape, place: _Place) -> np.ndarray:
     return ~((below & (place.gradient > 0)) | (above & (place.gradient < 0)))
 
 
-def _refined(
-    landscape: _Landscape, place: _Place, accuracy: float, tell: Callable[[], None]
-) -> tuple[_Place, np.ndarray, np.ndarray]:
+def _refined(landscape: _Landscape, place: _Place, accuracy: float) -> tuple[_Place, np.ndarray, np.ndarray]:
     """Newton's method at the minimum, with the integration that the accuracy asks for; the Hessian, and what is free.
 
     Raises:
@@ -364,7 +339,6 @@ def _refined(
     least = 2e-5 if place.solution.rule.replicated else 1e-11
     hessian = landscape.hessian(place, free, wanted)
     for _ in range(_REFINEMENTS):
-        tell()
         if not np.array_equal(free, now := _free(landscape, place)):
             free = now
             if not free.any():
@@ -432,7 +406,7 @@ def _optimum(
         observed=landscape.sign * found.observed,
         observed_error=found.observed_error,
         solution=found.solution,
-        tried=tuple(_trial(landscape, each) for each in landscape.known),
+        tried=tuple(landscape.trial(each) for each in landscape.known),
         evidence={
             "hessian": hessian.tolist(),
             "logarithmic": [search.logarithmic for search in landscape.searches],

@@ -11,7 +11,7 @@ import numpy as np
 from ..branches.branch import Branch
 from ..errors import InputError, NotConvergedError, require_in, require_known
 from ..problems.overlaps import OVERLAPS, Overlaps
-from ..problems.problem import Problem
+from ..problems.problem import Problem, parameter_name
 from ..problems.quantities import LOSSES, METRIC, find_quantity, value_in
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
@@ -86,6 +86,13 @@ def minimised(problem: Problem, name: str) -> tuple[Problem, str]:
     return problem, sign + found
 
 
+def moved_by(solution: Solution, shift: np.ndarray) -> Solution:
+    """Return a solution with its packed overlaps moved by a shift (n,), where that keeps the sign of every one."""
+    u, sizes = solution.overlaps.pack(), solution.overlaps.sizes
+    kept = not np.any((u + shift) * u < 0)
+    return replace(solution, overlaps=Overlaps.unpack(u + shift, sizes)) if kept else solution
+
+
 def in_words(problem: Problem, minimise: str) -> str:
     """Return what is minimised or maximised in words: a metric by its own name, where it has one."""
     shown = minimise.removeprefix("-")
@@ -116,14 +123,13 @@ class Search:
     """A branch with an observable to be minimised along its parameter.
 
     Attributes:
-        sign: -1 where it is maximised.
+        minimise: the observable, with a minus where it is maximised.
         logarithmic: whether places are logarithms of the parameter, which must be positive then.
         low, high: ends of the places searched.
     """
 
     branch: Branch
-    observable: str
-    sign: float
+    minimise: str
     logarithmic: bool
     low: float
     high: float
@@ -148,13 +154,11 @@ class Search:
             InputError: an unknown name, no interval, or one outside of what is allowed.
         """
         require_in("accuracy", accuracy, "(0, 1)")
-        name = {"lambda": "lambda_"}.get(parameter, parameter)
+        name = parameter_name(parameter)
         problem.check_varied(name)
         present = problem.value_of(name)
-        observable = minimise.removeprefix("-")
-        starts = list(problem.solver.model.STARTS)
         on = on or default_start(problem)
-        require_known("branch", on, starts, problem.solver.name)
+        require_known("branch", on, list(problem.solver.model.STARTS), problem.solver.name)
         least, most = Direction(problem, name).range
         # A ridge may be of either sign, and yet it is its decades that matter.
         is_scale = least == 0 or name in problem.solver.model.STRENGTHS
@@ -172,10 +176,19 @@ class Search:
             problem.with_(**{name: end})
         logarithmic = is_scale and low > 0 and (np.isinf(most) or high / low > 30)
         branch = Branch(problem, name, on, seed=seed, effort=_EFFORT, integrator=integrator, points=points)
-        sign = -1.0 if minimise.startswith("-") else 1.0
-        search = cls(branch, observable, sign, logarithmic, low, high)
+        search = cls(branch, minimise, logarithmic, low, high)
         search.low, search.high = search.place(low), search.place(high)
         return search
+
+    @property
+    def observable(self) -> str:
+        """Name of the observable."""
+        return self.minimise.removeprefix("-")
+
+    @property
+    def sign(self) -> float:
+        """-1 where the observable is maximised."""
+        return -1.0 if self.minimise.startswith("-") else 1.0
 
     @property
     def words(self) -> str:
@@ -230,11 +243,7 @@ class Search:
         if not self.known:
             return None
         near = min(self.known.values(), key=lambda point: abs(point.place - place))
-        u = near.solution.overlaps.pack()
-        there = u + (place - near.place) * near.change
-        if np.any(there * u < 0):
-            return near.solution
-        return replace(near.solution, overlaps=Overlaps.unpack(there, near.solution.overlaps.sizes))
+        return moved_by(near.solution, (place - near.place) * near.change)
 
     def needed(self, place: float, accuracy: float | None = None) -> Point:
         """As `at`, where the branch has been found on both sides."""
@@ -270,22 +279,18 @@ class Search:
         while pending:
             left, right = pending.pop()
             one, other = points[left], points[right]
-            if one is None and other is None:
+            both = (one, other) if one is not None and other is not None else None
+            if (one is None and other is None) or (both and not self.disagree(*both)):
                 continue
-            fine = right - left > _FINEST * self.span
-            if one is not None and other is not None and not self.disagree(one, other):
-                continue
-            if not fine:
-                if one is not None and other is not None:
-                    jumps.append((one, other))
+            if right - left <= _FINEST * self.span:
+                jumps += [both] if both else []
                 continue
             middle = (left + right) / 2
             points[middle] = self.at(middle)
             tick()
             pending += [(left, middle), (middle, right)]
         stretches: list[list[Point]] = [[]]
-        for place in sorted(points):
-            point = points[place]
+        for _, point in sorted(points.items()):
             broken = any(point is other for _, other in jumps)
             if (point is None or broken) and stretches[-1]:
                 stretches.append([])

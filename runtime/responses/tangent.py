@@ -190,12 +190,8 @@ class Tangent:
         """(I - J)^{-1} gap."""
         return self.base.correction(self.matrix, u, gap, self.sizes)
 
-    def image(self, problem: Problem, rule: Rule, u: np.ndarray) -> np.ndarray:
-        """G(u), with what the solution's symmetry keeps."""
-        return self.visited(problem, rule, u)[0]
-
     def visited(self, problem: Problem, rule: Rule, u: np.ndarray) -> tuple[np.ndarray, Averages]:
-        """As `image`, with the averages that gave it."""
+        """G(u), with what the solution's symmetry keeps, and the averages that gave it."""
         overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(problem, rule)
         averages = there.averages(overlaps)
         return self.base.kept(u, there.image(overlaps, averages.means), self.sizes), averages
@@ -223,7 +219,7 @@ class Tangent:
 
     def along(self, rule: Rule, u: np.ndarray, x: np.ndarray) -> np.ndarray:
         """d G(u + s x; p + s)/ds = J x + dG/dp."""
-        return self.slope(x, lambda s: self.image(self.direction.moved(s), rule, u + s * x))
+        return self.slope(x, lambda s: self.visited(self.direction.moved(s), rule, u + s * x)[0])
 
     def answer(self, rule: Rule, u: np.ndarray, x: np.ndarray, hats: Conjugates) -> _Answer:
         """Derivatives of the training loss and the test error that go with x = du/dp at u."""

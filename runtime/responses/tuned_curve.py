@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import presenting
-from ..branches.branch import Curve, grid_of
+from ..branches.branch import Curve, checked_grid
 from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..interrupts import recognised
+from ..interrupts import keeping_results
 from ..presenting import Recorded, Shown
-from ..problems.problem import Problem, check_is_problem
+from ..problems.problem import Problem, check_is_problem, parameter_name
 from ..progress import bar
 from .minimum import Search, in_words, minimised
 from .tuning import Optimum, optimum_at, tune
@@ -109,102 +109,74 @@ def tuned_curve(
         [0.25, 0.25]
     """
     check_is_problem(problem)
-    if ranges:
-        if len(ranges) > 1 or values is not None:
-            raise InputError("give one range, as alpha=(0.5, 4, 8), or values with over=")
-        ((over, span),) = ranges.items()
-        values = grid_of(over, span)
-    if values is None or not len(values):
-        raise InputError("give the grid, as alpha=(0.5, 4, 8), or values with over=")
-    names = [{"lambda": "lambda_"}.get(name, name) for name in (parameter, over)]
-    if names[0] == names[1]:
+    problem, over, grid = checked_grid(problem, over, values, ranges)
+    if parameter_name(parameter) == parameter_name(over):
         raise InputError(f"{parameter} cannot be tuned along itself")
-    problem.check_varied(parameter, over)
+    problem.check_varied(parameter)
     problem, minimise = minimised(problem, minimise)
-    grid = sorted({float(value) for value in values})
     problems = [problem.with_(**{over: value}) for value in grid]
-    how: dict[str, Any] = {"integrator": integrator, "points": points}
-    options: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed, **how}
     if bracket is None:  # the same for all of the curve
         search = Search.of(problems[0], parameter, minimise, on, None, accuracy, seed)
         bracket = (search.value(search.low), search.value(search.high))
-    options["bracket"] = bracket
-    optima: list[Optimum] = []
-    missing: list[float] = []
+    options: dict[str, Any] = {"minimise": minimise, "on": on, "bracket": bracket, "accuracy": accuracy, "seed": seed}
+    options |= {"integrator": integrator, "points": points}
+    optima: dict[float, Optimum] = {}
+    tried: list[float] = []
     notes: list[str] = []
-    interrupted = out_of_time = False
-
-    def further(value: float, at: Problem) -> bool:
-        """The optimum at one more value, or none; whether there was time for it."""
-        late = False
-        optimum = _followed(at, parameter, optima[-1], options) if optima else None
-        note = ""
-        if optimum is None or value == grid[-1]:
-            try:
-                scanned = tune(at, parameter, **options, start=optima[-1].solution.overlaps if optima else None)
-            except NotConvergedError as error:
-                if not optima:
-                    raise
-                notes.append(f"{over} = {value:g}: {error}")
+    with bar(f"tuning {parameter} along {over}", len(grid)) as task, keeping_results() as early:
+        for value, at in zip(grid, problems, strict=True):
+            last = optima[max(optima)] if optima else None
+            optimum = _followed(at, parameter, last, options) if last else None
+            late = False
+            if optimum is None or value == grid[-1]:
                 scanned = None
-            if scanned is not None and scanned.status == "time_limit":
-                late, scanned = True, None
-            note = _compared(over, value, optimum, scanned)
-            optimum = scanned or optimum
-        if optimum is None:
-            missing.append(value)
-            return not late
-        if on_point:
-            on_point(optimum)
-        optima.append(optimum)
-        if note:
-            notes.append(note)
-        return not late
-
-    with bar(f"tuning {parameter} along {over}", len(grid)) as task:
-        try:
-            with recognised():
-                for n, (value, at) in enumerate(zip(grid, problems, strict=True)):
-                    try:
-                        out_of_time = not further(value, at)
-                    except TimeLimitError:
-                        out_of_time = True
-                        missing.append(value)
-                    if out_of_time:
-                        missing += [float(rest) for rest in grid[n + 1 :]]
-                        break
-                    task.advance(f"{over} = {value:.4g}")
-        except KeyboardInterrupt:
-            if not optima:
-                raise
-            interrupted = True
-    if out_of_time and not optima:
+                try:
+                    scanned = tune(at, parameter, **options, start=last.solution.overlaps if last else None)
+                except NotConvergedError as error:
+                    if last is None:
+                        raise
+                    notes.append(f"{over} = {value:g}: {error}")
+                if scanned is not None and scanned.status == "time_limit":
+                    late, scanned = True, None
+                notes += _contradiction(over, value, optimum, scanned)
+                optimum = scanned or optimum
+            if optimum is not None:
+                if on_point:
+                    on_point(optimum)
+                optima[value] = optimum
+            tried.append(value)
+            if late:
+                raise TimeLimitError("the time limit ended the scan of a value")
+            task.advance(f"{over} = {value:.4g}")
+    if early.interrupted and not optima:
+        raise KeyboardInterrupt
+    if early.out_of_time and not optima:
         raise TimeLimitError(f"the time limit ended the search for the first best value of {parameter}")
-    return TunedCurve(over, tuple(optima), tuple(missing), tuple(notes), interrupted, out_of_time)
+    missing = tuple(value for value in (grid if early.out_of_time else tried) if value not in optima)
+    return TunedCurve(over, tuple(optima.values()), missing, tuple(notes), early.interrupted, early.out_of_time)
 
 
-def _compared(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> str:
+def _contradiction(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> list[str]:
     """Where a full scan contradicts the minimum that was followed."""
     if scanned is None or followed is None:
-        return ""
+        return []
     sign, better = (-1, "higher") if scanned.minimise.startswith("-") else (1, "lower")
     gain = sign * (followed.observed - scanned.observed)
     if gain <= followed.observed_error + scanned.observed_error:
-        return ""
-    return (
+        return []
+    return [
         f"{over} = {value:g}: a {better} value of {in_words(scanned.problem, scanned.minimise)} than at the optimum "
         "followed to there "
         f"({scanned.parameter.rstrip('_')} = {followed.value:.6g}) is at {scanned.value:.6g}; the best one changes "
         "place along the curve"
-    )
+    ]
 
 
 def _followed(problem: Problem, parameter: str, last: Optimum, options: dict[str, Any]) -> Optimum | None:
     """The minimum next to that of a neighbouring problem; None where there is none to follow."""
     if last.kind != "minimum":
         return None
-    search = Search.of(problem, parameter, options["minimise"], options["on"], options["bracket"],
-                       options["accuracy"], options["seed"], options["integrator"], options["points"])  # fmt: skip
+    search = Search.of(problem, parameter, **options)
     near = problem.with_(**{search.branch.parameter: last.value})
     search.branch.begin(last.value, last.solution.overlaps)
     try:
@@ -224,6 +196,6 @@ def _followed(problem: Problem, parameter: str, last: Optimum, options: dict[str
                 return None
             width *= 2
         rough = search.root(left, right, lambda: None, 1e-3 * search.span)
-        return optimum_at(search, problem, options["minimise"], options["accuracy"], "minimum", rough, (), lambda: None)
+        return optimum_at(search, options["accuracy"], "minimum", rough, lambda: None)
     except NotConvergedError:
         return None

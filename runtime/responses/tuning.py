@@ -154,33 +154,16 @@ def tune(
                 task.advance()
 
         try:
-            return _best(search, problem, minimise, accuracy, tick)
+            return _best(search, accuracy, tick)
         except TimeLimitError:
             if not search.known:
                 raise
-            return _so_far(search, problem, minimise)
+            point = min(search.known.values(), key=lambda point: point.observed)
+            evidence = {"scanned": len(search.known), "logarithmic": search.logarithmic}
+            return _optimum(search, point, "tried", "time_limit", evidence)
 
 
-def _so_far(search: Search, problem: Problem, minimise: str) -> Optimum:
-    """The best of the places tried, where the time ended."""
-    best = min(search.known.values(), key=lambda point: point.observed)
-    return Optimum(
-        problem=problem,
-        parameter=search.branch.parameter,
-        minimise=minimise,
-        value=best.value,
-        error=np.nan,
-        kind="tried",
-        status="time_limit",
-        branch=search.branch.name,
-        observed=search.sign * best.observed,
-        observed_error=best.observed_error,
-        solution=best.solution,
-        evidence={"scanned": len(search.known), "logarithmic": search.logarithmic},
-    )
-
-
-def _best(search: Search, problem: Problem, minimise: str, accuracy: float, tick: Any) -> Optimum:
+def _best(search: Search, accuracy: float, tick: Any) -> Optimum:
     """The lowest of all minima, ends and jumps."""
     stretches, jumps = search.scanned(tick)
     every = [point for stretch in stretches for point in stretch]
@@ -207,18 +190,16 @@ def _best(search: Search, problem: Problem, minimise: str, accuracy: float, tick
         Candidate(kind, point.value, search.sign * point.observed, point.observed_error)
         for kind, point in candidates[1:]
     )
-    return optimum_at(search, problem, minimise, accuracy, *candidates[0], others, tick, scanned=len(every))
+    return optimum_at(search, accuracy, *candidates[0], tick, others, scanned=len(every))
 
 
 def optimum_at(
     search: Search,
-    problem: Problem,
-    minimise: str,
     accuracy: float,
     kind: str,
     point: Point,
-    others: tuple[Candidate, ...],
     tick: Any,
+    others: tuple[Candidate, ...] = (),
     **evidence: Any,
 ) -> Optimum:
     """A candidate to the accuracy asked."""
@@ -235,14 +216,28 @@ def optimum_at(
         }
         status = "converged" if error <= accuracy * unit else "accuracy_not_reached"
     elif kind in ("lower_end", "upper_end"):
-        allowed = Direction(problem, search.branch.parameter).range
+        allowed = Direction(search.branch.problem, search.branch.parameter).range
         status = "converged" if point.value in allowed else "edge"
     else:
         status = "branch_end"
+    evidence |= {"logarithmic": search.logarithmic, "integrator": point.solution.rule.describe()}
+    return _optimum(search, point, kind, status, evidence, error, others)
+
+
+def _optimum(
+    search: Search,
+    point: Point,
+    kind: str,
+    status: str,
+    evidence: dict[str, Any],
+    error: float = np.nan,
+    others: tuple[Candidate, ...] = (),
+) -> Optimum:
+    """A point of the search as its result."""
     return Optimum(
-        problem=problem,
+        problem=search.branch.problem,
         parameter=search.branch.parameter,
-        minimise=minimise,
+        minimise=search.minimise,
         value=point.value,
         error=error,
         kind=kind,
@@ -252,5 +247,5 @@ def optimum_at(
         observed_error=point.observed_error,
         solution=point.solution,
         others=others,
-        evidence={**evidence, "logarithmic": search.logarithmic, "integrator": point.solution.rule.describe()},
+        evidence=evidence,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,13 @@ from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..stability.assess import ROUNDING, conjugates_error, replicons
 
+_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
 _AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
 # The Perron root is refined to at most so many rules finer than the solution's.
 _FINER = 3
@@ -257,8 +265,7 @@ def _parse_expression(text: str, condition: str) -> ast.expr:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
         raise InputError(f"condition {condition!r}: cannot read {text.strip()!r}") from None
-    operators = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
-    allowed = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.Load, *operators)
+    allowed = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.Load, ast.UAdd, ast.USub, *_OPERATIONS)
     for node in ast.walk(tree):
         if not isinstance(node, allowed) or (
             isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
@@ -278,14 +285,4 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any], number: Callable[[str],
         inner = _evaluate(node.operand, values, number)
         return -inner if isinstance(node.op, ast.USub) else inner
     assert isinstance(node, ast.BinOp)
-    left, right = _evaluate(node.left, values, number), _evaluate(node.right, values, number)
-    operations: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-        ast.Add: lambda a, b: a + b,
-        ast.Sub: lambda a, b: a - b,
-        ast.Mult: lambda a, b: a * b,
-        ast.Div: lambda a, b: a / b,
-        ast.Pow: lambda a, b: a**b,
-    }
-    if type(node.op) not in operations:
-        raise InputError("only + - * / ** are allowed in a condition")
-    return operations[type(node.op)](left, right)
+    return _OPERATIONS[type(node.op)](_evaluate(node.left, values, number), _evaluate(node.right, values, number))

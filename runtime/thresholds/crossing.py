@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ..branches.branch import Branch
 from ..breaking.curve import BrokenBranch
@@ -14,7 +14,8 @@ from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from . import locating
+from .locating import Evaluation, symmetric_crossing
+from .search import Search
 from .threshold import Threshold
 
 _EVALUATIONS = 8  # of both energies
@@ -62,14 +63,13 @@ def crossing(
         checked_steps(rsb, problem, along=True)
         if verify:
             raise InputError("verify = True goes with rsb = 0: steps of breaking have no second family of rules")
-    pair = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
-    one, other = pair
-    options: dict[str, Any] = {"between": between, "bracket": bracket, "accuracy": accuracy, "seed": seed}
-    symmetric = locating.crossing(problem, parameter, **options, branches=(one, other), verify=verify)
+    one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
+    search = Search("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
+    symmetric = symmetric_crossing(search, one, other)
     if rsb == 0:
         return symmetric
     followers = [BrokenBranch(problem, parameter, f.name, f.at, _OVERLAPS, seed) for f in (one, other)]
-    once = _Secants(symmetric, (followers[0], followers[1]), accuracy).located()
+    once = _by_secants(symmetric, followers, accuracy)
     return once if rsb == 1 else _moved(once, accuracy)
 
 
@@ -116,110 +116,88 @@ def _moved(once: Threshold, accuracy: float) -> Threshold:
     )
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """Energies of both branches at one value: their difference and the sum of their half widths."""
+def _by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], accuracy: float) -> Threshold:
+    """The crossing of energies of one step, by secants from the replica symmetric one, whose slope serves until two
+    values give another.
 
-    value: float
-    difference: float
-    error: float
-    solutions: tuple[BrokenSolution, BrokenSolution]
-
-
-@dataclass
-class _Secants:
-    """Steps to equal energies from the replica symmetric crossing, whose slope serves until two values give another.
-
-    Attributes:
-        doubt: of the slope, relative: what the last evaluation has changed of it.
+    Raises:
+        NotConvergedError: a branch is lost, or the steps come to no end.
+        TimeLimitError: the time limit came first.
     """
-
-    symmetric: Threshold
-    followers: tuple[BrokenBranch, BrokenBranch]
-    accuracy: float
-    doubt: float = 1.0
-    seen: list[_Compared] = field(default_factory=list)
-
-    def located(self) -> Threshold:
-        """The crossing.
-
-        Raises:
-            NotConvergedError: a branch is lost, or the steps come to no end.
-            TimeLimitError: the time limit came first.
-        """
-        value, slope = self.symmetric.value, float(self.symmetric.evidence["slope"])
-        with bar("crossing, one step of breaking", _EVALUATIONS) as task:
-            for _ in range(_EVALUATIONS):
-                here = self._compared(value, slope)
-                task.advance(f"crossing, one step of breaking, {self.symmetric.parameter} = {value:.4g}")
-                slope = self._slope(here, slope)
-                self.seen.append(here)
-                step = -here.difference / slope
-                value = here.value + step
-                if self.doubt * abs(step) <= max(_ENOUGH * self.accuracy, here.error / abs(slope)):
-                    return self._threshold(here, value, slope, self.doubt * abs(step))
-        raise NotConvergedError(
-            f"crossing: {_EVALUATIONS} secant steps did not converge; the last led from {here.value:.6g} to {value:.6g}"
-        )
-
-    def _slope(self, here: _Compared, slope: float) -> float:
-        """From the last two values, where the difference has changed by more than its half widths."""
-        if not self.seen:
-            return slope
-        before = self.seen[-1]
-        change, errors = here.difference - before.difference, here.error + before.error
-        if here.value == before.value or abs(change) <= errors:
-            return slope
-        secant = change / (here.value - before.value)
-        # Noise of both differences is a doubt as much as what the slope has changed by.
-        self.doubt = min(1.0, 2 * abs(secant - slope) / abs(secant) + errors / abs(change))
-        return secant
-
-    def _compared(self, value: float, slope: float) -> _Compared:
-        """Both branches at a value, solved as finely as the accuracy of the crossing asks for and is to be had."""
-        first, second = (self._energy(follower, value, 0.3 * self.accuracy * abs(slope)) for follower in self.followers)
-        error = first.energy_error + second.energy_error
-        return _Compared(value, first.energy - second.energy, error, (first, second))
-
-    def _energy(self, follower: BrokenBranch, value: float, tolerance: float) -> BrokenSolution:
-        found = follower.at(value)
-        while found is not None and found.energy_error > tolerance and follower.accuracy > _FINEST:
-            follower.accuracy /= _FINER
-            found = follower.refined(found)
-        if found is None or found.status is Status.MAX_ITERATIONS:
-            why = "was not found" if found is None else found.found or "did not converge"
+    value, slope = symmetric.value, float(symmetric.evidence["slope"])
+    doubt = 1.0  # of the slope, relative: what the last evaluation has changed of it
+    seen: list[Evaluation] = []
+    with bar("crossing, one step of breaking", _EVALUATIONS) as task:
+        for _ in range(_EVALUATIONS):
+            pair = tuple(_energy(follower, value, 0.3 * accuracy * abs(slope)) for follower in followers)
+            first, second = pair
+            error = first.energy_error + second.energy_error
+            here = Evaluation(value, first.energy - second.energy, error, 0.0, None, pair)
+            task.advance(f"crossing, one step of breaking, {symmetric.parameter} = {value:.4g}")
+            secant = _secant(seen[-1], here) if seen else None
+            if secant is not None:
+                # Noise of both differences is a doubt as much as what the slope has changed by.
+                noise = (here.error + seen[-1].error) / abs(here.difference - seen[-1].difference)
+                doubt = min(1.0, 2 * abs(secant - slope) / abs(secant) + noise)
+                slope = secant
+            seen.append(here)
+            step = -here.difference / slope
+            value = here.value + step
+            if doubt * abs(step) <= max(_ENOUGH * accuracy, here.error / abs(slope)):
+                break
+        else:
             raise NotConvergedError(
-                f"crossing: with one step of breaking the {follower.start} branch {why} at "
-                f"{follower.parameter} = {value:.6g}"
+                f"crossing: {_EVALUATIONS} secant steps did not converge; the last led from {here.value:.6g} to "
+                f"{value:.6g}"
             )
-        return found
+    integration, root = here.error / abs(slope), doubt * abs(step)
+    error = integration + root
+    return Threshold(
+        kind="crossing",
+        parameter=symmetric.parameter,
+        value=value,
+        error=error,
+        error_kind="estimated",
+        status="converged" if error <= accuracy else "accuracy_not_reached",
+        branches=symmetric.branches,
+        problem=symmetric.problem,
+        solutions=tuple(solution.symmetric for solution in pair),
+        broken=pair,
+        evidence={
+            "rsb": 1,
+            "slope": slope,
+            "evaluated_at": here.value,
+            "difference": here.difference,
+            "half_width_integration": integration,
+            "half_width_root": root,
+            "visited": [[one.value, one.difference, one.error] for one in seen],
+            "energies": [[s.energy, s.energy_error] for s in pair],
+            "integrators": [s.rule.describe() for s in pair],
+            "found": [s.found or "one step of breaking" for s in pair],
+            "residuals": [s.residual for s in pair],
+            "symmetric": {"value": symmetric.value, "error": symmetric.error},
+        },
+    )
 
-    def _threshold(self, best: _Compared, value: float, slope: float, root: float) -> Threshold:
-        integration = best.error / abs(slope)
-        error = integration + root
-        return Threshold(
-            kind="crossing",
-            parameter=self.symmetric.parameter,
-            value=value,
-            error=error,
-            error_kind="estimated",
-            status="converged" if error <= self.accuracy else "accuracy_not_reached",
-            branches=self.symmetric.branches,
-            problem=self.symmetric.problem,
-            solutions=tuple(solution.symmetric for solution in best.solutions),
-            broken=best.solutions,
-            evidence={
-                "rsb": 1,
-                "slope": slope,
-                "evaluated_at": best.value,
-                "difference": best.difference,
-                "half_width_integration": integration,
-                "half_width_root": root,
-                "visited": [[one.value, one.difference, one.error] for one in self.seen],
-                "energies": [[s.energy, s.energy_error] for s in best.solutions],
-                "integrators": [s.rule.describe() for s in best.solutions],
-                "found": [s.found or "one step of breaking" for s in best.solutions],
-                "residuals": [s.residual for s in best.solutions],
-                "symmetric": {"value": self.symmetric.value, "error": self.symmetric.error},
-            },
+
+def _secant(before: Evaluation, here: Evaluation) -> float | None:
+    """The slope between two values; None where the difference has not changed by more than its half widths."""
+    change = here.difference - before.difference
+    if here.value == before.value or abs(change) <= here.error + before.error:
+        return None
+    return change / (here.value - before.value)
+
+
+def _energy(follower: BrokenBranch, value: float, tolerance: float) -> BrokenSolution:
+    """A branch at a value, solved as finely as a tolerance of its energy asks for and is to be had."""
+    found = follower.at(value)
+    while found is not None and found.energy_error > tolerance and follower.accuracy > _FINEST:
+        follower.accuracy /= _FINER
+        found = follower.refined(found)
+    if found is None or found.status is Status.MAX_ITERATIONS:
+        why = "was not found" if found is None else found.found or "did not converge"
+        raise NotConvergedError(
+            f"crossing: with one step of breaking the {follower.start} branch {why} at "
+            f"{follower.parameter} = {value:.6g}"
         )
+    return found

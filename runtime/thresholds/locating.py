@@ -8,7 +8,7 @@ confirms it (`second_rule.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -50,7 +50,7 @@ class Evaluation:
     integration: float
     residual: float
     slope: float | None
-    solutions: tuple[Solution, ...]
+    solutions: tuple[Any, ...]
 
     @property
     def error(self) -> float:
@@ -67,24 +67,13 @@ Evaluate = Callable[[float, float | None], Evaluation | None]
 Second = Callable[[Evaluation, Rule, float], tuple[float, float]]  # the last: tolerance of the difference
 
 
-def crossing(
-    problem: Problem,
-    parameter: str = "alpha",
-    *,
-    between: tuple[str, str],
-    bracket: tuple[float, float] | None = None,
-    accuracy: float = 1e-3,
-    seed: int = 0,
-    branches: tuple[Branch, Branch] | None = None,
-    verify: bool | None = None,
-) -> Threshold:
-    """Where two branches have equal training loss, replica symmetric: `sf.crossing` at rsb = 0, whose arguments it has.
+def symmetric_crossing(search: Search, one: Branch, other: Branch) -> Threshold:
+    """Where two replica symmetric branches have equal training loss.
 
     Raises:
-        InputError: unknown names.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
-    one, other = branches or tuple(Branch(problem, parameter, name, seed=seed) for name in between)
+    parameter = search.parameter
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
         pair: list[Solution] = []
@@ -102,7 +91,6 @@ def crossing(
     def second(best: Evaluation, rule: Rule, _: float) -> tuple[float, float]:
         return loss_difference(*(with_losses(solution, rule) for solution in best.solutions))
 
-    search = Search("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
     return _locate(search, evaluate, second, (one, other))
 
 
@@ -202,13 +190,8 @@ def condition_threshold(
         NotConvergedError: no sign change on the branch.
     """
     parsed = parse_condition(condition, problem)
-    follower = branch or Branch(problem, parameter, on, seed=seed)
     search = Search(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
-
-    def second(best: Evaluation, *how: Any) -> tuple[float, float]:
-        return _by_second(parsed, best.solutions[0], *how)
-
-    return _locate(search, _on_branch(parsed, follower), second, (follower,))
+    return _locate_condition(search, parsed, branch or Branch(problem, parameter, on, seed=seed))
 
 
 def almeida_thouless(
@@ -239,20 +222,17 @@ def almeida_thouless(
         >>> round(found.value, 3)
         7.298
     """
-    parsed = parse_condition("replicon = 1", problem)
-    follower = branch or Branch(problem, parameter, on, seed=seed)
-    plain = _on_branch(parsed, follower)
     jumping: set[float] = set()
 
-    def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
-        found = plain(value, tolerance)
-        if found is None or not _jumps(found.solutions[0]):
+    def unstable_where_it_jumps(found: Evaluation) -> Evaluation:
+        if not _jumps(found.solutions[0]):
             return found
-        jumping.add(value)
-        return Evaluation(value, max(found.difference, 1.0), found.integration, found.residual, None, found.solutions)
+        jumping.add(found.value)
+        return replace(found, difference=max(found.difference, 1.0))
 
     search = Search("at", problem, parameter, (on,), bracket, accuracy, verify)
-    found = _locate(search, evaluate, lambda best, *how: _by_second(parsed, best.solutions[0], *how), (follower,))
+    follower = branch or Branch(problem, parameter, on, seed=seed)
+    found = _locate_condition(search, parse_condition("replicon = 1", problem), follower, unstable_where_it_jumps)
     ends = found.evidence["bracket"]
     if _jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > _PASSAGE):
         raise NotConvergedError(
@@ -266,8 +246,17 @@ def _jumps(solution: Solution) -> bool:
     return solution.averages is not None and solution.averages.bistable > NEGLIGIBLE_JUMPS
 
 
-def _on_branch(condition: Condition, follower: Branch) -> Evaluate:
-    """A condition along a branch, its overlaps solved to what a tolerance asks for."""
+def _locate_condition(
+    search: Search,
+    condition: Condition,
+    follower: Branch,
+    judge: Callable[[Evaluation], Evaluation] = lambda found: found,
+) -> Threshold:
+    """Where a condition holds along a branch, its overlaps solved to what a tolerance asks for.
+
+    Args:
+        judge: changes what was evaluated.
+    """
     wanted = follower.accuracy
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
@@ -287,18 +276,16 @@ def _on_branch(condition: Condition, follower: Branch) -> Evaluate:
             found = condition.judge(solution, tolerance)
             if stuck:
                 break
-        return Evaluation(value, found.value, found.integration, found.residual, None, (solution,))
+        return judge(Evaluation(value, found.value, found.integration, found.residual, None, (solution,)))
 
-    return evaluate
+    def second(best: Evaluation, rule: Rule, tolerance: float) -> tuple[float, float]:
+        moved = by_rule(best.solutions[0], rule)
+        if moved is None:
+            raise InputError("the second rule leaves the domain of the overlaps")
+        found = condition.judge(moved, tolerance, equidistant=True)
+        return found.value, found.integration
 
-
-def _by_second(condition: Condition, solution: Solution, rule: Rule, tolerance: float) -> tuple[float, float]:
-    """A condition at what another rule makes of a solution, and its half width."""
-    moved = by_rule(solution, rule)
-    if moved is None:
-        raise InputError("the second rule leaves the domain of the overlaps")
-    found = condition.judge(moved, tolerance, equidistant=True)
-    return found.value, found.integration
+    return _locate(search, evaluate, second, (follower,))
 
 
 def _locate(search: Search, evaluate: Evaluate, second: Second, followers: Sequence[Branch]) -> Threshold:

@@ -10,7 +10,7 @@ import pytest
 
 from saddleforge import InputError
 from saddleforge.branches.branch_map import complement
-from saddleforge.branches.continuation import Stride, begin, correct, onward, step_from
+from saddleforge.branches.continuation import StepControl, begin, correct, onward, step_from
 from saddleforge.branches.equations import BranchEquations, SingularEquations
 from saddleforge.errors import DomainError
 from saddleforge.following.critical import cusp_between
@@ -61,10 +61,10 @@ def followed(branch: Any, z: list[float], toward: list[float], count: int, **str
     equations = BranchEquations(branch)
     first = begin(equations, np.array(z, float), 1e-12, np.array(toward, float))
     assert first is not None
-    places, steps = [first], Stride(**stride)
+    places, steps = [first], StepControl(**stride)
     while len(places) < count and not steps.exhausted:
         place = step_from(equations, places[-1], steps.step, 1e-12)
-        steps.after(place)
+        steps.adapt(place)
         if place is not None:
             places.append(place)
     return places
@@ -151,11 +151,11 @@ def test_a_line_of_folds_runs_through_its_cusp() -> None:
     equations.border(z)
     place = begin(equations, z, 1e-11, np.array([0.0, 0.0, -1.0]))
     assert place is not None
-    places, stride = [place], Stride(largest=0.1)
+    places, stride = [place], StepControl(largest=0.1)
     while not stride.exhausted and (places[-1].z[-1] < 1.0 or len(places) < 5):
         equations.border(places[-1].z)
         following = step_from(equations, places[-1], stride.step, 1e-11)
-        stride.after(following)
+        stride.adapt(following)
         if following is not None:
             places.append(following)
     lines = np.array([p.z for p in places])

@@ -89,18 +89,19 @@ class Plane:
                     return None
                 return self.known.setdefault(x, plane.solved(self.name, x, self.y))
 
-        def crossing(problem, parameter, *, between, bracket, **_):
-            value = plane.crossing_of(*between, float(problem.parameters["omega"]))
+        def crossing_on(row, pair, bracket, *_):
+            names = tuple(branch.name for branch in pair)
+            value = plane.crossing_of(*names, float(row.problem.parameters["omega"]))
             if not bracket[0] <= value <= bracket[1]:
                 raise NotConvergedError("no sign change")
-            return Event("crossing", between, value)
+            return Event("crossing", names, value)
 
         def end_of(row, name, *_):
             value = plane.edges[name](row.at)
             return Event("spinodal", (name,), value, (plane.solved(name, value, row.at),))
 
         monkeypatch.setattr(meetings, "follower", Followed)
-        monkeypatch.setattr(meetings, "crossing", crossing)
+        monkeypatch.setattr(meetings, "crossing_on", crossing_on)
         monkeypatch.setattr(meetings, "end_of", end_of)
         monkeypatch.setattr(meetings, "refine_losses", lambda solution, _: solution)
         monkeypatch.setattr(meetings, "with_loss", lambda branch, value, solution, _: solution)
@@ -361,7 +362,7 @@ def test_what_is_not_located_is_bracketed_and_what_does_not_meet_is_dropped(monk
     (found,) = between(THREE, 0.15, 0.3)
     THREE.located(monkeypatch)
     if losses is None:
-        monkeypatch.setattr(meetings, "crossing", lambda *_, **__: (_ for _ in ()).throw(NotConvergedError("lost")))
+        monkeypatch.setattr(meetings, "crossing_on", lambda *_, **__: (_ for _ in ()).throw(NotConvergedError("lost")))
     else:
         monkeypatch.setattr(meetings, "loss_difference", lambda *_: (1.0, 0.0))
     point = met(found, (1e-3, 1e-3), 0)

@@ -124,7 +124,7 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
     monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.1)
     monkeypatch.setattr(boundaries, "follower", lambda *_: Found())
     monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.01))
-    monkeypatch.setattr(boundaries, "crossing", lambda *_, bracket, **__: Event(sum(bracket) / 2))
+    monkeypatch.setattr(boundaries, "crossing_on", lambda row, pair, bracket, *_: Event(sum(bracket) / 2))
     first, second = located(row, (end, hidden), 1e-3, 0)
     assert first.value == 1.3
     assert (second.value == pytest.approx(1.3 + 0.7 * 0.51)) if crosses else second is None
@@ -149,7 +149,7 @@ def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it(monk
     monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.0)
     monkeypatch.setattr(boundaries, "follower", lambda *_: Found())
     monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.02))
-    monkeypatch.setattr(boundaries, "crossing", nowhere)
+    monkeypatch.setattr(boundaries, "crossing_on", nowhere)
     found = located(row, (end, hidden), 1e-3, 0)[1]
     assert found.status == BRACKETED  # the losses are 0.1 apart at 2 and 0.01(2) at 1.3
     assert (found.value - found.error, found.value + found.error) == pytest.approx((1.3, 1.3 + 0.7 * 0.03 / 0.09))

@@ -135,7 +135,7 @@ def made_up():
 
 
 def best(search, problem):
-    return _best(search, problem, "test_error", 1e-6, lambda: None)
+    return _best(search, 1e-6, lambda: None)
 
 
 def test_the_lowest_of_several_minima_is_found(made_up):
@@ -272,7 +272,7 @@ def test_the_best_ridge_is_a_straight_line_in_the_noise():
 
 def test_a_tuned_curve_needs_a_grid_in_another_parameter():
     problem = sf.problem("ridge_regression")
-    with pytest.raises(InputError, match="give the grid"):
+    with pytest.raises(InputError, match="give a range"):
         sf.tuned_curve(problem, "lambda")
     with pytest.raises(InputError, match="lambda cannot be tuned along itself"):
         sf.tuned_curve(problem, "lambda", over="lambda_", values=[0.1])
