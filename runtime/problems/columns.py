@@ -1,10 +1,11 @@
-"""What tables call their columns: parameters, and the entries of overlaps."""
+"""What tables hold of a solution, with axes, error bars and meaning, and what they call its columns."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,44 +15,102 @@ if TYPE_CHECKING:
     from .overlaps import Overlaps
     from .problem import Problem
 
-QUANTITIES = {
-    "q": "overlap q of the student's weights with themselves",
-    "V": "variance (susceptibility) V",
-    "m": "positional overlap m, with means and encodings",
-    "theta": "semantic overlap theta, with the teacher",
-    "multiplier": "strength of the ridge that keeps the norm of a column",
-    "training_loss": "training loss per d",
-    "test_error": "test error",
-    "baseline_error": "test error of the best linear positional layer",
-    "residual": "undamped residual max |G(u) - u| / (block scale)",
-    "status": "how the iteration ended",
-    "branch": "branch reached",
-    "replicon": "Perron root of the replicon map from derivatives; RS needs < 1",
-    "bistable_share": "probability that the Moreau objective has a second minimum",
-    "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
-    "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
-    "verdict": "stability of the replica-symmetric solution, in words",
-    "replica_symmetry": "stable, marginal (the replicon is 1 within its error), unstable or undecided",
-    "longitudinal": "stable, marginal (the largest real part is 1 within its error) or unstable",
-    "accuracy": "largest error bar asked of every overlap, relative to its block",
-    "reason": "why there is no solution, in words",
-    "lost_from": "last value of the first axis at which a line had its branch",
-    "lost_to": "first value at which it had not",
-    "q_between": "overlap of two of the lowest states, q_0",
-    "distance": "Delta = q_1 - q_0",
-    "parisi": "Parisi parameter y",
-    "energy_moved": "training loss above the replica symmetric one",
-    "symmetric_training_loss": "replica symmetric training loss per d",
-    "symmetric_test_error": "replica symmetric test error",
-    "clustering": "Perron root of type I; states cluster above 1",
-    "splitting": "Perron root of type II without jumps; states fall apart above 1",
-    "rsb": "steps of breaking",
-}
-"""Columns that a table has of its own, in words; with `_error` behind the name, the error bar."""
+COLUMN_PAIRS = ("token", "cluster", "column", "column2")
 
-BROKEN = ("q", "q_between", "distance", "parisi", "training_loss", "energy_moved", "symmetric_training_loss",
-          "symmetric_test_error", "clustering", "splitting", "rsb")  # fmt: skip
-"""Those of solutions with broken replica symmetry."""
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number, an array or a word that tables hold of a solution.
+
+    Attributes:
+        meaning: in words.
+        source: the attributes that lead to it from a solution, with `_error` behind them those of its error bar, or to
+            the pair of both; empty where a solution alone does not have it.
+        axes: of an array, behind those of the table; `column` and `column2` run over W, `teacher` over W*.
+        has_error: whether a column NAME_error holds its error bar.
+        is_word: whether it is one, in place of a number.
+        latex: its symbol.
+    """
+
+    meaning: str
+    source: str = ""
+    axes: tuple[str, ...] = ()
+    has_error: bool = False
+    is_word: bool = False
+    latex: str = ""
+
+
+SOLVED = {
+    "multiplier": Quantity(
+        "strength of the ridge that keeps the norm of a column", "multipliers", ("column",), has_error=True
+    ),
+    "q": Quantity("overlap q of the student's weights with themselves", axes=COLUMN_PAIRS, has_error=True),
+    "V": Quantity("variance (susceptibility) V", axes=COLUMN_PAIRS, has_error=True),
+    "m": Quantity("positional overlap m, with means and encodings", axes=COLUMN_PAIRS[:3], has_error=True),
+    "theta": Quantity("semantic overlap theta, with the teacher", axes=(*COLUMN_PAIRS[:3], "teacher"), has_error=True),
+    "training_loss": Quantity("training loss per d", "training_loss", has_error=True, latex=r"e_{\mathrm{t}}"),
+    "test_error": Quantity("test error", "test_error", has_error=True, latex=r"\varepsilon_{\mathrm{g}}"),
+    "residual": Quantity("undamped residual max |G(u) - u| / (block scale)", "residual"),
+    "baseline_error": Quantity("test error of the best linear positional layer", "symmetric.baseline_error"),
+    "status": Quantity("how the iteration ended", "status.value", is_word=True),
+    "branch": Quantity("branch reached", "branch", is_word=True),
+    "bistable_share": Quantity(
+        "probability that the Moreau objective has a second minimum", "symmetric.averages.bistable"
+    ),
+}
+"""Of every solution, in the order of tables."""
+
+JUDGED = {
+    "replicon": Quantity(
+        "Perron root of the replicon map from derivatives; RS needs < 1", "symmetric.stability.replicon", has_error=True
+    ),
+    "jump_weight": Quantity("-Tr V^_jump / |Tr V^_derivative|", "symmetric.stability.jump_weight", has_error=True),
+    "longitudinal_eigenvalue": Quantity(
+        "largest real part of the longitudinal spectrum; stable needs < 1",
+        "symmetric.stability.longitudinal_eigenvalue",
+    ),
+    "verdict": Quantity(
+        "stability of the replica-symmetric solution, in words", "symmetric.stability.verdict", is_word=True
+    ),
+    "replica_symmetry": Quantity(
+        "stable, marginal (the replicon is 1 within its error), unstable or undecided",
+        "symmetric.stability.replica_symmetry",
+        is_word=True,
+    ),
+    "longitudinal": Quantity(
+        "stable, marginal (the largest real part is 1 within its error) or unstable",
+        "symmetric.stability.longitudinal",
+        is_word=True,
+    ),
+}
+"""Of its verdict on stability."""
+
+BROKEN = {
+    "q_between": Quantity("overlap of two of the lowest states, q_0", axes=COLUMN_PAIRS, has_error=True),
+    "distance": Quantity("Delta = q_1 - q_0", axes=COLUMN_PAIRS, has_error=True),
+    "parisi": Quantity("Parisi parameter y", "parisi", has_error=True),
+    "energy_moved": Quantity("training loss above the replica symmetric one", "energy_moved", has_error=True),
+    "symmetric_training_loss": Quantity(
+        "replica symmetric training loss per d", "symmetric.training_loss", has_error=True
+    ),
+    "symmetric_test_error": Quantity("replica symmetric test error", "symmetric.test_error", has_error=True),
+    "clustering": Quantity("Perron root of type I; states cluster above 1", "stability.clustering"),
+    "splitting": Quantity("Perron root of type II without jumps; states fall apart above 1", "stability.splitting"),
+    "rsb": Quantity("steps of breaking", "steps"),
+}
+"""Of solutions with broken replica symmetry."""
+
+QUANTITIES = {
+    **SOLVED,
+    **JUDGED,
+    **BROKEN,
+    "unstable": Quantity("what replica symmetry is unstable through: replicon, jumps or nothing", is_word=True),
+    "accuracy": Quantity("largest error bar asked of every overlap, relative to its block"),
+    "reason": Quantity("why there is no solution, in words", is_word=True),
+    "lost_from": Quantity("last value of the first axis at which a line had its branch"),
+    "lost_to": Quantity("first value at which it had not"),
+}
+"""Columns that a table has of its own; with `_error` behind the name, the error bar."""
 
 RESULTS = {
     *QUANTITIES,
@@ -68,6 +127,48 @@ def column_of(name: str) -> str:
     name = name.rstrip("_")
     stem = name.removesuffix("_error")
     return f"parameter_{name}" if {name, stem} & RESULTS or _ENTRIES.fullmatch(stem) else name
+
+
+def quantity_of(column: str) -> Quantity:
+    """Return what a column, one of an error bar or not, holds; a number where none is declared."""
+    stem = column if column in QUANTITIES else column.removesuffix("_error")
+    return QUANTITIES.get(stem, Quantity(column))
+
+
+def with_errors(names: Iterable[str]) -> list[str]:
+    """Return columns, each with that of its error bar behind it where it has one."""
+    return [column for name in names for column in (name, f"{name}_error")[: 1 + quantity_of(name).has_error]]
+
+
+def values_of(solution: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return quantities of a solution and their error bars by column; None of what it lacks."""
+    found = {}
+    for name in names:
+        quantity = QUANTITIES[name]
+        if not quantity.source:
+            continue
+        value = _attribute(solution, quantity.source)
+        if quantity.has_error:
+            pair = value if isinstance(value, tuple) else (value, _attribute(solution, f"{quantity.source}_error"))
+            value, found[f"{name}_error"] = pair
+        found[name] = value
+    return found
+
+
+def _attribute(solution: Any, source: str) -> Any:
+    """What attributes lead to; `symmetric` of a replica symmetric solution is the solution itself."""
+    found = solution
+    for attribute in source.split("."):
+        if attribute == "symmetric":
+            found = getattr(found, attribute, found)
+        elif found is not None:
+            found = getattr(found, attribute)
+    return found
+
+
+def by_context(problem: Problem, values: np.ndarray) -> np.ndarray:
+    """Return an array whose first axis are contexts with tokens and clusters as axes of their own."""
+    return values.reshape(problem.tokens, problem.clusters, *values.shape[1:])
 
 
 def block_shape(problem: Problem, name: str) -> tuple[int, ...]:

@@ -21,33 +21,42 @@ _WORDS = {
     "phases": ["planes.diagram"],
     "dynamics": ["descent.dynamics", "descent.escape", "descent.stationary"],
 }
-_FACES = (
-    (presenting.table, {**_WORDS, "responses": [*_WORDS["responses"], "responses.tuned_curve"]}),
-    (presenting.table, {"comparison": ["comparison.compare", "comparison.own_points"]}),
-    (presenting.to_json, {**_WORDS, "solution": [*_WORDS["solution"], "solving.thermal"]}),
-    (presenting.to_json, {"stability": ["stability.assess", "stability.jumps", "channel.landscape"]}),
-    (presenting.to_dataset, {"tables": ["branches.branch", "following.follow", "following.critical"]}),
-    (presenting.to_dataset, {"tables": ["bayes.thresholds"]}),
-    (presenting.plot, {"plots.branches": ["bayes.thresholds"]}),
-    (presenting.to_dataset, {"tables": ["breaking.curve"]}),
-    (presenting.to_dataset, {"tables": ["responses.tuned_curve"], "simulation_tables": ["simulation.simulation"]}),
+_RESPONSES = [*_WORDS["responses"], "responses.tuned_curve"]
+_COMPARED = ["comparison.compare", "comparison.own_points"]
+_FACES: tuple[tuple[presenting.Face, dict[str, list[str]]], ...] = (
+    (presenting.table, {**_WORDS, "responses": _RESPONSES, "comparison": _COMPARED}),
+    (
+        presenting.to_json,
+        {
+            **_WORDS,
+            "solution": [*_WORDS["solution"], "solving.thermal"],
+            "stability": ["stability.assess", "stability.jumps", "channel.landscape"],
+        },
+    ),
+    (
+        presenting.to_dataset,
+        {
+            "tables": [
+                *("branches.branch", "breaking.curve", "following.follow", "following.critical", "bayes.thresholds"),
+                "responses.tuned_curve",
+            ],
+            "simulation_tables": ["simulation.simulation"],
+            "dynamics_tables": ["descent.dynamics"],
+            "sweep_tables": ["sweeping.sweep"],
+            "phase_tables": ["planes.diagram"],
+        },
+    ),
     (
         presenting.to_frame,
-        {"frames": ["branches.branch", "following.follow", _DATASET], "responses": ["responses.answers"]},
+        {
+            "frames": ["branches.branch", "following.follow", "presenting", _DATASET],
+            "responses": ["responses.answers"],
+            "comparison": _COMPARED,
+        },
     ),
-    (presenting.to_frame, {"comparison": ["comparison.compare", "comparison.own_points"]}),
-    (presenting.to_dataset, {"sweep_tables": ["sweeping.sweep"], "phase_tables": ["planes.diagram"]}),
-    (presenting.to_frame, {"sweep_tables": ["sweeping.sweep"]}),
-    (presenting.to_dataset, {"dynamics_tables": ["descent.dynamics"]}),
-    (presenting.to_frame, {"dynamics_tables": ["descent.dynamics"]}),
-    (presenting.plot, {"plots.dynamics": ["descent.dynamics"]}),
     (presenting.to_tabular, {"frames": ["branches.branch"]}),
     (presenting.save, {"tables": [_DATASET]}),
-    (presenting.plot, {"plots.sweeps": ["sweeping.sweep"], "plots.phases": ["planes.diagram"]}),
-    (
-        presenting.plot,
-        {"plots.branches": [_DATASET], "plots.simulation": ["comparison.compare", "comparison.own_points"]},
-    ),
+    (presenting.plot, {"plots.figures": ["presenting", _DATASET], "plots.simulation": _COMPARED}),
 )
 
 

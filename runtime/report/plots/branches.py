@@ -8,13 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import xarray
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ...bayes.thresholds import BayesLine
 from ...errors import InputError
-from ...presenting import plot
 from ...problems.overlaps import OVERLAPS
 from .drawing import (
     BLUE,
@@ -22,28 +19,28 @@ from .drawing import (
     GREY,
     LOSS_STYLES,
     ORANGE,
-    OVERLAP_STYLES,
     PINK,
     RED,
     SKY,
-    STYLE,
     SYMBOLS,
     ansatz_note,
+    draw_band,
     draw_baseline,
     draw_between,
-    draw_block,
     draw_ends,
     draw_legend,
     draw_line,
     draw_marks,
     end_handles,
+    every_entry,
     from_zero,
     held_numbers,
     jump_intervals,
     mark_handles,
+    new_figure,
+    overlap_panels,
     parameter_label,
     parameter_values,
-    save_figure,
     style_handles,
     title_of,
     verdicts_of,
@@ -52,7 +49,6 @@ from .drawing import (
 _LINE_COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
 
 
-@plot.register(xarray.Dataset)
 def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Overlaps m, theta and q above, training loss and test error below each with an axis of its own, with error bars,
     along the parameter; of a tuned curve, the best value of what was tuned as well.
@@ -67,29 +63,28 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
     if any(name not in dataset for name in OVERLAPS):
         raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
     below = _observables(dataset)
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 4.2 + 1.9 * len(below)), layout="constrained")
-        upper, *lower = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(3.4, *[1.6] * len(below)))
+    with new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
+        upper, lower = overlap_panels(figure, len(below))
         held = [*held_numbers(dataset), *ansatz_note(dataset)]
         upper.set_title(title_of(dataset), loc="left", pad=8 + 11 * len(held))
         upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
         x, verdicts = parameter_values(dataset), verdicts_of(dataset)
-        for name in OVERLAP_STYLES:
-            draw_block(upper, dataset, name)
+        for entry in every_entry(dataset):
+            look = entry.colour, entry.marker, entry.label
+            draw_line(upper, x, entry.values, entry.errors, verdicts, *look, hollow=entry.number > 0)
         if "q_between" in dataset:
             draw_between(upper, dataset)
         upper.axhline(0, color=GREY, linewidth=0.6)
-        upper.set_ylabel("overlap")
         for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
             draw_line(axes, x, dataset[name].values, dataset[f"{name}_error"].values, verdicts, colour, marker, label)
             if name == "test_error":
                 draw_baseline(axes, dataset)
-            axes.set_ylabel(_broken(label))
+            axes.set_ylabel(label.replace(" per ", "\nper "))  # long, for a low panel
             from_zero(axes)
-        (upper, *lower)[-1].set_xlabel(parameter_label(dataset.attrs["parameter"]))
+        [upper, *lower][-1].set_xlabel(parameter_label(dataset.attrs["parameter"]))
         jumps = jump_intervals(dataset)
         marks = [
-            {**event, "label": f"{event['type'] if event['kind'] == 'spinodal' else event['kind']}"}
+            {**event, "label": event["type"] if event["kind"] == "spinodal" else event["kind"]}
             for event in json.loads(dataset.attrs.get("events", "[]"))
         ]
         for axes in (upper, *lower):
@@ -104,8 +99,6 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         for axes in lower:
             if len(axes.get_legend_handles_labels()[1]) > 1:  # one line is named by the axis
                 draw_legend(axes, [])
-    if path is not None:
-        save_figure(figure, path)
     return figure
 
 
@@ -120,11 +113,6 @@ def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
         name = dataset.attrs["tuned"]
         found[f"best_{name}"] = (SKY, "D", f"best {SYMBOLS.get(name, name)}")
     return {name: style for name, style in found.items() if np.isfinite(dataset[name].values).any()}
-
-
-def _broken(label: str) -> str:
-    """A label of a low panel's axis, on two lines where it is long."""
-    return label.replace(" per ", "\nper ")
 
 
 def plot_critical_line(
@@ -144,17 +132,14 @@ def plot_critical_line(
     for other in beside:
         if (other.attrs.get("over"), other.attrs["parameter"]) != (over, parameter):
             raise InputError(f"a line in {over} and {parameter} is not drawn beside one in other parameters")
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 5.0), layout="constrained")
+    with new_figure(9.2, 5.0, path) as figure:
         axes = figure.subplots()
         alone = len(every) == 1
         for number, line in enumerate(every):
-            colour, what = _LINE_COLOURS[number % len(_LINE_COLOURS)], line.attrs["kind"]
+            colour = _LINE_COLOURS[number % len(_LINE_COLOURS)]
             second, value, error = (line[name].values for name in ("over", "value", "error"))
-            known = np.nan_to_num(error)
-            band = "error bar" if alone else None
-            axes.fill_between(second, value - known, value + known, color=colour, alpha=0.25, linewidth=0, label=band)
-            axes.plot(second, value, color=colour, marker="o", markersize=3, label=what)
+            draw_band(axes, second, value, error, colour, label="error bar" if alone else None)
+            axes.plot(second, value, color=colour, marker="o", markersize=3, label=line.attrs["kind"])
             for special in json.loads(line.attrs["special"]):
                 axes.plot(special["over"], special["value"], "*", color=RED, markersize=12, label=special["kind"])
         values = np.concatenate([line["value"].values for line in every])
@@ -165,12 +150,4 @@ def plot_critical_line(
         what = dataset.attrs["kind"].capitalize() if alone else "Critical lines"
         axes.set_title(f"{what} of {dataset.attrs['branches']}", loc="left")
         draw_legend(axes, [])
-    if path is not None:
-        save_figure(figure, path)
     return figure
-
-
-@plot.register(BayesLine)
-def plot_bayes_line(line: BayesLine, path: str | Path | None = None, beside: Sequence[BayesLine] = ()) -> Figure:
-    """A threshold of Bayes-optimal inference along a parameter, beside others."""
-    return plot_critical_line(line.to_xarray(), path, [other.to_xarray() for other in beside])

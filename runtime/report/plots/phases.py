@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import xarray
-from matplotlib import patheffects, rc_context
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
@@ -19,9 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
-from ...planes.diagram import PhaseDiagram
 from ...planes.meetings import UNCONFIRMED
-from ...presenting import plot
 from ...problems.columns import column_of
 from ...stability.assess import MARGINAL
 from ..phases import boundary_name
@@ -32,12 +30,11 @@ from .drawing import (
     ORANGE,
     PINK,
     SKY,
-    STYLE,
     ansatz_note,
     draw_legend,
     held_numbers,
+    new_figure,
     parameter_label,
-    save_figure,
     setting_of,
 )
 
@@ -59,12 +56,6 @@ _NAMED = 0.015  # least share of the width of a region that has room for its let
 _AT_FRAME, _MARGIN = 0.5, 0.04  # what a row at the frame counts, and how far from it a letter stands
 
 
-@plot.register(PhaseDiagram)
-def plot_of(diagram: PhaseDiagram, path: str | Path | None = None) -> Figure:
-    """`plot_phases` of its dataset."""
-    return plot_phases(diagram.to_xarray(), path)
-
-
 def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Regions by the lowest branch, with letters that the legend explains; boundaries as lines with half widths, triple
     points as stars; hatched where replica symmetry of the lowest branch is unstable, through the replicon or jumps, or
@@ -81,8 +72,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
     branches = [str(name) for name in dataset["solution"].values]
     spare = iter(_OTHERS * len(branches))
     colours = {name: BRANCH_COLOURS.get(name) or next(spare) for name in branches}
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 5.4), layout="constrained")
+    with new_figure(9.2, 5.4, path) as figure:
         axes = figure.subplots()
         axes.grid(False)
         numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
@@ -100,7 +90,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
             if where.any():
                 drawn = axes.contourf(*fine, where, levels=[0.5, 1.5], colors="none", hatches=[marks], zorder=1)
                 drawn.set(edgecolor=GREY, linewidth=0)
-        _draw_boundaries(axes, dataset, colours)
+        lines = _draw_boundaries(axes, dataset, colours)
         triple = _draw_triple_points(axes, dataset)
         named = _name_regions(axes, dataset, x, y)
         axes.set_xlim(x[0], x[-1])
@@ -119,9 +109,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         extra += [
             Patch(facecolor="none", edgecolor=GREY, hatch=marks, label=label) for label, marks, at in broken if at.any()
         ]
-        draw_legend(axes, [*named, *_handles(dataset, colours), *triple, *extra])
-    if path is not None:
-        save_figure(figure, path)
+        draw_legend(axes, [*named, *lines, *triple, *extra])
     return figure
 
 
@@ -233,15 +221,21 @@ def _series(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
     return found
 
 
-def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> None:
+def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
+    """Lines through located boundaries, with their error bars; returns what stands for them in the legend."""
+    handles: dict[tuple[str, str], Line2D] = {}
     for kind, between, points in _series(dataset):
         if kind not in _KINDS:
             continue
         style, marker = _KINDS[kind]
         value, error, at, _ = points.T
-        colour = "black" if kind == CROSSING else colours.get(between, GREY)
-        axes.plot(*_through(dataset, kind, between, points), style, color=colour, zorder=3)
-        axes.errorbar(value, at, xerr=error, fmt=marker, color=colour, markersize=3.5, capsize=2, zorder=4)
+        look: dict[str, Any] = {
+            "color": "black" if kind == CROSSING else colours.get(between, GREY), "marker": marker, "markersize": 3.5,
+        }  # fmt: skip
+        axes.plot(*_through(dataset, kind, between, points), style, color=look["color"], zorder=3)
+        axes.errorbar(value, at, xerr=error, linestyle="none", capsize=2, zorder=4, **look)
+        handles[kind, between] = Line2D([], [], linestyle=style, label=boundary_name(kind, (between,)), **look)
+    return list(handles.values())
 
 
 def _meetings(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str]]]]:
@@ -284,16 +278,6 @@ def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
         axes.errorbar(value, at, yerr=at_error, xerr=error, fmt="*", capsize=2, zorder=5, **look)
         label = "triple point, unconfirmed" if unsure else "triple point"
         handles.append(Line2D([], [], linestyle="none", marker="*", label=label, **look))
-    return handles
-
-
-def _handles(dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
-    handles = []
-    for kind, between in dict.fromkeys((kind, between) for kind, between, _ in _series(dataset) if kind in _KINDS):
-        style, marker = _KINDS[kind]
-        colour = "black" if kind == CROSSING else colours.get(between, GREY)
-        words = boundary_name(kind, (between,))
-        handles.append(Line2D([], [], linestyle=style, marker=marker, markersize=3.5, color=colour, label=words))
     return handles
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -29,41 +28,23 @@ from .drawing import (
     PINK,
     RED,
     SKY,
-    STYLE,
     along,
-    distinct_entries,
+    draw_legend,
+    draw_points,
     drawn_block,
     entries_of,
     entry_label,
+    every_entry,
     from_zero,
+    new_figure,
+    overlap_panels,
     parameter_label,
     present_contexts,
-    save_figure,
-    shade_of,
     symbol_of,
 )
 
 if TYPE_CHECKING:
     import xarray
-
-
-def draw_points(
-    axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
-) -> None:
-    """Simulated means with one standard error, hollow so that the line beneath stays visible."""
-    axes.errorbar(
-        x,
-        y,
-        yerr=error,
-        fmt=marker,
-        color=colour,
-        markerfacecolor=face,
-        markersize=5,
-        capsize=2.5,
-        linewidth=1.1,
-        label=label,
-        zorder=4,
-    )
 
 
 @plot.register(Comparison)
@@ -79,8 +60,7 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
     """
     measured = [comparison.measurements() for comparison in comparisons]
     losses = [name for name in LOSS_STYLES if any(name in one for found in measured for one in found)]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.2 * len(comparisons) + 0.8, 4.0 + 1.9 * len(losses)), layout="constrained")
+    with new_figure(6.2 * len(comparisons) + 0.8, 4.0 + 1.9 * len(losses), path) as figure:
         rows = figure.subplots(
             1 + len(losses), len(comparisons), squeeze=False, sharex="col", height_ratios=(3.0, *[1.6] * len(losses))
         )
@@ -90,17 +70,14 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
             upper.axhline(0, color=GREY, linewidth=0.6)
             _compare_overlaps(upper, comparison, found)
             upper.set_ylabel("overlap")
-            outside(upper)
+            draw_legend(upper, [])
             for axes, name in zip(lower, losses, strict=True):
                 colour, marker = LOSS_STYLES[name]
                 axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
-                known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
-                _draw_measured(axes, known, colour, marker, None)
+                _draw_measured(axes, comparison, found, name, colour, marker)
                 axes.set_ylabel(name.replace("_", " "))
                 from_zero(axes)
             (upper, *lower)[-1].set_xlabel(parameter_label(curve.parameter))
-    if path is not None:
-        save_figure(figure, path)
     return figure
 
 
@@ -108,8 +85,7 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
 def plot_beside(beside: Beside, path: str | Path | None = None) -> Figure:
     """The branch as a line, one's own points with a standard error each."""
     colour, marker = LOSS_STYLES[beside.observable]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    with new_figure(6.4, 4.0, path) as figure:
         axes = figure.subplots()
         line = [getattr(solution, beside.observable) for solution in beside.curve.solutions]
         axes.plot(beside.curve.values, line, color=colour, label="theory")
@@ -121,41 +97,35 @@ def plot_beside(beside: Beside, path: str | Path | None = None) -> Figure:
         axes.set_ylabel(beside.observable.replace("_", " "))
         from_zero(axes)
         axes.legend()
-    if path is not None:
-        save_figure(figure, path)
     return figure
 
 
-def _compare_overlaps(axes: Axes, comparison: Comparison, measured: Sequence[Mapping[str, Measured]]) -> None:
+def _compare_overlaps(axes: Axes, comparison: Comparison, found: Sequence[Mapping[str, Measured]]) -> None:
     """Theory's distinct entries as lines, what was measured of the first of each as points."""
     theory = comparison.curve.to_xarray(stability=False)
-    for name, (colour, marker, _) in OVERLAP_STYLES.items():
-        symbol, shape = symbol_of(theory, name), theory[name].shape[1:]
-        for number, entry in enumerate(distinct_entries(theory, name)):
-            first, shade = entry.indices[0], shade_of(colour, number)
-            axes.plot(comparison.curve.values, entry.values, color=shade)
-            key = name + index_text(first, shape)
-            known = [(value, one[key]) for value, one in zip(comparison.values, measured, strict=True) if key in one]
-            _draw_measured(axes, known, shade, marker, entry_label(symbol, [first], shape), symbol.startswith("|"))
+    for entry in every_entry(theory):
+        first, shape, symbol = entry.indices[0], theory[entry.name].shape[1:], symbol_of(theory, entry.name)
+        axes.plot(comparison.curve.values, entry.values, color=entry.colour)
+        key, label = entry.name + index_text(first, shape), entry_label(symbol, [first], shape)
+        _draw_measured(axes, comparison, found, key, entry.colour, entry.marker, label, symbol.startswith("|"))
 
 
 def _draw_measured(
     axes: Axes,
-    known: Sequence[tuple[float, Measured]],
+    comparison: Comparison,
+    found: Sequence[Mapping[str, Measured]],
+    name: str,
     colour: str,
     marker: str,
-    label: str | None,
+    label: str | None = None,
     absolute: bool = False,
 ) -> None:
+    """What was measured of a number, where it was."""
+    known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
     if known:
         values, measured = zip(*known, strict=True)
         means = [abs(item.mean) if absolute else item.mean for item in measured]
         draw_points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
-
-
-def outside(axes: Axes) -> None:
-    """The legend beside the panel, where it hides no data."""
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
@@ -164,9 +134,8 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
     plan = json.loads(dataset.attrs["plan"])
     branches, seeds = dataset["branch"].values, dataset["seed"].values
     losses = [name for name in LOSS_STYLES if np.isfinite(dataset[name].values).any()]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 3.6 + 1.9 * len(losses)), layout="constrained")
-        upper, *lower = figure.subplots(1 + len(losses), 1, sharex=True, height_ratios=(3.0, *[1.6] * len(losses)))
+    with new_figure(9.2, 3.6 + 1.9 * len(losses), path) as figure:
+        upper, lower = overlap_panels(figure, len(losses), 3.0)
         upper.axhline(0, color=GREY, linewidth=0.6)
         handles: list[Line2D] = []
         for name in OVERLAP_STYLES:
@@ -181,13 +150,10 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
             from_zero(axes)
         model = dataset.attrs["model"].replace("_", " ")
         upper.set_title(f"{model}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
-        upper.set_ylabel("overlap")
-        last = (upper, *lower)[-1]
+        last = [upper, *lower][-1]
         last.set_xlabel("seed")
         last.xaxis.set_major_locator(MaxNLocator(integer=True))
         upper.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    if path is not None:
-        save_figure(figure, path)
     return figure
 
 
@@ -223,11 +189,8 @@ def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
     """Observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0."""
     limits, every = scaling.limits(), scaling.measurements()
     shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.half_width]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    with new_figure(6.4, 4.4, path) as figure:
         draw_scaling(figure.subplots(), scaling.dims, {name: (limits[name], every) for name in shown})
-    if path is not None:
-        save_figure(figure, path)
     return figure
 
 
