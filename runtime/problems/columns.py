@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .overlaps import Overlaps
     from .problem import Problem
 
-COLUMN_PAIRS = ("token", "cluster", "column", "column2")
+_PAIRS = ("token", "cluster", "column", "column2")  # axes of a matrix of the columns of W
 
 
 @dataclass(frozen=True)
@@ -24,83 +24,74 @@ class Quantity:
 
     Attributes:
         meaning: in words.
-        source: the attributes that lead to it from a solution, with `_error` behind them those of its error bar, or to
-            the pair of both; empty where a solution alone does not have it.
         axes: of an array, behind those of the table; `column` and `column2` run over W, `teacher` over W*.
         has_error: whether a column NAME_error holds its error bar.
         is_word: whether it is one, in place of a number.
+        source: attributes that lead to it, where they are not its name: to it and, with `_error` behind them, to its
+            error bar, or to the pair of both.
         latex: its symbol.
     """
 
     meaning: str
-    source: str = ""
     axes: tuple[str, ...] = ()
     has_error: bool = False
     is_word: bool = False
+    source: str = ""
     latex: str = ""
 
 
 SOLVED = {
     "multiplier": Quantity(
-        "strength of the ridge that keeps the norm of a column", "multipliers", ("column",), has_error=True
+        "strength of the ridge that keeps the norm of a column", ("column",), True, False, "multipliers"
     ),
-    "q": Quantity("overlap q of the student's weights with themselves", axes=COLUMN_PAIRS, has_error=True),
-    "V": Quantity("variance (susceptibility) V", axes=COLUMN_PAIRS, has_error=True),
-    "m": Quantity("positional overlap m, with means and encodings", axes=COLUMN_PAIRS[:3], has_error=True),
-    "theta": Quantity("semantic overlap theta, with the teacher", axes=(*COLUMN_PAIRS[:3], "teacher"), has_error=True),
-    "training_loss": Quantity("training loss per d", "training_loss", has_error=True, latex=r"e_{\mathrm{t}}"),
-    "test_error": Quantity("test error", "test_error", has_error=True, latex=r"\varepsilon_{\mathrm{g}}"),
-    "residual": Quantity("undamped residual max |G(u) - u| / (block scale)", "residual"),
-    "baseline_error": Quantity("test error of the best linear positional layer", "symmetric.baseline_error"),
-    "status": Quantity("how the iteration ended", "status.value", is_word=True),
-    "branch": Quantity("branch reached", "branch", is_word=True),
+    "training_loss": Quantity("training loss per d", has_error=True, latex=r"e_{\mathrm{t}}"),
+    "test_error": Quantity("test error", has_error=True, latex=r"\varepsilon_{\mathrm{g}}"),
+    "residual": Quantity("undamped residual max |G(u) - u| / (block scale)"),
+    "baseline_error": Quantity("test error of the best linear positional layer", source="symmetric.baseline_error"),
+    "status": Quantity("how the iteration ended", is_word=True, source="status.value"),
+    "branch": Quantity("branch reached", is_word=True),
     "bistable_share": Quantity(
-        "probability that the Moreau objective has a second minimum", "symmetric.averages.bistable"
+        "probability that the Moreau objective has a second minimum", source="symmetric.averages.bistable"
     ),
 }
-"""Of every solution, in the order of tables."""
+"""Of every solution beside its overlaps, in the order of tables; `symmetric` is that beside a step of breaking."""
 
 JUDGED = {
-    "replicon": Quantity(
-        "Perron root of the replicon map from derivatives; RS needs < 1", "symmetric.stability.replicon", has_error=True
-    ),
-    "jump_weight": Quantity("-Tr V^_jump / |Tr V^_derivative|", "symmetric.stability.jump_weight", has_error=True),
-    "longitudinal_eigenvalue": Quantity(
-        "largest real part of the longitudinal spectrum; stable needs < 1",
-        "symmetric.stability.longitudinal_eigenvalue",
-    ),
-    "verdict": Quantity(
-        "stability of the replica-symmetric solution, in words", "symmetric.stability.verdict", is_word=True
-    ),
+    "replicon": Quantity("Perron root of the replicon map from derivatives; RS needs < 1", has_error=True),
+    "jump_weight": Quantity("-Tr V^_jump / |Tr V^_derivative|", has_error=True),
+    "longitudinal_eigenvalue": Quantity("largest real part of the longitudinal spectrum; stable needs < 1"),
+    "verdict": Quantity("stability of the replica-symmetric solution, in words", is_word=True),
     "replica_symmetry": Quantity(
-        "stable, marginal (the replicon is 1 within its error), unstable or undecided",
-        "symmetric.stability.replica_symmetry",
-        is_word=True,
+        "stable, marginal (the replicon is 1 within its error), unstable or undecided", is_word=True
     ),
     "longitudinal": Quantity(
-        "stable, marginal (the largest real part is 1 within its error) or unstable",
-        "symmetric.stability.longitudinal",
-        is_word=True,
+        "stable, marginal (the largest real part is 1 within its error) or unstable", is_word=True
     ),
 }
-"""Of its verdict on stability."""
+"""Of a verdict on stability."""
 
 BROKEN = {
-    "q_between": Quantity("overlap of two of the lowest states, q_0", axes=COLUMN_PAIRS, has_error=True),
-    "distance": Quantity("Delta = q_1 - q_0", axes=COLUMN_PAIRS, has_error=True),
-    "parisi": Quantity("Parisi parameter y", "parisi", has_error=True),
-    "energy_moved": Quantity("training loss above the replica symmetric one", "energy_moved", has_error=True),
+    "q_between": Quantity("overlap of two of the lowest states, q_0", _PAIRS, has_error=True),
+    "distance": Quantity("Delta = q_1 - q_0", _PAIRS, has_error=True),
+    "parisi": Quantity("Parisi parameter y", has_error=True),
+    "energy_moved": Quantity("training loss above the replica symmetric one", has_error=True),
     "symmetric_training_loss": Quantity(
-        "replica symmetric training loss per d", "symmetric.training_loss", has_error=True
+        "replica symmetric training loss per d", has_error=True, source="symmetric.training_loss"
     ),
-    "symmetric_test_error": Quantity("replica symmetric test error", "symmetric.test_error", has_error=True),
-    "clustering": Quantity("Perron root of type I; states cluster above 1", "stability.clustering"),
-    "splitting": Quantity("Perron root of type II without jumps; states fall apart above 1", "stability.splitting"),
-    "rsb": Quantity("steps of breaking", "steps"),
+    "symmetric_test_error": Quantity("replica symmetric test error", has_error=True, source="symmetric.test_error"),
+    "clustering": Quantity("Perron root of type I; states cluster above 1", source="stability.clustering"),
+    "splitting": Quantity(
+        "Perron root of type II without jumps; states fall apart above 1", source="stability.splitting"
+    ),
+    "rsb": Quantity("steps of breaking", source="steps"),
 }
 """Of solutions with broken replica symmetry."""
 
 QUANTITIES = {
+    "q": Quantity("overlap q of the student's weights with themselves", _PAIRS, has_error=True),
+    "V": Quantity("variance (susceptibility) V", _PAIRS, has_error=True),
+    "m": Quantity("positional overlap m, with means and encodings", _PAIRS[:3], has_error=True),
+    "theta": Quantity("semantic overlap theta, with the teacher", (*_PAIRS[:3], "teacher"), has_error=True),
     **SOLVED,
     **JUDGED,
     **BROKEN,
@@ -140,24 +131,22 @@ def with_errors(names: Iterable[str]) -> list[str]:
     return [column for name in names for column in (name, f"{name}_error")[: 1 + quantity_of(name).has_error]]
 
 
-def values_of(solution: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return quantities of a solution and their error bars by column; None of what it lacks."""
+def values_of(result: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return quantities of a solution or of a verdict and their error bars by column; None of what it lacks."""
     found = {}
     for name in names:
-        quantity = QUANTITIES[name]
-        if not quantity.source:
-            continue
-        value = _attribute(solution, quantity.source)
-        if quantity.has_error:
-            pair = value if isinstance(value, tuple) else (value, _attribute(solution, f"{quantity.source}_error"))
-            value, found[f"{name}_error"] = pair
-        found[name] = value
+        source = QUANTITIES[name].source or name
+        found[name] = _attribute(result, source)
+        if isinstance(found[name], tuple):
+            found[name], found[f"{name}_error"] = found[name]
+        elif QUANTITIES[name].has_error:
+            found[f"{name}_error"] = _attribute(result, f"{source}_error")
     return found
 
 
-def _attribute(solution: Any, source: str) -> Any:
+def _attribute(result: Any, source: str) -> Any:
     """What attributes lead to; `symmetric` of a replica symmetric solution is the solution itself."""
-    found = solution
+    found = result
     for attribute in source.split("."):
         if attribute == "symmetric":
             found = getattr(found, attribute, found)

@@ -149,10 +149,10 @@ def check_columns(
     if columns is None:
         return
     from .frames import dataset_frame, renamed
-    from .tables import branch_columns
+    from .tables import empty_branch
 
     problem = problem if problem.sample_complexity is not None else problem.with_(alpha=1.0)
-    frame = renamed(dataset_frame(branch_columns(problem, parameter)), problem, parameter, names)
+    frame = renamed(dataset_frame(empty_branch(problem, parameter)), problem, parameter, names)
     chosen_columns([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
 
 

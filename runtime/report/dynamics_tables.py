@@ -11,7 +11,7 @@ from ..descent.dynamics import Dynamics
 from ..presenting import to_dataset, to_json
 from .contract import clean
 from .dynamics import SHOWN
-from .tables import filled_table, overlaps_record, table_attributes, trained_names
+from .tables import filled_table, overlap_columns, overlaps_record, table_attributes
 
 _KEPT = ("start", "rate", "batch", "status", "events", "plateaus", "branch", "reached", "integrator", "method")
 
@@ -21,7 +21,6 @@ def dynamics_dataset(dynamics: Dynamics) -> xarray.Dataset:
     """Variables along `time`: q, m, theta (axes as `tables.filled_table`), trained_NAME, loss and test_error, each
     with half widths in `*_error`. The attribute `dynamics` holds rate, batch, events and plateaus, as JSON."""
     problem, losses = dynamics.problem, ("loss", "loss_error", "test_error", "test_error_error")
-    overlaps = [*SHOWN, *trained_names(problem)]
     records = (
         (
             (n,),
@@ -30,7 +29,7 @@ def dynamics_dataset(dynamics: Dynamics) -> xarray.Dataset:
         )
         for n in range(len(dynamics.times))
     )
-    names = [*overlaps, *(f"{name}_error" for name in overlaps), *losses]
+    names = [*overlap_columns([problem], SHOWN), *losses]
     dataset = filled_table({"time": np.asarray(dynamics.times)}, [problem], names, records)
     whole = to_json(dynamics)
     dataset.attrs = {

@@ -13,7 +13,7 @@ import xarray
 from ..descent.dynamics import Dynamics
 from ..errors import InputError
 from ..presenting import to_dataset
-from ..problems.overlaps import OVERLAPS, Overlaps
+from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..simulation.controls import COUNT as CONTROLS
 from ..simulation.controls import Controls
@@ -21,7 +21,7 @@ from ..simulation.run import SGD, Plan, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
 from ..simulation.wells import Polish
 from .contract import clean
-from .tables import filled_table, load_dataset, overlaps_of_row, overlaps_record, table_attributes, trained_names
+from .tables import filled_table, load_dataset, overlap_columns, overlaps_of_row, overlaps_record, table_attributes
 
 PASSED = ("q", "m", "theta")
 """Overlaps that passes keep in time."""
@@ -33,7 +33,7 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     """Variables along `seed`: overlaps (axes as `tables.filled_table`), losses, how each run ended; multiplier where
     norms are given, polish_... and control_... where they were asked for; of passes overlaps in `time` as path_..."""
     problem, plan, runs = simulation.problem, simulation.plan, simulation.runs
-    names = [*OVERLAPS, *trained_names(problem), *["multiplier"] * problem.has_sphere, *SCALARS]
+    names = [*overlap_columns([problem], errors=False), *["multiplier"] * problem.has_sphere, *SCALARS]
     names += [f"polish_{name}" for name in POLISH if plan.polish] + ["status", "branch"]
     seeds = {"seed": np.array([run.seed for run in runs], int)}
     records = (((n,), _record(simulation, run)) for n, run in enumerate(runs))
@@ -66,7 +66,7 @@ def _paths(simulation: Simulation, seeds: dict[str, np.ndarray]) -> xarray.Datas
         for row, run in enumerate(simulation.runs)
         for n, u in enumerate(run.path if run.path is not None else ())
     )
-    return filled_table({**seeds, "time": times}, [problem], [*PASSED, *trained_names(problem)], records)
+    return filled_table({**seeds, "time": times}, [problem], overlap_columns([problem], PASSED, False), records)
 
 
 def beside_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Dataset:
@@ -131,7 +131,7 @@ def _path(dataset: xarray.Dataset, row: int, problem: Problem) -> np.ndarray:
 
 def _path_columns(problem: Problem) -> dict[str, str]:
     """What the overlaps and trained numbers of a pass are called, and what those of a run are."""
-    return {f"path_{name.removeprefix('trained_')}": name for name in (*PASSED, *trained_names(problem))}
+    return {f"path_{name.removeprefix('trained_')}": name for name in overlap_columns([problem], PASSED, False)}
 
 
 def _polish(dataset: xarray.Dataset, row: int) -> Polish | None:

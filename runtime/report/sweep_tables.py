@@ -9,13 +9,13 @@ import numpy as np
 import xarray
 
 from ..presenting import to_dataset
-from ..problems.columns import column_of, with_errors
-from ..problems.overlaps import OVERLAPS, Overlaps
-from ..sweeping.line import SCALARS, VERDICTS, Record
+from ..problems.columns import column_of
+from ..problems.overlaps import Overlaps
+from ..sweeping.line import Record
 from ..sweeping.plan import Line
 from ..sweeping.sweep import Sweep
 from .contract import clean
-from .tables import filled_table, overlaps_record, table_attributes, trained_names
+from .tables import filled_table, overlaps_record, solution_columns, table_attributes
 
 
 @to_dataset.register(Sweep)
@@ -33,15 +33,7 @@ def sweep_dataset(sweep: Sweep, stability: bool = True) -> xarray.Dataset:
     plan, lead = sweep.plan, _lead(sweep)
     described = plan.problem_at(plan.values_at((0,) * (len(plan.shape) - 2)))
     problems = [described, plan.problem, *plan.sized.values()]
-    names = list(dict.fromkeys(name for problem in problems for name in trained_names(problem)))
-    columns = [
-        *OVERLAPS,
-        *(f"{name}_error" for name in OVERLAPS),
-        *with_errors(["multiplier"] * any(problem.has_sphere for problem in problems)),
-        *(*SCALARS, "accuracy"),
-        *(name + suffix for name in names for suffix in ("", "_error")),
-        *("status", "branch", *VERDICTS, "reason"),
-    ]
+    columns = [*solution_columns(problems), "unstable", "accuracy", "reason"]
     records = [(_place(sweep, index), _point_record(line, record)) for index, line, record in sweep.points()]
     dataset = filled_table(lead, problems, columns, records)
     if plan.axes and plan.ask != "simulate":

@@ -141,66 +141,64 @@ def table_attributes(problem: Problem | None, parameter: str, *varied: str) -> d
     return {**identity_json(problem), "parameter": parameter, "parameters": held}
 
 
-def _solution_record(solution: Solution | BrokenSolution, names: Sequence[str]) -> Record:
-    """Return what a table holds of a solution; `names` are those of quantities that it is asked for."""
-    record = overlaps_record(solution.problem, solution.overlaps, solution.half_widths) | values_of(solution, names)
+def _solution_record(solution: Solution | BrokenSolution, stability: bool) -> Record:
+    """Return what a table holds of a solution; of a step of breaking, the verdict is that on the solution beside it."""
+    record = overlaps_record(solution.problem, solution.overlaps, solution.half_widths) | values_of(solution, SOLVED)
     for name, (value, error) in solution.other_errors.items():
         record |= {METRIC + name: value, f"{METRIC}{name}_error": error}
-    return record | _states_record(solution) if isinstance(solution, BrokenSolution) else record
+    is_broken = isinstance(solution, BrokenSolution)
+    if stability:
+        record |= values_of((solution.symmetric if is_broken else solution).stability, JUDGED)
+    return record | _states_record(solution) if is_broken else record
 
 
 def _states_record(solution: BrokenSolution) -> Record:
-    """Return q_0 and Delta with their error bars; where no breaking was found, those of a single state."""
+    """Return what is known of the states; where no breaking was found, q_0 and Delta are those of a single one."""
     state, errors = solution.state, solution.state_half_widths
     if state is None or errors is None:
         none = np.zeros_like(solution.overlaps.q)
         between, distance = (solution.overlaps.q, solution.half_widths.q), (none, none)
     else:
         between, distance = (state.between.q, errors.between.q), (state.distance, errors.distance)
-    columns = zip(with_errors(["q_between", "distance"]), (*between, *distance), strict=True)
-    return {name: by_context(solution.problem, values) for name, values in columns}
+    blocks = zip(with_errors(["q_between", "distance"]), (*between, *distance), strict=True)
+    scalars = values_of(solution, (name for name, quantity in BROKEN.items() if not quantity.axes))
+    return scalars | {name: by_context(solution.problem, values) for name, values in blocks}
 
 
-def branch_columns(problem: Problem, parameter: str) -> xarray.Dataset:
+def overlap_columns(problems: Sequence[Problem], names: Sequence[str] = OVERLAPS, errors: bool = True) -> list[str]:
+    """Return the columns of overlaps and of all numbers trained with the weights, then those of their error bars."""
+    every = [*names, *dict.fromkeys(name for problem in problems for name in trained_names(problem))]
+    return [name + suffix for suffix in ("", "_error")[: 1 + errors] for name in every]
+
+
+def solution_columns(problems: Sequence[Problem], metrics: Iterable[str] = ()) -> list[str]:
+    """Return the columns of solutions in their order.
+
+    Args:
+        metrics: names of those beside the first.
+    """
+    has_sphere = any(problem.has_sphere for problem in problems)
+    solved = [name for name in SOLVED if name != "multiplier" or has_sphere]
+    further = [f"{METRIC}{name}{suffix}" for name in metrics for suffix in ("", "_error")]
+    return [*overlap_columns(problems), *with_errors(solved), *further, *with_errors(JUDGED)]
+
+
+def empty_branch(problem: Problem, parameter: str) -> xarray.Dataset:
     """Return the table of a branch along a parameter without a point: which columns there will be."""
-    empty = filled_table({column_of(parameter): np.empty(0)}, [problem], _columns(problem), ())
-    return empty.assign_attrs(parameter=parameter)
-
-
-def _columns(problem: Problem | None) -> list[str]:
-    """Return the columns of a branch in their order."""
-    trained = trained_names(problem) if problem is not None else []
-    metrics = [METRIC + name for name in problem.metric_names[1:]] if problem is not None else []
-    has_sphere = problem is not None and problem.has_sphere
-    scalars = [name for name, quantity in SOLVED.items() if not quantity.axes]
-    behind = scalars.index("residual") + 1
-    return [
-        *_each_with_error(trained),
-        *with_errors(["multiplier"] * has_sphere),
-        *OVERLAPS,
-        *(f"{name}_error" for name in OVERLAPS),
-        *with_errors(scalars[:behind]),
-        *_each_with_error(metrics),
-        *with_errors(scalars[behind:]),
-        *with_errors(JUDGED),
-    ]
-
-
-def _each_with_error(names: Iterable[str]) -> list[str]:
-    return [name + suffix for name in names for suffix in ("", "_error")]
+    columns = solution_columns([problem], problem.metric_names[1:])
+    return filled_table({column_of(parameter): np.empty(0)}, [problem], columns, ()).assign_attrs(parameter=parameter)
 
 
 def _branch_table(curve: Curve | BrokenCurve | Followed, stability: bool, more: Sequence[str] = ()) -> xarray.Dataset:
     """Return the solutions of a branch in their order, along the parameter; `more` are further quantities of each."""
     problems = [solution.problem for solution in curve.solutions]
     problem = problems[0] if problems else None
-    asked = [*SOLVED, *(JUDGED if stability else ()), *more]
-    records = (((n,), _solution_record(solution, asked)) for n, solution in enumerate(curve.solutions))
+    records = (((n,), _solution_record(solution, stability)) for n, solution in enumerate(curve.solutions))
     lead = {column_of(curve.parameter): np.asarray(curve.values, float)}
-    dataset = filled_table(lead, problems, [*_columns(problem), *with_errors(more)], records)
-    dataset.attrs = {
-        **table_attributes(problem, curve.parameter, curve.parameter), "branch": curve.name, "ends": curve.end_text(),
-    }  # fmt: skip
+    columns = [*solution_columns(problems, problem.metric_names[1:] if problem else ()), *with_errors(more)]
+    dataset = filled_table(lead, problems, columns, records)
+    dataset.attrs = table_attributes(problem, curve.parameter, curve.parameter)
+    dataset.attrs |= {"branch": curve.name, "ends": curve.end_text()}
     return dataset
 
 

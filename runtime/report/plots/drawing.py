@@ -262,18 +262,11 @@ def distinct_entries(dataset: xarray.Dataset, name: str) -> list[Entry]:
             same = [index[:2] for index in new]
             group = next((g for g in groups if contexts_of(g) == same and agree(g[0], new[0])), None)
             groups.append(new) if group is None else group.extend(new)
-    symbol = symbol_of(dataset, name)
-    return [
-        Entry(
-            name,
-            number,
-            along(block, group[0]),
-            along(errors, group[0]),
-            tuple(group),
-            entry_label(symbol, group, block.shape[1:]),
-        )
-        for number, group in enumerate(groups)
-    ]
+    found = []
+    for number, group in enumerate(groups):
+        label = entry_label(symbol_of(dataset, name), group, block.shape[1:])
+        found.append(Entry(name, number, along(block, group[0]), along(errors, group[0]), tuple(group), label))
+    return found
 
 
 def along(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
@@ -399,42 +392,22 @@ def draw_line(
     hollow: bool = False,
 ) -> None:
     """Points with error bars, joined by lines in the style of the worse of their `verdicts_of`."""
-    face = "white" if hollow else colour
-    axes.errorbar(
-        x,
-        y,
-        yerr=np.nan_to_num(error),
-        color=colour,
-        marker=marker,
-        markerfacecolor=face,
-        linestyle="none",
-        capsize=2,
-        elinewidth=1,
-    )
+    look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour}
+    axes.errorbar(x, y, yerr=np.nan_to_num(error), linestyle="none", capsize=2, elinewidth=1, **look)
     for left in range(len(x) - 1):
         style = next(style for verdict, style in _STYLES.items() if verdict in verdicts[left : left + 2])
         axes.plot(x[left : left + 2], y[left : left + 2], color=colour, linestyle=style, zorder=1.9)
     if label:
-        axes.plot([], [], color=colour, marker=marker, markerfacecolor=face, label=label)
+        axes.plot([], [], label=label, **look)
 
 
 def draw_points(
     axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
 ) -> None:
     """Simulated means with one standard error, hollow so that the line beneath stays visible."""
-    axes.errorbar(
-        x,
-        y,
-        yerr=error,
-        fmt=marker,
-        color=colour,
-        markerfacecolor=face,
-        markersize=5,
-        capsize=2.5,
-        linewidth=1.1,
-        label=label,
-        zorder=4,
-    )
+    size: dict[str, Any] = {"markersize": 5, "capsize": 2.5, "linewidth": 1.1}
+    look: dict[str, Any] = {"color": colour, "markerfacecolor": face, "label": label, "zorder": 4}
+    axes.errorbar(x, y, yerr=error, fmt=marker, **size, **look)
 
 
 def draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -462,11 +435,10 @@ def end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
 def draw_marks(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
     """Vertical lines at thresholds (value, error, label), shaded by their half widths."""
     for mark, style in zip(marks, MARK_STYLES, strict=False):
-        axes.axvline(mark["value"], color="black", linewidth=1.0, linestyle=style)
-        if mark.get("error"):
-            axes.axvspan(
-                mark["value"] - mark["error"], mark["value"] + mark["error"], color="black", alpha=0.15, linewidth=0
-            )
+        value, error = mark["value"], mark.get("error")
+        axes.axvline(value, color="black", linewidth=1.0, linestyle=style)
+        if error:
+            axes.axvspan(value - error, value + error, color="black", alpha=0.15, linewidth=0)
 
 
 MARK_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1)))

@@ -65,10 +65,9 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         dataset: from `phase_tables.phases_dataset`, or loaded.
     """
     names = json.loads(dataset.attrs["phases"])
-    first, second = (column_of(name) for name in names)
-    if dataset.sizes[second] == 1:  # an interrupted diagram
-        dataset = _widened(dataset, second)
-    x, y = dataset[first].values, dataset[second].values
+    if dataset.sizes[column_of(names[1])] == 1:  # an interrupted diagram
+        dataset = _widened(dataset, column_of(names[1]))
+    x, y = _grid(dataset)
     branches = [str(name) for name in dataset["solution"].values]
     spare = iter(_OTHERS * len(branches))
     colours = {name: BRANCH_COLOURS.get(name) or next(spare) for name in branches}
@@ -78,34 +77,30 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
         shades = ListedColormap([_lighter(colours[name]) for name in branches])
         fine = np.linspace(x[0], x[-1], _FINE), np.linspace(y[0], y[-1], _FINE)
-        regions = _regions(dataset, numbers, x, y, *fine)
+        regions = _regions(dataset, numbers, *fine)
         masked = np.ma.masked_less(regions, 0)
         axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
         broken = [
-            (label, marks, _where(dataset[name].values == why, dataset, regions, x, y, *fine))
+            (label, marks, _where(dataset[name].values == why, dataset, regions, *fine))
             for name, why, label, marks in _BROKEN
             if name in dataset
         ]
         for _, marks, where in broken:
             if where.any():
-                drawn = axes.contourf(*fine, where, levels=[0.5, 1.5], colors="none", hatches=[marks], zorder=1)
-                drawn.set(edgecolor=GREY, linewidth=0)
+                marked = axes.contourf(*fine, where, levels=[0.5, 1.5], colors="none", hatches=[marks], zorder=1)
+                marked.set(edgecolor=GREY, linewidth=0)
         lines = _draw_boundaries(axes, dataset, colours)
         triple = _draw_triple_points(axes, dataset)
-        named = _name_regions(axes, dataset, x, y)
+        named = _name_regions(axes, dataset)
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(y[0], y[-1])
         axes.set_xlabel(parameter_label(names[0]))
         axes.set_ylabel(parameter_label(names[1]))
-        held = held_numbers(dataset)
-        held += ansatz_note(dataset)
-        held += [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
+        unjudged = [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
+        held = [*held_numbers(dataset), *ansatz_note(dataset), *unjudged]
         axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
-        extra: list[Any] = [
-            Patch(facecolor=_lighter(colours[n]), label=f"{n} is lowest")
-            for n in branches
-            if branches.index(n) in numbers
-        ]
+        drawn = [name for n, name in enumerate(branches) if n in numbers]
+        extra = [Patch(facecolor=_lighter(colours[name]), label=f"{name} is lowest") for name in drawn]
         extra += [
             Patch(facecolor="none", edgecolor=GREY, hatch=marks, label=label) for label, marks, at in broken if at.any()
         ]
@@ -117,27 +112,22 @@ def _widened(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
     """A diagram of one row as a band around it, on both of whose edges everything is as on the row."""
     at = float(dataset[second][0])
     sides = [at + sign * _BAND * max(abs(at), 1.0) for sign in (-1, 1)]
-    copies = [
-        dataset.drop_vars("at").assign_coords({second: [side]}).assign(at=dataset["at"] * 0 + side) for side in sides
-    ]
-    rows = [n for n in dataset.data_vars if second in dataset[n].dims]
-    points = [n for n in dataset.data_vars if "point" in dataset[n].dims]
-    others = dataset[[n for n in dataset.data_vars if n not in (*rows, *points)]].drop_vars(second, errors="ignore")
-    joined = [
-        xarray.concat([copy[rows] for copy in copies], second),
-        xarray.concat([copy[points].drop_vars(second, errors="ignore") for copy in copies], "point"),
-        others,
-    ]
-    found = xarray.merge(joined, compat="override", join="outer")
-    found.attrs = dataset.attrs
-    return found
+    points = dataset.sizes["point"]
+    wide = dataset.isel({second: [0, 0], "point": [*range(points)] * 2}).assign_coords({second: sides})
+    wide["at"] = ("point", np.repeat(sides, points))
+    return wide
 
 
-def _regions(
-    dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, y: np.ndarray, wide: np.ndarray, high: np.ndarray
-) -> np.ndarray:
+def _grid(dataset: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The values of both parameters."""
+    first, second = (column_of(name) for name in json.loads(dataset.attrs["phases"]))
+    return dataset[first].values, dataset[second].values
+
+
+def _regions(dataset: xarray.Dataset, numbers: np.ndarray, wide: np.ndarray, high: np.ndarray) -> np.ndarray:
     """The lowest branch on a fine grid: rows are cut where their boundaries are, and cuts go straight from a row to the
     next where both have the same branches in the same order; else the nearer row counts."""
+    x, y = _grid(dataset)
     rows = [_cuts(dataset, numbers[r], x, at) for r, at in enumerate(y)]
     found = np.empty((len(high), len(wide)), int)
     for n, at in enumerate(high):
@@ -183,15 +173,10 @@ def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
 
 
 def _where(
-    through: np.ndarray,
-    dataset: xarray.Dataset,
-    regions: np.ndarray,
-    x: np.ndarray,
-    y: np.ndarray,
-    wide: np.ndarray,
-    high: np.ndarray,
+    through: np.ndarray, dataset: xarray.Dataset, regions: np.ndarray, wide: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
     """Return whether the lowest branch has a verdict, which the nearest point of the grid with one gives."""
+    x, y = _grid(dataset)
     found = np.isfinite(dataset["training_loss"].values)
     rows = np.abs(high[:, None] - y).argmin(axis=1)
     out = np.zeros(regions.shape)
@@ -253,7 +238,7 @@ def _meetings(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str
 def _through(dataset: xarray.Dataset, kind: str, between: str, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A line through its points and those where it meets others: on the way from row to row an end, and a crossing
     where it is on one of the rows only."""
-    y = np.sort(dataset[column_of(json.loads(dataset.attrs["phases"])[1])].values)
+    y = np.sort(_grid(dataset)[1])
     line = {float(at): float(value) for value, _, at, _ in points}
     for value, at, lines in _meetings(dataset):
         upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
@@ -281,8 +266,9 @@ def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
     return handles
 
 
-def _name_regions(axes: Axes, dataset: xarray.Dataset, x: np.ndarray, y: np.ndarray) -> list[Patch]:
+def _name_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
     """A letter for every phase where a row is widest in it, and what the letters stand for in the legend."""
+    x, y = _grid(dataset)
     widest: dict[str, tuple[float, float, float]] = {}  # share of the width, less at the frame, and the place
     for r, at in enumerate(y):
         inner = 1.0 if 0 < r < len(y) - 1 else _AT_FRAME
@@ -292,9 +278,8 @@ def _name_regions(axes: Axes, dataset: xarray.Dataset, x: np.ndarray, y: np.ndar
                 widest[name] = share, (left + right) / 2, float(at)
     margin = _MARGIN * np.ptp(y)
     named = []
-    for letter, name in zip(
-        ascii_uppercase, (str(n) for n in dict.fromkeys(dataset["phase"].values.ravel())), strict=False
-    ):
+    phases = map(str, dict.fromkeys(dataset["phase"].values.ravel()))
+    for letter, name in zip(ascii_uppercase, phases, strict=False):
         share, value, at = widest[name]
         if share >= _NAMED:
             inside = float(np.clip(at, y[0] + margin, y[-1] - margin))
