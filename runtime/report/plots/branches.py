@@ -13,38 +13,8 @@ from matplotlib.patches import Patch
 
 from ...errors import InputError
 from ...problems.overlaps import OVERLAPS
-from .drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    LOSS_STYLES,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    SYMBOLS,
-    ansatz_note,
-    draw_band,
-    draw_baseline,
-    draw_between,
-    draw_ends,
-    draw_legend,
-    draw_line,
-    draw_marks,
-    end_handles,
-    every_entry,
-    from_zero,
-    held_numbers,
-    jump_intervals,
-    mark_handles,
-    new_figure,
-    overlap_panels,
-    parameter_label,
-    parameter_values,
-    style_handles,
-    title_of,
-    verdicts_of,
-)
+from . import drawing
+from .drawing import BLUE, GREEN, GREY, LOSS_STYLES, ORANGE, PINK, RED, SKY, SYMBOLS
 
 _LINE_COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
 
@@ -63,42 +33,44 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
     if any(name not in dataset for name in OVERLAPS):
         raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
     below = _observables(dataset)
-    with new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
-        upper, lower = overlap_panels(figure, len(below))
-        held = [*held_numbers(dataset), *ansatz_note(dataset)]
-        upper.set_title(title_of(dataset), loc="left", pad=8 + 11 * len(held))
+    with drawing.new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
+        upper, lower = drawing.overlap_panels(figure, len(below))
+        held = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset)]
+        upper.set_title(drawing.title_of(dataset), loc="left", pad=8 + 11 * len(held))
         upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
-        x, verdicts = parameter_values(dataset), verdicts_of(dataset)
-        for entry in every_entry(dataset):
+        x, verdicts = drawing.parameter_values(dataset), drawing.verdicts_of(dataset)
+        for entry in drawing.every_entry(dataset):
             look = entry.colour, entry.marker, entry.label
-            draw_line(upper, x, entry.values, entry.errors, verdicts, *look, hollow=entry.number > 0)
+            drawing.draw_line(upper, x, entry.values, entry.errors, verdicts, *look, hollow=entry.number > 0)
         if "q_between" in dataset:
-            draw_between(upper, dataset)
+            drawing.draw_between(upper, dataset)
         upper.axhline(0, color=GREY, linewidth=0.6)
         for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
-            draw_line(axes, x, dataset[name].values, dataset[f"{name}_error"].values, verdicts, colour, marker, label)
+            drawing.draw_line(
+                axes, x, dataset[name].values, dataset[f"{name}_error"].values, verdicts, colour, marker, label
+            )
             if name == "test_error":
-                draw_baseline(axes, dataset)
+                drawing.draw_baseline(axes, dataset)
             axes.set_ylabel(label.replace(" per ", "\nper "))  # long, for a low panel
-            from_zero(axes)
-        [upper, *lower][-1].set_xlabel(parameter_label(dataset.attrs["parameter"]))
-        jumps = jump_intervals(dataset)
+            drawing.from_zero(axes)
+        [upper, *lower][-1].set_xlabel(drawing.parameter_label(dataset.attrs["parameter"]))
+        jumps = drawing.jump_intervals(dataset)
         marks = [
             {**event, "label": event["type"] if event["kind"] == "spinodal" else event["kind"]}
             for event in json.loads(dataset.attrs.get("events", "[]"))
         ]
         for axes in (upper, *lower):
-            draw_marks(axes, marks)
+            drawing.draw_marks(axes, marks)
             for left, right in jumps:
                 axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
-            draw_ends(axes, dataset, GREY)
-        extra = style_handles(verdicts) + mark_handles(marks) + end_handles([dataset])
+            drawing.draw_ends(axes, dataset, GREY)
+        extra = drawing.style_handles(verdicts) + drawing.mark_handles(marks) + drawing.end_handles([dataset])
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
-        draw_legend(upper, extra)
+        drawing.draw_legend(upper, extra)
         for axes in lower:
             if len(axes.get_legend_handles_labels()[1]) > 1:  # one line is named by the axis
-                draw_legend(axes, [])
+                drawing.draw_legend(axes, [])
     return figure
 
 
@@ -132,22 +104,22 @@ def plot_critical_line(
     for other in beside:
         if (other.attrs.get("over"), other.attrs["parameter"]) != (over, parameter):
             raise InputError(f"a line in {over} and {parameter} is not drawn beside one in other parameters")
-    with new_figure(9.2, 5.0, path) as figure:
+    with drawing.new_figure(9.2, 5.0, path) as figure:
         axes = figure.subplots()
         alone = len(every) == 1
         for number, line in enumerate(every):
             colour = _LINE_COLOURS[number % len(_LINE_COLOURS)]
             second, value, error = (line[name].values for name in ("over", "value", "error"))
-            draw_band(axes, second, value, error, colour, label="error bar" if alone else None)
+            drawing.draw_band(axes, second, value, error, colour, label="error bar" if alone else None)
             axes.plot(second, value, color=colour, marker="o", markersize=3, label=line.attrs["kind"])
             for special in json.loads(line.attrs["special"]):
                 axes.plot(special["over"], special["value"], "*", color=RED, markersize=12, label=special["kind"])
         values = np.concatenate([line["value"].values for line in every])
         if not alone and np.nanmin(values) > 0 and np.nanmax(values) > 10 * np.nanmin(values):
             axes.set_yscale("log")
-        axes.set_xlabel(parameter_label(over))
-        axes.set_ylabel(parameter_label(parameter))
+        axes.set_xlabel(drawing.parameter_label(over))
+        axes.set_ylabel(drawing.parameter_label(parameter))
         what = dataset.attrs["kind"].capitalize() if alone else "Critical lines"
         axes.set_title(f"{what} of {dataset.attrs['branches']}", loc="left")
-        draw_legend(axes, [])
+        drawing.draw_legend(axes, [])
     return figure

@@ -9,22 +9,8 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
-from .drawing import (
-    GREY,
-    LOSS_STYLES,
-    ORANGE,
-    OVERLAP_STYLES,
-    along,
-    distinct_entries,
-    draw_band,
-    draw_legend,
-    draw_points,
-    every_entry,
-    from_zero,
-    new_figure,
-    overlap_panels,
-    symbol_of,
-)
+from . import drawing
+from .drawing import GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES
 
 _POINTS = 11  # of passes, at which means are drawn
 
@@ -38,29 +24,29 @@ def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: 
     """
     told, times = json.loads(dataset.attrs["dynamics"]), dataset["time"].values
     below = [name for name in ("loss", "test_error") if np.isfinite(dataset[name].values).any()]
-    with new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
-        upper, lower = overlap_panels(figure, len(below))
+    with drawing.new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
+        upper, lower = drawing.overlap_panels(figure, len(below))
         upper.set_title(f"{dataset.attrs['model']}, descent from {told['start']}, rate {told['rate']}", loc="left")
-        for entry in every_entry(dataset):
-            draw_band(upper, times, entry.values, entry.errors, entry.colour)
+        for entry in drawing.every_entry(dataset):
+            drawing.draw_band(upper, times, entry.values, entry.errors, entry.colour)
             upper.plot(times, entry.values, color=entry.colour, label=entry.label)
         upper.axhline(0, color=GREY, linewidth=0.6)
         for axes, name in zip(lower, below, strict=True):
             colour = LOSS_STYLES[name][0] if name in LOSS_STYLES else ORANGE
-            draw_band(axes, times, dataset[name].values, dataset[f"{name}_error"].values, colour)
+            drawing.draw_band(axes, times, dataset[name].values, dataset[f"{name}_error"].values, colour)
             axes.plot(times, dataset[name].values, color=colour)
             axes.set_ylabel(name.replace("_", " "))
             if log:
                 axes.set_yscale("log")
             else:
-                from_zero(axes)
+                drawing.from_zero(axes)
         [upper, *lower][-1].set_xlabel("time (steps / d)")
         for axes in (upper, *lower):
             for plateau in told["plateaus"]:
                 axes.axvspan(plateau["begin"], plateau["end"], color=GREY, alpha=0.10, linewidth=0, zorder=0)
             if log:
                 axes.set_xscale("log")
-        draw_legend(upper, [])
+        drawing.draw_legend(upper, [])
     return figure
 
 
@@ -77,12 +63,12 @@ def plot_passes(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         known = {str(n): str(n).removeprefix("theory_") for n in dataset.data_vars if str(n).startswith("theory_")}
         theory = dataset[list(known)].rename(known)
     shown = np.unique(np.linspace(0, len(times) - 1, _POINTS).round().astype(int))
-    with new_figure(9.2, 5.2, path) as figure:
+    with drawing.new_figure(9.2, 5.2, path) as figure:
         axes = figure.subplots()
         axes.axhline(0, color=GREY, linewidth=0.6)
         for name in OVERLAP_STYLES:
             runs = dataset[f"path_{name}"].values
-            if symbol_of(dataset, name).startswith("|"):
+            if drawing.symbol_of(dataset, name).startswith("|"):
                 runs = np.abs(runs)
             own = dataset[[name]].isel(seed=0).drop_vars("seed")
             own = own.assign({name: (dataset[f"path_{name}"].dims[1:], runs.mean(axis=0))})
@@ -90,15 +76,15 @@ def plot_passes(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
             spread = runs.std(axis=0, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else np.full(runs.shape[1:], np.nan)
             # What fluctuates alike is drawn once where theory is, else where means agree within two standard errors.
             own[f"{name}_error"] = (own[name].dims, 2 * spread)
-            for entry in distinct_entries(own if theory is None else theory, name):
+            for entry in drawing.distinct_entries(own if theory is None else theory, name):
                 first, colour = entry.indices[0], entry.colour
                 if theory is not None:
-                    draw_band(axes, times, entry.values, entry.errors, colour)
+                    drawing.draw_band(axes, times, entry.values, entry.errors, colour)
                     axes.plot(times, entry.values, color=colour)
                 for run in runs:
-                    axes.plot(times, along(run, first), color=colour, linewidth=0.5, alpha=0.3)
-                means, errors = along(runs.mean(axis=0), first), along(spread, first)
-                draw_points(axes, times[shown], means[shown], errors[shown], colour, entry.marker, entry.label)
+                    axes.plot(times, drawing.along(run, first), color=colour, linewidth=0.5, alpha=0.3)
+                means, errors = drawing.along(runs.mean(axis=0), first), drawing.along(spread, first)
+                drawing.draw_points(axes, times[shown], means[shown], errors[shown], colour, entry.marker, entry.label)
         beside = "" if theory is None else "; thick lines: infinite d"
         axes.set_title(
             f"{dataset.attrs['model']}, descent from {plan['start']}, rate {plan['rate']}\n"
@@ -107,5 +93,5 @@ def plot_passes(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         )
         axes.set_xlabel("time (steps / d)")
         axes.set_ylabel("overlap")
-        draw_legend(axes, [])
+        drawing.draw_legend(axes, [])
     return figure

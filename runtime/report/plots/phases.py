@@ -23,20 +23,8 @@ from ...planes.meetings import UNCONFIRMED
 from ...problems.columns import column_of
 from ...stability.assess import MARGINAL
 from ..phases import boundary_name
-from .drawing import (
-    BRANCH_COLOURS,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SKY,
-    ansatz_note,
-    draw_legend,
-    held_numbers,
-    new_figure,
-    parameter_label,
-    setting_of,
-)
+from . import drawing
+from .drawing import BRANCH_COLOURS, GREEN, GREY, ORANGE, PINK, SKY
 
 _KINDS: dict[str, tuple[Any, str]] = {
     CROSSING: ("-", "o"),
@@ -71,7 +59,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
     branches = [str(name) for name in dataset["solution"].values]
     spare = iter(_OTHERS * len(branches))
     colours = {name: BRANCH_COLOURS.get(name) or next(spare) for name in branches}
-    with new_figure(9.2, 5.4, path) as figure:
+    with drawing.new_figure(9.2, 5.4, path) as figure:
         axes = figure.subplots()
         axes.grid(False)
         numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
@@ -94,17 +82,17 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         named = _name_regions(axes, dataset)
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(y[0], y[-1])
-        axes.set_xlabel(parameter_label(names[0]))
-        axes.set_ylabel(parameter_label(names[1]))
+        axes.set_xlabel(drawing.parameter_label(names[0]))
+        axes.set_ylabel(drawing.parameter_label(names[1]))
         unjudged = [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
-        held = [*held_numbers(dataset), *ansatz_note(dataset), *unjudged]
-        axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
+        held = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset), *unjudged]
+        axes.set_title("\n".join([f"Phases of {drawing.setting_of(dataset)}", *held]), loc="left", fontsize=10)
         drawn = [name for n, name in enumerate(branches) if n in numbers]
         extra = [Patch(facecolor=_lighter(colours[name]), label=f"{name} is lowest") for name in drawn]
         extra += [
             Patch(facecolor="none", edgecolor=GREY, hatch=marks, label=label) for label, marks, at in broken if at.any()
         ]
-        draw_legend(axes, [*named, *lines, *triple, *extra])
+        drawing.draw_legend(axes, [*named, *lines, *triple, *extra])
     return figure
 
 

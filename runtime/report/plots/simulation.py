@@ -13,35 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...comparison.compare import Comparison, Measured, Scaling
+from ...comparison.compare import Comparison, Scaling
 from ...comparison.own_points import Beside
 from ...presenting import plot
 from ...problems.columns import index_text
-from .drawing import (
-    BLUE,
-    BRANCH_COLOURS,
-    GREEN,
-    GREY,
-    LOSS_STYLES,
-    ORANGE,
-    OVERLAP_STYLES,
-    PINK,
-    RED,
-    SKY,
-    along,
-    draw_legend,
-    draw_points,
-    drawn_block,
-    entries_of,
-    entry_label,
-    every_entry,
-    from_zero,
-    new_figure,
-    overlap_panels,
-    parameter_label,
-    present_contexts,
-    symbol_of,
-)
+from . import drawing
+from .drawing import BLUE, BRANCH_COLOURS, GREEN, GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES, PINK, RED, SKY
 
 if TYPE_CHECKING:
     import xarray
@@ -49,35 +26,39 @@ if TYPE_CHECKING:
 
 @plot.register(Comparison)
 def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
-    """A column of `plot_comparisons`."""
-    return plot_comparisons([comparison], path)
-
-
-def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None = None) -> Figure:
-    """One column a branch: overlaps above, training loss and test error below; lines theory, points simulation.
+    """Overlaps above, training loss and test error below; lines theory, points simulation.
 
     Of overlaps that are the same in theory, those of the first token and cluster are drawn, under their name.
     """
-    measured = [comparison.measurements() for comparison in comparisons]
-    losses = [name for name in LOSS_STYLES if any(name in one for found in measured for one in found)]
-    with new_figure(6.2 * len(comparisons) + 0.8, 4.0 + 1.9 * len(losses), path) as figure:
-        rows = figure.subplots(
-            1 + len(losses), len(comparisons), squeeze=False, sharex="col", height_ratios=(3.0, *[1.6] * len(losses))
-        )
-        for (upper, *lower), comparison, found in zip(rows.T, comparisons, measured, strict=True):
-            curve = comparison.curve
-            upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
-            upper.axhline(0, color=GREY, linewidth=0.6)
-            _compare_overlaps(upper, comparison, found)
-            upper.set_ylabel("overlap")
-            draw_legend(upper, [])
-            for axes, name in zip(lower, losses, strict=True):
-                colour, marker = LOSS_STYLES[name]
-                axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
-                _draw_measured(axes, comparison, found, name, colour, marker)
-                axes.set_ylabel(name.replace("_", " "))
-                from_zero(axes)
-            (upper, *lower)[-1].set_xlabel(parameter_label(curve.parameter))
+    curve, found = comparison.curve, comparison.measurements()
+    losses = [name for name in LOSS_STYLES if any(name in one for one in found)]
+
+    def draw_measured(axes: Axes, name: str, colour: str, marker: str, label: str | None, absolute: bool) -> None:
+        """What was measured of a number, where it was."""
+        known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
+        if known:
+            values, measured = zip(*known, strict=True)
+            means = [abs(item.mean) if absolute else item.mean for item in measured]
+            drawing.draw_points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
+
+    with drawing.new_figure(7.0, 4.0 + 1.9 * len(losses), path) as figure:
+        upper, lower = drawing.overlap_panels(figure, len(losses), 3.0)
+        upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
+        upper.axhline(0, color=GREY, linewidth=0.6)
+        theory = curve.to_xarray(stability=False)
+        for entry in drawing.every_entry(theory):
+            first, shape, symbol = entry.indices[0], theory[entry.name].shape[1:], drawing.symbol_of(theory, entry.name)
+            upper.plot(curve.values, entry.values, color=entry.colour)
+            key, label = entry.name + index_text(first, shape), drawing.entry_label(symbol, [first], shape)
+            draw_measured(upper, key, entry.colour, entry.marker, label, symbol.startswith("|"))
+        drawing.draw_legend(upper, [])
+        for axes, name in zip(lower, losses, strict=True):
+            colour, marker = LOSS_STYLES[name]
+            axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
+            draw_measured(axes, name, colour, marker, None, False)
+            axes.set_ylabel(name.replace("_", " "))
+            drawing.from_zero(axes)
+        [upper, *lower][-1].set_xlabel(drawing.parameter_label(curve.parameter))
     return figure
 
 
@@ -85,47 +66,19 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
 def plot_beside(beside: Beside, path: str | Path | None = None) -> Figure:
     """The branch as a line, one's own points with a standard error each."""
     colour, marker = LOSS_STYLES[beside.observable]
-    with new_figure(6.4, 4.0, path) as figure:
+    with drawing.new_figure(6.4, 4.0, path) as figure:
         axes = figure.subplots()
         line = [getattr(solution, beside.observable) for solution in beside.curve.solutions]
         axes.plot(beside.curve.values, line, color=colour, label="theory")
         means, widths = ([getattr(one, name) for one in beside.measured] for name in ("mean", "standard_error"))
-        draw_points(axes, beside.values, means, widths, colour, marker, "measured")
+        drawing.draw_points(axes, beside.values, means, widths, colour, marker, "measured")
         if beside.values[0] > 0 and beside.values[-1] > 8 * beside.values[0]:
             axes.set_xscale("log")
-        axes.set_xlabel(parameter_label(beside.over))
+        axes.set_xlabel(drawing.parameter_label(beside.over))
         axes.set_ylabel(beside.observable.replace("_", " "))
-        from_zero(axes)
+        drawing.from_zero(axes)
         axes.legend()
     return figure
-
-
-def _compare_overlaps(axes: Axes, comparison: Comparison, found: Sequence[Mapping[str, Measured]]) -> None:
-    """Theory's distinct entries as lines, what was measured of the first of each as points."""
-    theory = comparison.curve.to_xarray(stability=False)
-    for entry in every_entry(theory):
-        first, shape, symbol = entry.indices[0], theory[entry.name].shape[1:], symbol_of(theory, entry.name)
-        axes.plot(comparison.curve.values, entry.values, color=entry.colour)
-        key, label = entry.name + index_text(first, shape), entry_label(symbol, [first], shape)
-        _draw_measured(axes, comparison, found, key, entry.colour, entry.marker, label, symbol.startswith("|"))
-
-
-def _draw_measured(
-    axes: Axes,
-    comparison: Comparison,
-    found: Sequence[Mapping[str, Measured]],
-    name: str,
-    colour: str,
-    marker: str,
-    label: str | None = None,
-    absolute: bool = False,
-) -> None:
-    """What was measured of a number, where it was."""
-    known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
-    if known:
-        values, measured = zip(*known, strict=True)
-        means = [abs(item.mean) if absolute else item.mean for item in measured]
-        draw_points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
 
 
 def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
@@ -134,12 +87,10 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
     plan = json.loads(dataset.attrs["plan"])
     branches, seeds = dataset["branch"].values, dataset["seed"].values
     losses = [name for name in LOSS_STYLES if np.isfinite(dataset[name].values).any()]
-    with new_figure(9.2, 3.6 + 1.9 * len(losses), path) as figure:
-        upper, lower = overlap_panels(figure, len(losses), 3.0)
+    with drawing.new_figure(9.2, 3.6 + 1.9 * len(losses), path) as figure:
+        upper, lower = drawing.overlap_panels(figure, len(losses), 3.0)
         upper.axhline(0, color=GREY, linewidth=0.6)
-        handles: list[Line2D] = []
-        for name in OVERLAP_STYLES:
-            handles += _draw_seeds(upper, dataset, name)
+        handles = [handle for name in OVERLAP_STYLES for handle in _draw_seeds(upper, dataset, name)]
         for branch in dict.fromkeys(branches):
             own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
             for axes, name in zip(lower, losses, strict=True):
@@ -147,7 +98,7 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
             handles.append(Line2D([], [], color=colour, linewidth=5, label=f"ended {branch}"))
         for axes, name in zip(lower, losses, strict=True):
             axes.set_ylabel(name.replace("_", " "))
-            from_zero(axes)
+            drawing.from_zero(axes)
         model = dataset.attrs["model"].replace("_", " ")
         upper.set_title(f"{model}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
         last = [upper, *lower][-1]
@@ -159,18 +110,16 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
 
 def _draw_seeds(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
     """The entries of an overlap in the first token and cluster that have it, seed by seed; returns their handles."""
-    block, symbol = drawn_block(dataset, name), symbol_of(dataset, name)
+    block, marker = drawing.drawn_block(dataset, name), OVERLAP_STYLES[name][1]
     branches, seeds = dataset["branch"].values, dataset["seed"].values
-    handles = []
-    for context in present_contexts(dataset, name)[:1]:
-        for number, entry in enumerate(entries_of(block.shape[3:], name)):
-            index = (*context, *entry)
-            values, marker = along(block, index), OVERLAP_STYLES[name][1]
-            style: dict[str, Any] = _ENTRY_FILLS[number % len(_ENTRY_FILLS)]
+    handles: list[Line2D] = []
+    for context in drawing.present_contexts(dataset, name)[:1]:
+        for index in ((*context, *entry) for entry in drawing.entries_of(block.shape[3:], name)):
+            style = _ENTRY_FILLS[len(handles) % len(_ENTRY_FILLS)]
             for branch in dict.fromkeys(branches):
-                own = branches == branch
-                axes.plot(seeds[own], values[own], marker, color=BRANCH_COLOURS.get(branch, GREY), **style)
-            label = entry_label(symbol, [index], block.shape[1:])
+                own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
+                axes.plot(seeds[own], drawing.along(block, index)[own], marker, color=colour, **style)
+            label = drawing.entry_label(drawing.symbol_of(dataset, name), [index], block.shape[1:])
             handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="none", label=label, **style))
     return handles
 
@@ -189,7 +138,7 @@ def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
     """Observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0."""
     limits, every = scaling.limits(), scaling.measurements()
     shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.half_width]
-    with new_figure(6.4, 4.4, path) as figure:
+    with drawing.new_figure(6.4, 4.4, path) as figure:
         draw_scaling(figure.subplots(), scaling.dims, {name: (limits[name], every) for name in shown})
     return figure
 
@@ -204,17 +153,12 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
         axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
         values = [one[name] for one in every]
         aside = apart * (number - (len(rows) - 1) / 2)
-        draw_points(
-            axes,
-            1 / np.array(dims, float) + aside,
-            [item.mean / limit.theory for item in values],
-            [item.standard_error / abs(limit.theory) for item in values],
-            colour,
-            marker,
-            name.replace("_", " "),
-        )
+        means = [item.mean / limit.theory for item in values]
+        errors = [item.standard_error / abs(limit.theory) for item in values]
+        at = 1 / np.array(dims, float) + aside
+        drawing.draw_points(axes, at, means, errors, colour, marker, name.replace("_", " "))
         error = [limit.standard_error / abs(limit.theory)]
-        draw_points(axes, [aside], [limit.mean / limit.theory], error, colour, "D", face=colour)
+        drawing.draw_points(axes, [aside], [limit.mean / limit.theory], error, colour, "D", face=colour)
     axes.axhline(1, color="black", linewidth=1.0, linestyle="--")
     axes.set_xlabel("1/d  (diamonds: fitted limit; dashed: theory)")
     axes.set_ylabel("simulation / theory")

@@ -18,20 +18,8 @@ from matplotlib.patches import Patch
 from ...errors import InputError
 from ...problems.columns import column_of
 from ...stability.assess import MARGINAL, UNSTABLE
-from .drawing import (
-    BRANCH_COLOURS,
-    GREY,
-    ORANGE,
-    SYMBOLS,
-    ansatz_note,
-    draw_band,
-    held_numbers,
-    new_figure,
-    parameter_label,
-    present_contexts,
-    setting_of,
-    symbol_of,
-)
+from . import drawing
+from .drawing import BRANCH_COLOURS, GREY, ORANGE, SYMBOLS
 
 Quantities = dict[str, tuple[str, xarray.DataArray]]
 Families = list[tuple[str, dict[str, Any]]]
@@ -61,13 +49,16 @@ def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figur
     quantities = _quantities(dataset)
     families, has_maps = _families(dataset), len(axes) > 1 and min(dataset.sizes[name] for name in axes[:2]) > 1
     size = (2.5 * len(quantities) + 0.8, 2.1 * len(families) + 1.2) if has_maps else (7.5, 1.9 * len(quantities) + 0.8)
-    with new_figure(*size, path) as figure:
+    with drawing.new_figure(*size, path) as figure:
         draw = _draw_maps if has_maps else _draw_curves
         draw(figure, dataset, axes[:2], quantities, families)
         fixed = [f"{SYMBOLS.get(name, name)} = {value:g}" for name, value in held.items()]
-        title = ", ".join([f"Sweep of {setting_of(dataset)}", *fixed])
+        title = ", ".join([f"Sweep of {drawing.setting_of(dataset)}", *fixed])
         figure.suptitle(
-            "\n".join([title, *held_numbers(dataset), *ansatz_note(dataset)]), x=0.01, ha="left", fontsize=10
+            "\n".join([title, *drawing.held_numbers(dataset), *drawing.ansatz_note(dataset)]),
+            x=0.01,
+            ha="left",
+            fontsize=10,
         )
     return figure
 
@@ -76,13 +67,13 @@ def _quantities(dataset: xarray.Dataset) -> Quantities:
     """What there is to draw, by name: its label and a number a point."""
     found = {}
     for name in ("theta", "m", "q"):
-        there = present_contexts(dataset, name)
+        there = drawing.present_contexts(dataset, name)
         values = dataset[name]
         inner: list[Any] = [
             axis for axis in ("token", "cluster", "column", "column2", "teacher") if axis in values.dims
         ]
         several = np.prod([values.sizes[axis] for axis in inner]) > 1
-        symbol = symbol_of(dataset, name).strip("|")
+        symbol = drawing.symbol_of(dataset, name).strip("|")
         if there:
             label = f"largest |{symbol}|" if several and name != "q" else f"largest {symbol}" if several else symbol
             found[name] = (label, np.abs(values).max(inner))
@@ -182,7 +173,7 @@ def _draw_curves(
                         panel.plot(x[order][there], line[there], _MARKERS[verdict], color=colour, markersize=7)
                 if f"{name}_error" in dataset and name in ("training_loss", "test_error"):
                     error = dataset[f"{name}_error"].sel(here).values[order]
-                    draw_band(panel, x[order], line, error, colour, alpha=0.2)
+                    drawing.draw_band(panel, x[order], line, error, colour, alpha=0.2)
         panel.set_ylabel(label)
     handles = [
         Line2D([], [], linestyle=_LINES[n % len(_LINES)], color=BRANCH_COLOURS.get(c["start"], ORANGE), label=f)
@@ -194,4 +185,4 @@ def _draw_curves(
         if where.any()
     ]
     figure.legend(handles=handles, loc="outside right upper")
-    panels[-1].set_xlabel(parameter_label(over))
+    panels[-1].set_xlabel(drawing.parameter_label(over))
