@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,10 +84,7 @@ def _beside(solution: BayesSolution, erm: Solution | None) -> list[str]:
 def bayes_json(solution: BayesSolution) -> dict[str, Any]:
     """The object that --json prints."""
     problem = solution.problem
-
-    def block(values: np.ndarray) -> np.ndarray:
-        return by_context(problem, values)
-
+    block = partial(by_context, problem)
     return {
         **problem_json(problem),
         **chosen(solution, "start", "status", "residual"),

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ..breaking.solution import BrokenSolution
 from ..breaking.state import Broken
 from ..numbers import with_error
@@ -16,7 +14,7 @@ from ..problems.columns import by_context
 from ..problems.symbols import symbols_of
 from .contract import blocks_json, chosen, problem_json
 from .layout import text_of, value_line
-from .solution import multiplier_lines, overlap_lines, problem_line, solution_table
+from .solution import block_lines, multiplier_lines, overlap_lines, problem_line, solution_table
 
 
 @table.register(BrokenSolution)
@@ -53,7 +51,7 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
     lines.append(value_line("training loss", told))
     if solution.shallower is not None:
         once, further = text_of(solution.shallower, "energy"), with_error(*solution.energy_moved_further)
-        lines.append(value_line("one step has", f"{once}, the second moved it by {further}"))
+        lines.append(value_line("one step has  ", f"{once}, the second moved it by {further}"))
     if solution.given:
         lines.append(value_line("complexity", f"{text_of(solution, 'complexity')} per d"))
     if math.isfinite(solution.test_error):
@@ -79,16 +77,7 @@ def _between_lines(solution: BrokenSolution, q: str) -> list[str]:
         (f"{q} between {'states' if solution.steps == 1 else 'clusters'}", state.between.q, widths.between.q),
         *zip(deltas, state.distances, widths.distances, strict=True),
     ]
-    lines = []
-    for context, a in np.ndindex(problem.contexts, problem.student_rank):
-        parts = []
-        for name, blocks, errors in every:
-            for b in range(a, problem.student_rank):
-                index = "" if problem.student_rank == 1 else f"_{a + 1}{b + 1}"
-                parts.append(f"{name}{index} {with_error(blocks[context, a, b], errors[context, a, b])}")
-        label = problem.context_in_words(context) if a == 0 else ""
-        lines.append(f"  {label:<10} " + "   ".join(parts))
-    return lines
+    return block_lines(problem, [(*each, True) for each in every])
 
 
 @to_json.register(BrokenSolution)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,23 +130,35 @@ def problem_line(problem: Problem, shown: Symbols | None = None, without: str = 
 def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown: Symbols | None = None) -> list[str]:
     """The overlaps of every context with their errors, a line a column of W; what is not a number is left out."""
     shown = shown or symbols_of(problem)
-    lines = []
-    for context in range(problem.contexts):
-        for a in range(problem.student_rank):
-            parts = []
-            for name in OVERLAPS:
-                row, errors = getattr(overlaps, name)[context, a], getattr(widths, name)[context, a]
-                for b in np.ndindex(row.shape):
-                    if name in ("q", "V") and (b[0] < a or not math.isfinite(row[b])):
-                        continue
-                    index = "" if row.size == problem.student_rank == 1 else f"_{''.join(str(i + 1) for i in (a, *b))}"
-                    value = (with_error if name in ("q", "V") else near_zero)(row[b], errors[b])
-                    parts.append(f"{shown[name][0]}{index} {value}")
-            label = problem.context_in_words(context) if a == 0 else ""
-            lines.append(f"  {label:<10} " + "   ".join(parts))
+    lines = block_lines(
+        problem, [(shown[n][0], getattr(overlaps, n), getattr(widths, n), n in ("q", "V")) for n in OVERLAPS]
+    )
     for number, value, width in zip(problem.trained, overlaps.phi, widths.phi, strict=True):
         held = f"ridge {float(number['ridge']):g}" if number["ridge"] else "no ridge"
         lines.append(f"  {shown[column_of(number['name'])][0]} {with_error(value, width)} (trained, {held})")
+    return lines
+
+
+def block_lines(problem: Problem, blocks: Iterable[tuple[str, np.ndarray, np.ndarray, bool]]) -> list[str]:
+    """Return arrays with their errors, a line a context and column of W, the context named once.
+
+    Args:
+        blocks: symbol, values (C, s, ...), errors, and whether it is a symmetric matrix, of which the upper triangle is
+            shown and what is not a number left out.
+    """
+    lines, every = [], list(blocks)
+    for context, a in np.ndindex(problem.contexts, problem.student_rank):
+        parts = []
+        for symbol, values, errors, is_symmetric in every:
+            row, widths = values[context, a], errors[context, a]
+            for b in np.ndindex(row.shape):
+                if is_symmetric and (b[0] < a or not math.isfinite(row[b])):
+                    continue
+                index = "" if row.size == problem.student_rank == 1 else f"_{''.join(str(i + 1) for i in (a, *b))}"
+                value = (with_error if is_symmetric else near_zero)(row[b], widths[b])
+                parts.append(f"{symbol}{index} {value}")
+        label = problem.context_in_words(context) if a == 0 else ""
+        lines.append(f"  {label:<10} " + "   ".join(parts))
     return lines
 
 
