@@ -56,6 +56,9 @@ SOLVED = {
 }
 """Of every solution beside its overlaps, in the order of tables; `symmetric` is that beside a step of breaking."""
 
+OBSERVED = tuple(name for name, quantity in SOLVED.items() if quantity.has_error and not quantity.axes)
+"""Losses and errors, each with an error bar: of a solution, of half widths and of what is simulated."""
+
 JUDGED = {
     "replicon": Quantity("Perron root of the replicon map from derivatives; RS needs < 1", has_error=True),
     "jump_weight": Quantity("-Tr V^_jump / |Tr V^_derivative|", has_error=True),

@@ -16,7 +16,7 @@ from ..numbers import aligned, with_error
 from ..presenting import table, to_json
 from ..problems.columns import by_context
 from ..saddle_point.iteration import Status
-from .contract import chosen, identity_json, located_json, parameters_json, problem_json
+from .contract import chosen, errors_of, identity_json, located_json, parameters_json, problem_json
 from .layout import text_of
 from .solution import problem_line
 
@@ -97,8 +97,7 @@ def bayes_json(solution: BayesSolution) -> dict[str, Any]:
         **chosen(solution, "free_entropy", "test_error"),
         "errors": {
             "overlaps": {"q": block(solution.half_widths)},
-            "free_entropy": solution.free_entropy_error,
-            "test_error": solution.test_error_error,
+            **errors_of(solution, ("free_entropy", "test_error")),
         },
         "error_kind": "estimated",
         "test_errors": {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..breaking.curve import BrokenCurve
 from ..errors import InputError, describe_unknown
 from ..numbers import aligned, near_zero, with_error
-from ..problems.columns import column_of
+from ..problems.columns import OBSERVED, column_of
 from ..problems.overlaps import OVERLAPS
 from ..problems.quantities import METRIC, matching_columns
 from ..problems.symbols import Symbols, symbols_of
@@ -72,8 +72,7 @@ def _symmetric_columns(shown: Symbols, solutions: Sequence[Solution]) -> list[Co
     return [
         *[("verdict", verdict_cell)] * is_judged_other_than_stable(solutions),
         *_overlap_columns(shown),
-        ("free energy" if thermal else "training loss", _number("training_loss")),
-        ("test error", _number("test_error")),
+        *(("free energy" if thermal and n == "training_loss" else n.replace("_", " "), _number(n)) for n in OBSERVED),
         ("status", lambda s: s.status.words),
     ]
 

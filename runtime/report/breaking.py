@@ -10,9 +10,9 @@ from ..breaking.solution import BrokenSolution
 from ..breaking.state import Broken
 from ..numbers import with_error
 from ..presenting import table, to_json
-from ..problems.columns import by_context
+from ..problems.columns import OBSERVED, by_context
 from ..problems.symbols import symbols_of
-from .contract import blocks_json, chosen, problem_json
+from .contract import blocks_json, chosen, errors_of, problem_json
 from .layout import text_of, value_line
 from .solution import block_lines, multiplier_lines, overlap_lines, problem_line, solution_table
 
@@ -99,8 +99,7 @@ def broken_json(solution: BrokenSolution) -> dict[str, Any]:
         "test_errors": solution.test_errors or None,
         "errors": {
             "overlaps": blocks_json(problem, widths),
-            "multipliers": solution.multipliers_error,
-            **chosen(widths, "training_loss", "test_error"),
+            **errors_of(solution, ("multipliers", *OBSERVED)),
             "test_errors": widths.test_errors or None,
         },
         "integrator": solution.rule.describe(),

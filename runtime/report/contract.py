@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,6 +87,11 @@ def parameters_json(problem: Problem, *varied: str) -> dict[str, Any]:
 def chosen(result: Any, *names: str) -> dict[str, Any]:
     """Return attributes of a result by their names."""
     return {name: getattr(result, name) for name in names}
+
+
+def errors_of(result: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the error bars of attributes of a result, NAME_error, by the names of these."""
+    return {name: getattr(result, f"{name}_error") for name in names}
 
 
 def identity_json(problem: Problem) -> dict[str, Any]:

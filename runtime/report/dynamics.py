@@ -19,7 +19,7 @@ from ..problems.columns import entry_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import branch_of
-from .contract import blocks_json, chosen, problem_json, trained_json
+from .contract import blocks_json, chosen, errors_of, problem_json, trained_json
 from .solution import overlap_lines, problem_line
 
 SHOWN = ("q", "m", "theta")
@@ -177,8 +177,7 @@ def dynamics_json(dynamics: Dynamics) -> dict[str, Any]:
         **chosen(dynamics, "loss", "test_error"),
         "errors": {
             **_path_json(problem, dynamics.overlap_errors),
-            "loss": dynamics.loss_error,
-            "test_error": dynamics.test_error_error,
+            **errors_of(dynamics, ("loss", "test_error")),
         },
         "error_kind": "estimated",
         "events": [vars(event) for event in dynamics.events],

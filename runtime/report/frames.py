@@ -14,11 +14,9 @@ from ..errors import InputError
 from ..following.follow import Followed
 from ..numbers import with_error
 from ..presenting import Recorded, to_dataset, to_frame, to_tabular
-from ..problems.columns import QUANTITIES, block_columns, column_of, entry_columns, index_text, quantity_of
+from ..problems.columns import OBSERVED, QUANTITIES, block_columns, column_of, entry_columns, index_text, quantity_of
 from ..problems.problem import Problem
 from ..problems.symbols import symbols_of, with_index
-
-_LOSSES = ("training_loss", "test_error")  # of a tabular
 
 
 @to_frame.register(xarray.Dataset)
@@ -102,14 +100,14 @@ def curve_tabular(curve: Along[Any], names: Mapping[str, str] | None = None) -> 
         stem, *index = name.split("_")
         heads.append(with_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
     heads += [shown[column_of(number["name"])][1] for number in problem.trained]
-    heads += [QUANTITIES[name].latex for name in _LOSSES]
+    heads += [QUANTITIES[name].latex for name in OBSERVED]
     rows = []
     for solution in curve.solutions:
         values, widths = (block_columns(problem, blocks) for blocks in (solution.overlaps, solution.half_widths))
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
         cells += [with_error(values[name], widths[name]) for name in values]
         cells += [with_error(*pair) for pair in zip(solution.overlaps.phi, solution.half_widths.phi, strict=True)]
-        cells += [with_error(getattr(solution, name), getattr(solution, f"{name}_error")) for name in _LOSSES]
+        cells += [with_error(getattr(solution, name), getattr(solution, f"{name}_error")) for name in OBSERVED]
         rows.append(" & ".join(cells) + r" \\")
     head = " & ".join(f"${symbol}$" for symbol in heads) + r" \\"
     frame = [rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]

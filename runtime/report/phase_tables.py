@@ -13,12 +13,12 @@ from ..planes.boundaries import Boundary
 from ..planes.diagram import PhaseDiagram
 from ..planes.meetings import Meeting
 from ..presenting import to_dataset
-from ..problems.columns import column_of, with_errors
+from ..problems.columns import OBSERVED, column_of, with_errors
 from ..sweeping.line import VERDICTS
 from .phases import meeting_name, phase_name
 from .tables import filled_table, table_attributes
 
-_COLUMNS = (*with_errors(("training_loss", "test_error", "replicon")), "status", *VERDICTS)
+_COLUMNS = (*with_errors((*OBSERVED, "replicon")), "status", *VERDICTS)
 
 
 @to_dataset.register(PhaseDiagram)

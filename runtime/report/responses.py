@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .._version import __version__
 from ..numbers import aligned, near_zero, with_error
 from ..presenting import table, to_frame, to_json
-from ..problems.columns import block_columns, column_of, entry_columns
+from ..problems.columns import OBSERVED, block_columns, column_of, entry_columns
 from ..problems.quantities import LOSSES
 from ..responses.answers import Sensitivities, Sensitivity
 from ..responses.joint import JointOptimum
@@ -17,7 +17,7 @@ from ..responses.minimum import describe_best, in_words
 from ..responses.tuned_curve import TunedCurve
 from ..responses.tuning import Optimum
 from .ansatz import is_judged_other_than_stable, verdict_cell, with_verdict
-from .contract import blocks_json, chosen, located_json, trained_json
+from .contract import blocks_json, chosen, errors_of, located_json, trained_json
 from .layout import text_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def sensitivity_json(entry: Sensitivity) -> dict[str, Any]:
         "errors": {
             "overlaps": blocks_json(entry.problem, entry.half_widths),
             "trained": trained_json(entry.problem, entry.half_widths),
-            **{name: entry.of(name)[1] for name in ("training_loss", "test_error")},
+            **errors_of(entry, OBSERVED),
         },
         "remaining": entry.remaining,
     }

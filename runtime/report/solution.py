@@ -10,13 +10,13 @@ import numpy as np
 
 from ..numbers import near_zero, with_error
 from ..presenting import table, to_json
-from ..problems.columns import by_context, column_of
+from ..problems.columns import OBSERVED, by_context, column_of
 from ..problems.overlaps import OVERLAPS
 from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
 from ..solving.thermal import Gibbs
 from .ansatz import HEADING, warning_lines
-from .contract import blocks_json, chosen, problem_json, trained_json
+from .contract import blocks_json, chosen, errors_of, problem_json, trained_json
 from .layout import text_of, value_line
 from .stability import VANISHING
 
@@ -199,8 +199,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "errors": {
             "overlaps": blocks_json(problem, widths),
             "trained": trained_json(problem, widths),
-            "multipliers": solution.multipliers_error,
-            **chosen(widths, "training_loss", "test_error"),
+            **errors_of(solution, ("multipliers", *OBSERVED)),
             "test_errors": widths.test_errors or None,
         },
         "error_kind": solution.error_kind,
@@ -236,5 +235,5 @@ def gibbs_json(thermal: Gibbs) -> dict[str, Any]:
         **chosen(thermal, "inverse_temperature", *names),
         "energy_parts": chosen(thermal, "data", "penalty"),
         "self_overlap": thermal.self_overlap,
-        "errors": {name: getattr(thermal, f"{name}_error") for name in (*names, "self_overlap")},
+        "errors": errors_of(thermal, (*names, "self_overlap")),
     }

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from ...problems.columns import column_of
+from ...problems.columns import OBSERVED, column_of
 from ...stability.assess import MARGINAL, UNSTABLE
 from . import drawing
 from .drawing import BRANCH_COLOURS, GREY, ORANGE, SYMBOLS
@@ -77,8 +77,7 @@ def _quantities(dataset: xarray.Dataset) -> Quantities:
         if there:
             label = f"largest |{symbol}|" if several and name != "q" else f"largest {symbol}" if several else symbol
             found[name] = (label, np.abs(values).max(inner))
-    for name, label in (("training_loss", "training loss"), ("test_error", "test error")):
-        found[name] = (label, dataset[name])
+    found |= {name: (name.replace("_", " "), dataset[name]) for name in OBSERVED}
     return {name: pair for name, pair in found.items() if np.isfinite(pair[1].values).any()}
 
 
@@ -171,7 +170,7 @@ def _draw_curves(
                     there = where.sel(here).values[order]
                     if there.any():
                         panel.plot(x[order][there], line[there], _MARKERS[verdict], color=colour, markersize=7)
-                if f"{name}_error" in dataset and name in ("training_loss", "test_error"):
+                if f"{name}_error" in dataset and name in OBSERVED:
                     error = dataset[f"{name}_error"].sel(here).values[order]
                     drawing.draw_band(panel, x[order], line, error, colour, alpha=0.2)
         panel.set_ylabel(label)
