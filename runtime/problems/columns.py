@@ -168,10 +168,14 @@ def block_shape(problem: Problem, name: str) -> tuple[int, ...]:
     return (problem.tokens, problem.clusters, *shapes_of(problem.sizes)[name][1:])
 
 
-def block_columns(problem: Problem, blocks: Overlaps, suffix: str = "") -> dict[str, float]:
+def entry_values(problem: Problem, blocks: Overlaps) -> dict[str, float]:
+    """Return the entries of q, V, m, theta and the trained numbers by column, see `entry_columns`."""
+    return {name: float(getattr(blocks, of).flat[place]) for name, (of, place) in entry_columns(problem).items()}
+
+
+def block_columns(problem: Problem, blocks: Overlaps) -> dict[str, float]:
     """The entries of q, V, m, theta under the names of the columns of a curve's frame."""
-    places = entry_columns(problem).items()
-    return {name + suffix: float(getattr(blocks, of).flat[place]) for name, (of, place) in places if of in OVERLAPS}
+    return {name: value for name, value in entry_values(problem, blocks).items() if not name.startswith("trained_")}
 
 
 def entry_columns(problem: Problem) -> dict[str, tuple[str, int]]:

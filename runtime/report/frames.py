@@ -14,9 +14,10 @@ from ..errors import InputError
 from ..following.follow import Followed
 from ..numbers import with_error
 from ..presenting import Recorded, to_dataset, to_frame, to_tabular
-from ..problems.columns import OBSERVED, QUANTITIES, block_columns, column_of, entry_columns, index_text, quantity_of
+from ..problems.columns import OBSERVED, QUANTITIES, column_of, entry_columns, entry_values, index_text, quantity_of
 from ..problems.problem import Problem
 from ..problems.symbols import symbols_of, with_index
+from .layout import text_of
 
 
 @to_frame.register(xarray.Dataset)
@@ -55,7 +56,7 @@ def table_frame(result: Recorded) -> pandas.DataFrame:
 def curve_frame(
     curve: Along[Any] | Followed, stability: bool = True, names: Mapping[str, str] | None = None
 ) -> pandas.DataFrame:
-    """`curve_dataset` with flat columns, see `dataset_frame`; `names` as in `naming.symbols_of`.
+    """`curve_dataset` with flat columns, see `dataset_frame`; `names` as in `symbols.symbols_of`.
 
     Raises:
         InputError: a name is unknown, or a symbol would stand for two columns.
@@ -96,18 +97,19 @@ def curve_tabular(curve: Along[Any], names: Mapping[str, str] | None = None) -> 
     problem = curve.solutions[0].problem
     shown = symbols_of(problem, names)
     heads = [shown[column_of(curve.parameter)][1]]
-    for name in block_columns(problem, curve.solutions[0].overlaps):
-        stem, *index = name.split("_")
-        heads.append(with_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
-    heads += [shown[column_of(number["name"])][1] for number in problem.trained]
+    for column, (block, place) in entry_columns(problem).items():
+        stem, *index = column.split("_")
+        if block == "phi":
+            heads.append(shown[column_of(problem.trained[place]["name"])][1])
+        else:
+            heads.append(with_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
     heads += [QUANTITIES[name].latex for name in OBSERVED]
     rows = []
     for solution in curve.solutions:
-        values, widths = (block_columns(problem, blocks) for blocks in (solution.overlaps, solution.half_widths))
+        values, widths = (entry_values(problem, blocks) for blocks in (solution.overlaps, solution.half_widths))
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
         cells += [with_error(values[name], widths[name]) for name in values]
-        cells += [with_error(*pair) for pair in zip(solution.overlaps.phi, solution.half_widths.phi, strict=True)]
-        cells += [with_error(getattr(solution, name), getattr(solution, f"{name}_error")) for name in OBSERVED]
+        cells += [text_of(solution, name) for name in OBSERVED]
         rows.append(" & ".join(cells) + r" \\")
     head = " & ".join(f"${symbol}$" for symbol in heads) + r" \\"
     frame = [rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]

@@ -6,10 +6,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._version import __version__
 from ..numbers import aligned, near_zero, with_error
 from ..presenting import table, to_frame, to_json
-from ..problems.columns import OBSERVED, block_columns, column_of, entry_columns
+from ..problems.columns import OBSERVED, column_of, entry_columns, entry_values
 from ..problems.quantities import LOSSES
 from ..responses.answers import Sensitivities, Sensitivity
 from ..responses.joint import JointOptimum
@@ -30,17 +32,14 @@ def sensitivities_table(sensitivities: Sensitivities) -> str:
     entries = list(sensitivities)
     problem = sensitivities.solution.problem
     rows = [["d / d", *(entry.parameter for entry in entries)]]
-    values = [block_columns(problem, entry.overlaps) for entry in entries]
-    widths = [block_columns(problem, entry.half_widths) for entry in entries]
-    for name in values[0] if entries else ():
-        row, column = name.partition("_")[::2]
-        if column and problem.student_rank > 1 and row in ("q", "V"):
-            index = column.rpartition("_")[2]
-            if index[0] > index[1]:
+    found = [(entry_values(problem, entry.overlaps), entry_values(problem, entry.half_widths)) for entry in entries]
+    for column, (of, place) in entry_columns(problem).items() if entries else ():
+        if of in ("q", "V"):
+            _, row, other = np.unravel_index(place, getattr(entries[0].overlaps, of).shape)
+            if row > other:
                 continue  # symmetric
-        rows.append([name, *(near_zero(v[name], w[name]) for v, w in zip(values, widths, strict=True))])
-    for k, number in enumerate(problem.trained):
-        rows.append([number["name"], *(with_error(e.overlaps.phi[k], e.half_widths.phi[k]) for e in entries)])
+        cells = [(with_error if of == "phi" else near_zero)(values[column], widths[column]) for values, widths in found]
+        rows.append([column.removeprefix("trained_"), *cells])
     for name in ("training_loss", "test_error", "baseline_error"):
         if any(math.isfinite(entry.of(name)[0]) for entry in entries):
             rows.append([name.replace("_", " "), *(near_zero(*entry.of(name)) for entry in entries)])
@@ -78,9 +77,8 @@ def sensitivities_frame(answer: Sensitivities) -> pandas.DataFrame:
     rows = []
     for entry in answer:
         row: dict[str, Any] = {"at": entry.at}
-        for suffix, blocks in (("", entry.overlaps), ("_error", entry.half_widths)):
-            places = entry_columns(entry.problem).items()
-            row |= {column + suffix: float(getattr(blocks, of).flat[place]) for column, (of, place) in places}
+        values, widths = (entry_values(entry.problem, blocks) for blocks in (entry.overlaps, entry.half_widths))
+        row |= values | {f"{column}_error": width for column, width in widths.items()}
         for name in LOSSES:
             row[name], row[f"{name}_error"] = entry.of(name)
         rows.append(row)

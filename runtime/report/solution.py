@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @table.register(Solution)
 def solution_table(solution: Solution, names: Mapping[str, str] | None = None, alone: bool = True) -> str:
-    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict; `names` as in `naming.symbols_of`.
+    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict; `names` as in `symbols.symbols_of`.
 
     The verdict comes first where replica symmetry is unstable beyond the digits shown.
 

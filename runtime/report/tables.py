@@ -92,11 +92,11 @@ def filled_table(
     if "training_loss" in arrays and problems and problems[0].inverse_temperature is not None:
         dataset["training_loss"].attrs["long_name"] = "free energy per d"
     if "m" in arrays and problems and {a: getattr(problems[0], n) for a, n in _SIZES.items()} == sizes:
-        _describe_fields(dataset, problems[0])
+        describe_fields(dataset, problems[0])
     return dataset
 
 
-def _describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
+def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
     """Give m and theta the attributes that a reader needs.
 
     `present`: 1 or 0 for every (token, cluster), the cluster fastest; 0 where the overlap is 0 by construction, since

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ...errors import InputError
+from ...problems.columns import OBSERVED, quantity_of
 from ...problems.overlaps import OVERLAPS
 from . import drawing
 from .drawing import BLUE, GREEN, GREY, LOSS_STYLES, ORANGE, PINK, RED, SKY, SYMBOLS
@@ -76,15 +77,14 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
 
 def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
     """Name -> colour, marker and label of what is drawn below the overlaps: all that the table knows."""
-    loss = dataset["training_loss"].attrs.get("long_name", "training loss per d")  # or the free energy
-    found = {"training_loss": (*LOSS_STYLES["training_loss"], loss)}
-    found["test_error"] = (*LOSS_STYLES["test_error"], "test error")
-    if "energy_moved" in dataset:
-        found["energy_moved"] = (SKY, "D", "training loss above RS")
-    if "tuned" in dataset.attrs:
-        name = dataset.attrs["tuned"]
-        found[f"best_{name}"] = (SKY, "D", f"best {SYMBOLS.get(name, name)}")
-    return {name: style for name, style in found.items() if np.isfinite(dataset[name].values).any()}
+    tuned = dataset.attrs.get("tuned", "")
+    labels = {"energy_moved": "training loss above RS", f"best_{tuned}": f"best {SYMBOLS.get(tuned, tuned)}"}
+    found = {}
+    for name in (*OBSERVED, *(name for name in labels if name in dataset)):
+        label = labels.get(name) or dataset[name].attrs.get("long_name", quantity_of(name).meaning)
+        if np.isfinite(dataset[name].values).any():
+            found[name] = (*LOSS_STYLES.get(name, (SKY, "D")), label)
+    return found
 
 
 def plot_critical_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from ...problems.columns import OBSERVED, column_of
+from ...problems.columns import OBSERVED, column_of, quantity_of
 from ...stability.assess import MARGINAL, UNSTABLE
 from . import drawing
 from .drawing import BRANCH_COLOURS, GREY, ORANGE, SYMBOLS
@@ -54,12 +55,8 @@ def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figur
         draw(figure, dataset, axes[:2], quantities, families)
         fixed = [f"{SYMBOLS.get(name, name)} = {value:g}" for name, value in held.items()]
         title = ", ".join([f"Sweep of {drawing.setting_of(dataset)}", *fixed])
-        figure.suptitle(
-            "\n".join([title, *drawing.held_numbers(dataset), *drawing.ansatz_note(dataset)]),
-            x=0.01,
-            ha="left",
-            fontsize=10,
-        )
+        notes = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset)]
+        figure.suptitle("\n".join([title, *notes]), x=0.01, ha="left", fontsize=10)
     return figure
 
 
@@ -69,9 +66,7 @@ def _quantities(dataset: xarray.Dataset) -> Quantities:
     for name in ("theta", "m", "q"):
         there = drawing.present_contexts(dataset, name)
         values = dataset[name]
-        inner: list[Any] = [
-            axis for axis in ("token", "cluster", "column", "column2", "teacher") if axis in values.dims
-        ]
+        inner = quantity_of(name).axes
         several = np.prod([values.sizes[axis] for axis in inner]) > 1
         symbol = drawing.symbol_of(dataset, name).strip("|")
         if there:
@@ -92,13 +87,9 @@ def _judged(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
 
 def _families(dataset: xarray.Dataset) -> Families:
     """Label and selection of every start and direction."""
-    ways = [str(way) for way in dataset["direction"].values] if "direction" in dataset.dims else [""]
-    found = []
-    for start in (str(name) for name in dataset["start"].values):
-        for way in ways:
-            label = f"{start}, {way}" if way else start
-            found.append((label, {"start": start} | ({"direction": way} if way else {})))
-    return found
+    names = [name for name in ("start", "direction") if name in dataset.dims]
+    every = product(*(map(str, dataset[name].values) for name in names))
+    return [(", ".join(values), dict(zip(names, values, strict=True))) for values in every]
 
 
 def _draw_maps(
@@ -130,11 +121,9 @@ def _draw_maps(
             if row == len(families) - 1:
                 panel.set_xlabel(SYMBOLS.get(axes[0], axes[0]), fontsize=9)
     extra = [Patch(facecolor=_MISSING, edgecolor=GREY, linewidth=0.5, label="no solution on the branch")]
-    extra += [
-        Patch(facecolor="none", edgecolor=GREY, hatch=_HATCHES[verdict], label=f"replica symmetry {verdict}")
-        for verdict, where in judged.items()
-        if where.any()
-    ]
+    for verdict in (verdict for verdict, where in judged.items() if where.any()):
+        words = f"replica symmetry {verdict}"
+        extra.append(Patch(facecolor="none", edgecolor=GREY, hatch=_HATCHES[verdict], label=words))
     figure.legend(handles=extra, loc="outside lower right", ncols=2)
 
 
