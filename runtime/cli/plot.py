@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from .. import interrupts
 from ..errors import InputError
@@ -54,8 +55,9 @@ def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = 
     others = [load_dataset(one) for one in beside or []]
     if not all("special" in one.attrs for one in ([dataset, *others] if others else [])):
         raise InputError("--beside draws critical lines, as `threshold --along` and `bayes --along` write them")
+    options: dict[str, Any] = {"beside": others} if others else {}
     try:
-        figure = plot_table(dataset, **({"beside": others} if others else {}))
+        figure = plot_table(dataset, **options)
     except KeyError as error:
         raise InputError(f"{file} cannot be drawn: it lacks {error.args[0]}") from error
     except InputError:

@@ -96,8 +96,11 @@ def _broken_columns(shown: Symbols) -> list[Column]:
 
 def _overlap_columns(shown: Symbols) -> list[Column]:
     """The first entry of every overlap."""
-    every = [(shown[name][0], attrgetter(name)) for name in OVERLAPS]
-    return [(symbol, lambda s, of=of: _first(of(s.overlaps), of(s.half_widths))) for symbol, of in every]
+
+    def first(name: str) -> Callable[[Any], str]:
+        return lambda s: _first(getattr(s.overlaps, name), getattr(s.half_widths, name))
+
+    return [(shown[name][0], first(name)) for name in OVERLAPS]
 
 
 def _number(name: str) -> Callable[[Any], str]:

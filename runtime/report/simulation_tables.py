@@ -126,7 +126,7 @@ def _path(dataset: xarray.Dataset, row: int, problem: Problem) -> np.ndarray:
     path = dataset[list(columns)].isel(seed=row).rename(columns)
     path["V"] = path["q"] * np.nan
     known = np.flatnonzero(np.isfinite(path["q"].values).all(axis=(1, 2, 3, 4)))
-    return np.array([overlaps_of_row(path, n, problem).pack() for n in known])
+    return np.array([overlaps_of_row(path, int(n), problem).pack() for n in known])
 
 
 def _path_columns(problem: Problem) -> dict[str, str]:

@@ -53,7 +53,7 @@ _SIZES = {
 }
 """Axes of arrays and the sizes of a problem that are their lengths."""
 
-Record = Mapping[str, Any]
+Record = dict[str, Any]
 """What a table holds at a point, by column: numbers, words and arrays; what is missing or None is not known there."""
 
 
@@ -83,7 +83,7 @@ def filled_table(
     for index, record in records:
         for name, value in record.items():
             if name in arrays and value is not None:
-                arrays[name][(*index, *map(slice, np.shape(value)))] = value
+                arrays[name][index + tuple(slice(size) for size in np.shape(value))] = value
     used = {axis for own in dims.values() for axis in own}
     inner = {axis: np.arange(1, size + 1) for axis, size in sizes.items() if axis in used}
     dataset = xarray.Dataset({name: (dims[name], arrays[name]) for name in arrays}, coords={**lead, **inner})
@@ -116,7 +116,7 @@ def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
 
 def overlaps_record(problem: Problem, overlaps: Overlaps, errors: Overlaps | None = None) -> dict[str, Any]:
     """Return overlaps, trained numbers and their error bars by column."""
-    found = {}
+    found: dict[str, Any] = {}
     for suffix, blocks in (("", overlaps), ("_error", errors)):
         if blocks is not None:
             found |= {name + suffix: by_context(problem, getattr(blocks, name)) for name in OVERLAPS}
@@ -146,10 +146,10 @@ def _solution_record(solution: Solution | BrokenSolution, stability: bool) -> Re
     record = overlaps_record(solution.problem, solution.overlaps, solution.half_widths) | values_of(solution, SOLVED)
     for name, (value, error) in solution.other_errors.items():
         record |= {METRIC + name: value, f"{METRIC}{name}_error": error}
-    is_broken = isinstance(solution, BrokenSolution)
+    beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
     if stability:
-        record |= values_of((solution.symmetric if is_broken else solution).stability, JUDGED)
-    return record | _states_record(solution) if is_broken else record
+        record |= values_of(beside.stability, JUDGED)
+    return record | _states_record(solution) if isinstance(solution, BrokenSolution) else record
 
 
 def _states_record(solution: BrokenSolution) -> Record:
@@ -191,9 +191,10 @@ def empty_branch(problem: Problem, parameter: str) -> xarray.Dataset:
 
 def _branch_table(curve: Curve | BrokenCurve | Followed, stability: bool, more: Sequence[str] = ()) -> xarray.Dataset:
     """Return the solutions of a branch in their order, along the parameter; `more` are further quantities of each."""
-    problems = [solution.problem for solution in curve.solutions]
+    solutions: Sequence[Solution | BrokenSolution] = curve.solutions
+    problems = [solution.problem for solution in solutions]
     problem = problems[0] if problems else None
-    records = (((n,), _solution_record(solution, stability)) for n, solution in enumerate(curve.solutions))
+    records = (((n,), _solution_record(solution, stability)) for n, solution in enumerate(solutions))
     lead = {column_of(curve.parameter): np.asarray(curve.values, float)}
     columns = [*solution_columns(problems, problem.metric_names[1:] if problem else ()), *with_errors(more)]
     dataset = filled_table(lead, problems, columns, records)
