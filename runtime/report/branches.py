@@ -17,6 +17,7 @@ from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
 from .ansatz import is_judged_other_than_stable, verdict_cell, warning_along
 from .contract import identity_json, parameters_json
+from .layout import text_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +105,7 @@ def _overlap_columns(shown: Symbols) -> list[Column]:
 
 
 def _number(name: str) -> Callable[[Any], str]:
-    return lambda solution: with_error(getattr(solution, name), getattr(solution, f"{name}_error"))
+    return lambda solution: text_of(solution, name)
 
 
 def _first(values: np.ndarray, widths: np.ndarray) -> str:
@@ -153,7 +154,6 @@ def check_columns(
     from .frames import dataset_frame, renamed
     from .tables import empty_branch
 
-    problem = problem if problem.sample_complexity is not None else problem.with_(alpha=1.0)
     frame = renamed(dataset_frame(empty_branch(problem, parameter)), problem, parameter, names)
     chosen_columns([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
 
