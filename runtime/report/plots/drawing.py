@@ -401,15 +401,6 @@ def draw_line(
         axes.plot([], [], label=label, **look)
 
 
-def draw_points(
-    axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
-) -> None:
-    """Simulated means with one standard error, hollow so that the line beneath stays visible."""
-    size: dict[str, Any] = {"markersize": 5, "capsize": 2.5, "linewidth": 1.1}
-    look: dict[str, Any] = {"color": colour, "markerfacecolor": face, "label": label, "zorder": 4}
-    axes.errorbar(x, y, yerr=error, fmt=marker, **size, **look)
-
-
 def draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
     """The test error of the linear baseline, where there is one."""
     baseline = dataset["baseline_error"].values

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from . import drawing
 from .drawing import GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES
+from .simulation import draw_points
 
 _POINTS = 11  # of passes, at which means are drawn
 
@@ -84,7 +85,7 @@ def plot_passes(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
                 for run in runs:
                     axes.plot(times, drawing.along(run, first), color=colour, linewidth=0.5, alpha=0.3)
                 means, errors = drawing.along(runs.mean(axis=0), first), drawing.along(spread, first)
-                drawing.draw_points(axes, times[shown], means[shown], errors[shown], colour, entry.marker, entry.label)
+                draw_points(axes, times[shown], means[shown], errors[shown], colour, entry.marker, entry.label)
         beside = "" if theory is None else "; thick lines: infinite d"
         axes.set_title(
             f"{dataset.attrs['model']}, descent from {plan['start']}, rate {plan['rate']}\n"

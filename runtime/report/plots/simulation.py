@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     import xarray
 
 
+def draw_points(
+    axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
+) -> None:
+    """Simulated means with one standard error, hollow so that the line beneath stays visible."""
+    size: dict[str, Any] = {"markersize": 5, "capsize": 2.5, "linewidth": 1.1}
+    look: dict[str, Any] = {"color": colour, "markerfacecolor": face, "label": label, "zorder": 4}
+    axes.errorbar(x, y, yerr=error, fmt=marker, **size, **look)
+
+
 @plot.register(Comparison)
 def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
     """Overlaps above, training loss and test error below; lines theory, points simulation.
@@ -39,7 +48,7 @@ def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> F
         if known:
             values, measured = zip(*known, strict=True)
             means = [abs(item.mean) if absolute else item.mean for item in measured]
-            drawing.draw_points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
+            draw_points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
 
     with drawing.new_figure(7.0, 4.0 + 1.9 * len(losses), path) as figure:
         upper, lower = drawing.overlap_panels(figure, len(losses), 3.0)
@@ -71,7 +80,7 @@ def plot_beside(beside: Beside, path: str | Path | None = None) -> Figure:
         line = [getattr(solution, beside.observable) for solution in beside.curve.solutions]
         axes.plot(beside.curve.values, line, color=colour, label="theory")
         means, widths = ([getattr(one, name) for one in beside.measured] for name in ("mean", "standard_error"))
-        drawing.draw_points(axes, beside.values, means, widths, colour, marker, "measured")
+        draw_points(axes, beside.values, means, widths, colour, marker, "measured")
         if beside.values[0] > 0 and beside.values[-1] > 8 * beside.values[0]:
             axes.set_xscale("log")
         axes.set_xlabel(drawing.parameter_label(beside.over))
@@ -156,9 +165,9 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
         means = [item.mean / limit.theory for item in values]
         errors = [item.standard_error / abs(limit.theory) for item in values]
         at = 1 / np.array(dims, float) + aside
-        drawing.draw_points(axes, at, means, errors, colour, marker, name.replace("_", " "))
+        draw_points(axes, at, means, errors, colour, marker, name.replace("_", " "))
         error = [limit.standard_error / abs(limit.theory)]
-        drawing.draw_points(axes, [aside], [limit.mean / limit.theory], error, colour, "D", face=colour)
+        draw_points(axes, [aside], [limit.mean / limit.theory], error, colour, "D", face=colour)
     axes.axhline(1, color="black", linewidth=1.0, linestyle="--")
     axes.set_xlabel("1/d  (diamonds: fitted limit; dashed: theory)")
     axes.set_ylabel("simulation / theory")

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...report.plots.drawing import BLUE, GREEN, GREY, RED, draw_points
+from ...report.plots.drawing import BLUE, GREEN, GREY, RED
+from ...report.plots.simulation import draw_points
 from ..dynamics import DIMENSIONS, DYNAMICS, IN_PLANE, RATE, SEEDS, SIMULATED, START, DynamicsRun
 from .blocks import Block, Picture, Table, counted, write_page, write_rows
 from .drawing import colour_of, handle, sheet

@@ -11,18 +11,8 @@ from matplotlib.axes import Axes
 
 from ...comparison.compare import LOSSES, Extrapolation, Measured
 from ...numbers import with_error
-from ...report.plots.drawing import (
-    BLUE,
-    BRANCH_COLOURS,
-    GREEN,
-    ORANGE,
-    OVERLAP_STYLES,
-    PINK,
-    RED,
-    draw_points,
-    from_zero,
-)
-from ...report.plots.simulation import draw_scaling
+from ...report.plots.drawing import BLUE, BRANCH_COLOURS, GREEN, ORANGE, OVERLAP_STYLES, PINK, RED, from_zero
+from ...report.plots.simulation import draw_points, draw_scaling
 from ..finite_size import (
     FINITE_SIZE,
     FOUND,
