@@ -45,16 +45,12 @@ def clean(value: Any) -> Any:
     """Plain Python numbers, lists and dicts; numbers that are not finite become None."""
     if isinstance(value, dict):
         return {key: clean(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return clean(value.tolist())
     if isinstance(value, list | tuple):
         return [clean(item) for item in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, np.integer):
-        return int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value
 
 
