@@ -50,11 +50,12 @@ def curve_table(
     problem = curve.solutions[0].problem
     shown = symbols_of(problem, names)
     parameter, overlaps = shown[column_of(curve.parameter)][0], [shown[name][0] for name in OVERLAPS]
-    heads = [(parameter, lambda s: f"{s.problem.value_of(curve.parameter):.6g}")]
     told = "one step of breaking, " if isinstance(curve, BrokenCurve) else ""
     order: Sequence[Any] = curve.solutions[::-1] if descending else curve.solutions
-    found = [*heads, *(_broken_columns(shown) if told else _symmetric_columns(shown, order))]
-    rows = [[head for head, _ in found], *([cell(solution) for _, cell in found] for solution in order)]
+    found = _broken_columns(shown) if told else _symmetric_columns(shown, order)
+    rows = [[parameter, *(head for head, _ in found)]]
+    for solution in order:
+        rows.append([f"{solution.problem.value_of(curve.parameter):.6g}", *(cell(solution) for _, cell in found)])
     warned = [] if told else warning_along(order)
     lines = [f"{problem.solver.name}, {told}{curve.end_text(parameter)}", *warned, *aligned(rows)]
     if problem.contexts > 1 or problem.student_rank > 1 or problem.teacher_rank > 1:
@@ -82,11 +83,14 @@ def _broken_columns(shown: Symbols) -> list[Column]:
     def of_states(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
         return lambda s: "-" if s.state is None else cell(s)
 
-    between, distance = (attrgetter(name) for name in ("between.q", "distance"))
+    def of_both(name: str) -> Callable[[BrokenSolution], str]:
+        part = attrgetter(name)
+        return of_states(lambda s: _first(part(s.state), part(s.state_half_widths)))
+
     return [
         *_overlap_columns(shown),
-        (f"{shown['q'][0]} between", of_states(lambda s: _first(between(s.state), between(s.state_half_widths)))),
-        ("Delta", of_states(lambda s: _first(distance(s.state), distance(s.state_half_widths)))),
+        (f"{shown['q'][0]} between", of_both("between.q")),
+        ("Delta", of_both("distance")),
         ("y", of_states(_number("parisi"))),
         ("training loss", _number("training_loss")),
         ("moved by", lambda s: "no RS" if s.alone else of_states(lambda s: with_error(*s.energy_moved))(s)),

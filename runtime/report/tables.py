@@ -189,22 +189,27 @@ def empty_branch(problem: Problem, parameter: str) -> xarray.Dataset:
     return filled_table({column_of(parameter): np.empty(0)}, [problem], columns, ()).assign_attrs(parameter=parameter)
 
 
-def _branch_table(curve: Curve | BrokenCurve | Followed, stability: bool, more: Sequence[str] = ()) -> xarray.Dataset:
-    """Return the solutions of a branch in their order, along the parameter; `more` are further quantities of each."""
+def _branch_table(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
+    """Return the solutions of a branch in their order, along the parameter."""
     solutions: Sequence[Solution | BrokenSolution] = curve.solutions
     problems = [solution.problem for solution in solutions]
     problem = problems[0] if problems else None
+    columns = solution_columns(problems, problem.metric_names[1:] if problem else ())
+    if isinstance(curve, BrokenCurve):
+        columns += with_errors(BROKEN)
     records = (((n,), _solution_record(solution, stability)) for n, solution in enumerate(solutions))
-    lead = {column_of(curve.parameter): np.asarray(curve.values, float)}
-    columns = [*solution_columns(problems, problem.metric_names[1:] if problem else ()), *with_errors(more)]
-    dataset = filled_table(lead, problems, columns, records)
+    dataset = filled_table({column_of(curve.parameter): np.asarray(curve.values, float)}, problems, columns, records)
+    if isinstance(curve, BrokenCurve):
+        dataset["q"].attrs["long_name"] = "overlap of a minimiser's weights with themselves, q_1"
+        dataset["training_loss"].attrs["long_name"] = "training loss per d of the lowest states"
     dataset.attrs = table_attributes(problem, curve.parameter, curve.parameter)
     dataset.attrs |= {"branch": curve.name, "ends": curve.end_text()}
     return dataset
 
 
 @to_dataset.register(Curve)
-def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True, more: Sequence[str] = ()) -> xarray.Dataset:
+@to_dataset.register(BrokenCurve)
+def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True) -> xarray.Dataset:
     """A branch as a Dataset along the parameter.
 
     Axes: the parameter under its own name, then those of `filled_table` (of length 1 where there is one). Variables:
@@ -212,27 +217,17 @@ def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True, more: Sequ
     error bars in `*_error`; and, with `stability`, of `columns.JUDGED`. The attributes name model, digest, version,
     parameters (JSON), branch and where it ends.
 
+    With a step of breaking: of one minimiser (q is q_1); replicon, jumps and verdict are of the solution beside it.
+    Variables more are those of `columns.BROKEN`; rsb is 0 where no breaking was found, and energy_moved is not a number
+    where replica symmetry has no solution on the branch.
+
     Args:
         stability: also judge the stability of every solution, which takes about as long as solving.
-        more: further quantities of every solution.
     """
-    dataset = _branch_table(curve, stability, more)
+    dataset = _branch_table(curve, stability)
     for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
         # (where found, where not found); empty where the branch reaches the edge of the grid.
         dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
-    return dataset
-
-
-@to_dataset.register(BrokenCurve)
-def broken_dataset(curve: BrokenCurve, stability: bool = True) -> xarray.Dataset:
-    """As `curve_dataset`, of one minimiser (q is q_1); replicon, jumps and verdict are of the solution beside.
-
-    Variables more: those of `columns.BROKEN`; rsb is 0 where no breaking was found. `energy_moved` is not a number
-    where replica symmetry has no solution on the branch.
-    """
-    dataset = curve_dataset(curve, stability, tuple(BROKEN))
-    dataset["q"].attrs["long_name"] = "overlap of a minimiser's weights with themselves, q_1"
-    dataset["training_loss"].attrs["long_name"] = "training loss per d of the lowest states"
     return dataset
 
 
