@@ -131,7 +131,10 @@ def quantity_of(column: str) -> Quantity:
 
 def with_errors(names: Iterable[str]) -> list[str]:
     """Return columns, each with that of its error bar behind it where it has one."""
-    return [column for name in names for column in (name, f"{name}_error")[: 1 + quantity_of(name).has_error]]
+    found = []
+    for name in names:
+        found += [name, f"{name}_error"] if quantity_of(name).has_error else [name]
+    return found
 
 
 def values_of(result: Any, names: Iterable[str]) -> dict[str, Any]:

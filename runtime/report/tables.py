@@ -168,7 +168,7 @@ def _states_record(solution: BrokenSolution) -> Record:
 def overlap_columns(problems: Sequence[Problem], names: Sequence[str] = OVERLAPS, errors: bool = True) -> list[str]:
     """Return the columns of overlaps and of all numbers trained with the weights, then those of their error bars."""
     every = [*names, *dict.fromkeys(name for problem in problems for name in trained_names(problem))]
-    return [name + suffix for suffix in ("", "_error")[: 1 + errors] for name in every]
+    return [*every, *(f"{name}_error" for name in every)] if errors else every
 
 
 def solution_columns(problems: Sequence[Problem], metrics: Iterable[str] = ()) -> list[str]:
