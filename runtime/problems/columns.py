@@ -112,7 +112,7 @@ RESULTS = {
     *("optimum_status", "parameter", "value", "error", "over", "point", "seed", "start", "direction"),
 }
 """All names of columns and axes."""
-_STEMS = (*OVERLAPS, "q_between", "distance", "multiplier")
+_STEMS = [name for name, quantity in QUANTITIES.items() if quantity.axes]
 _ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_.*")
 
 
