@@ -33,7 +33,8 @@ def sensitivities_table(sensitivities: Sensitivities) -> str:
     problem = sensitivities.solution.problem
     rows = [["d / d", *(entry.parameter for entry in entries)]]
     found = [(entry_values(problem, entry.overlaps), entry_values(problem, entry.half_widths)) for entry in entries]
-    for column, (of, place) in entry_columns(problem).items() if entries else ():
+    columns = entry_columns(problem) if entries else {}
+    for column, (of, place) in columns.items():
         if of in ("q", "V"):
             _, row, other = np.unravel_index(place, getattr(entries[0].overlaps, of).shape)
             if row > other:
