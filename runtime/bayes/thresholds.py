@@ -116,7 +116,7 @@ class BayesLine(Result, Recorded):
 
     def plot(self, path: str | Path | None = None, *, beside: tuple[BayesLine, ...] = ()) -> Figure:
         """A picture, with other lines in it."""
-        return presenting.plot(self, path, beside=beside)
+        return presenting.plot(self, path, beside=[line.to_xarray() for line in beside])
 
 
 @step("a threshold of Bayes-optimal inference")

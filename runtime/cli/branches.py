@@ -82,7 +82,7 @@ def curve(
         interrupted = True
         ordered = sorted(reached, key=lambda s: s.problem.value_of(name))
         branch = (BrokenCurve if rsb else Curve)(name, begin, tuple(ordered), (None, None))
-    from ..report.branches import broken_curve_table, curve_json, curve_table
+    from ..report.branches import curve_json, curve_table
 
     message = ""
     weak = [s for s in branch.solutions if not s.success]
@@ -98,8 +98,7 @@ def curve(
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {reason}"
     text, descending = "", bool(points[0] > points[-1])
     if branch.solutions or not interrupted:
-        told = symbols, shown, descending
-        text = broken_curve_table(branch, *told) if isinstance(branch, BrokenCurve) else curve_table(branch, *told)
+        text = curve_table(branch, symbols, shown, descending)
     data = partial(curve_json, problem, branch, descending=descending)
     early = cut_short(interrupted, branch.out_of_time)
     return saved(branch.save, file, text, data, message, early, (len(branch.solutions), len(points)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,8 @@ def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = 
                 f"cannot read {one}: {error.strerror or error}; plot draws a file that `curve`, `follow`, `simulate`, "
                 "`sweep` or `threshold --along` wrote by -o FILE.nc"
             ) from error
-    from ..report.plots.branches import plot_critical_line, plot_dataset
     from ..report.plots.drawing import format_of, is_drawn_from, save_figure
+    from ..report.plots.figures import plot_table
     from ..report.tables import load_dataset
 
     format_of(output)
@@ -56,20 +55,9 @@ def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = 
     others = [load_dataset(one) for one in beside or []]
     if not all("special" in one.attrs for one in ([dataset, *others] if others else [])):
         raise InputError("--beside draws critical lines, as `threshold --along` and `bayes --along` write them")
-    draw: Any = partial(plot_critical_line, beside=others) if "special" in dataset.attrs else plot_dataset
-    if "plan" in dataset.attrs:
-        from ..report.plots.simulation import plot_runs as draw
-
-        if "path_q" in dataset:
-            from ..report.plots.dynamics import plot_passes as draw
-    if "phases" in dataset.attrs:
-        from ..report.plots.phases import plot_phases as draw
-    if "sweep" in dataset.attrs:
-        from ..report.plots.sweeps import plot_sweep as draw
-    if "dynamics" in dataset.attrs:
-        from ..report.plots.dynamics import plot_dynamics as draw
+    options: dict[str, Any] = {"beside": others} if others else {}
     try:
-        figure = draw(dataset)
+        figure = plot_table(dataset, **options)
     except KeyError as error:
         raise InputError(f"{file} cannot be drawn: it lacks {error.args[0]}") from error
     except InputError:

@@ -66,7 +66,7 @@ def threshold(
     problem = options.problem_of(model, set_, name)
 
     from .. import digits
-    from ..report.contract import parameters_json
+    from ..report.contract import located_json
     from ..thresholds import locating
     from ..thresholds.crossing import crossing
 
@@ -88,17 +88,10 @@ def threshold(
             located = {"spinodal": spinodal, "instability": instability}[kind]
             result = located(problem, name, **how)
     except (NotConvergedError, TimeLimitError) as error:
-        held = {key: value for key, value in parameters_json(problem).items() if key != name}
+        status = Exit.TIME_LIMIT.word if isinstance(error, TimeLimitError) else "not_found"
+        shown = f"where {where}" if kind == "where" else kind
         data = {
-            "model": problem.solver.name,
-            "digest": problem.solver.digest,
-            "kind": f"where {where}" if kind == "where" else kind,
-            "parameter": name,
-            "parameters": held,
-            "value": None,
-            "error": None,
-            "error_kind": None,
-            "status": Exit.TIME_LIMIT.word if isinstance(error, TimeLimitError) else "not_found",
+            **located_json(problem, shown, name, None, None, status, None),
             "branches": list(names),
             "rs_verdict": None,
             "evidence": {"reason": str(error)},

@@ -1,10 +1,11 @@
-"""What tables call their columns: parameters, and the entries of overlaps."""
+"""What tables hold of a solution, with axes, error bars and meaning, and what they call its columns."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,44 +15,96 @@ if TYPE_CHECKING:
     from .overlaps import Overlaps
     from .problem import Problem
 
-QUANTITIES = {
-    "q": "overlap q of the student's weights with themselves",
-    "V": "variance (susceptibility) V",
-    "m": "positional overlap m, with means and encodings",
-    "theta": "semantic overlap theta, with the teacher",
-    "multiplier": "strength of the ridge that keeps the norm of a column",
-    "training_loss": "training loss per d",
-    "test_error": "test error",
-    "baseline_error": "test error of the best linear positional layer",
-    "residual": "undamped residual max |G(u) - u| / (block scale)",
-    "status": "how the iteration ended",
-    "branch": "branch reached",
-    "replicon": "Perron root of the replicon map from derivatives; RS needs < 1",
-    "bistable_share": "probability that the Moreau objective has a second minimum",
-    "jump_weight": "-Tr V^_jump / |Tr V^_derivative|",
-    "longitudinal_eigenvalue": "largest real part of the longitudinal spectrum; stable needs < 1",
-    "verdict": "stability of the replica-symmetric solution, in words",
-    "replica_symmetry": "stable, marginal (the replicon is 1 within its error), unstable or undecided",
-    "longitudinal": "stable, marginal (the largest real part is 1 within its error) or unstable",
-    "accuracy": "largest error bar asked of every overlap, relative to its block",
-    "reason": "why there is no solution, in words",
-    "lost_from": "last value of the first axis at which a line had its branch",
-    "lost_to": "first value at which it had not",
-    "q_between": "overlap of two of the lowest states, q_0",
-    "distance": "Delta = q_1 - q_0",
-    "parisi": "Parisi parameter y",
-    "energy_moved": "training loss above the replica symmetric one",
-    "symmetric_training_loss": "replica symmetric training loss per d",
-    "symmetric_test_error": "replica symmetric test error",
-    "clustering": "Perron root of type I; states cluster above 1",
-    "splitting": "Perron root of type II without jumps; states fall apart above 1",
-    "rsb": "steps of breaking",
-}
-"""Columns that a table has of its own, in words; with `_error` behind the name, the error bar."""
+_PAIRS = ("token", "cluster", "column", "column2")  # axes of a matrix of the columns of W
 
-BROKEN = ("q", "q_between", "distance", "parisi", "training_loss", "energy_moved", "symmetric_training_loss",
-          "symmetric_test_error", "clustering", "splitting", "rsb")  # fmt: skip
-"""Those of solutions with broken replica symmetry."""
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number, an array or a word that tables hold of a solution.
+
+    Attributes:
+        meaning: in words.
+        axes: of an array, behind those of the table; `column` and `column2` run over W, `teacher` over W*.
+        has_error: whether a column NAME_error holds its error bar.
+        is_word: whether it is one, in place of a number.
+        source: attributes that lead to it, where they are not its name: to it and, with `_error` behind them, to its
+            error bar, or to the pair of both.
+        latex: its symbol.
+    """
+
+    meaning: str
+    axes: tuple[str, ...] = ()
+    has_error: bool = False
+    is_word: bool = False
+    source: str = ""
+    latex: str = ""
+
+
+SOLVED = {
+    "multiplier": Quantity(
+        "strength of the ridge that keeps the norm of a column", ("column",), True, False, "multipliers"
+    ),
+    "training_loss": Quantity("training loss per d", has_error=True, latex=r"e_{\mathrm{t}}"),
+    "test_error": Quantity("test error", has_error=True, latex=r"\varepsilon_{\mathrm{g}}"),
+    "residual": Quantity("undamped residual max |G(u) - u| / (block scale)"),
+    "baseline_error": Quantity("test error of the best linear positional layer", source="symmetric.baseline_error"),
+    "status": Quantity("how the iteration ended", is_word=True, source="status.value"),
+    "branch": Quantity("branch reached", is_word=True),
+    "bistable_share": Quantity(
+        "probability that the Moreau objective has a second minimum", source="symmetric.averages.bistable"
+    ),
+}
+"""Of every solution beside its overlaps, in the order of tables; `symmetric` is that beside a step of breaking."""
+
+OBSERVED = tuple(name for name, quantity in SOLVED.items() if quantity.has_error and not quantity.axes)
+"""Losses and errors, each with an error bar: of a solution, of half widths and of what is simulated."""
+
+JUDGED = {
+    "replicon": Quantity("Perron root of the replicon map from derivatives; RS needs < 1", has_error=True),
+    "jump_weight": Quantity("-Tr V^_jump / |Tr V^_derivative|", has_error=True),
+    "longitudinal_eigenvalue": Quantity("largest real part of the longitudinal spectrum; stable needs < 1"),
+    "verdict": Quantity("stability of the replica-symmetric solution, in words", is_word=True),
+    "replica_symmetry": Quantity(
+        "stable, marginal (the replicon is 1 within its error), unstable or undecided", is_word=True
+    ),
+    "longitudinal": Quantity(
+        "stable, marginal (the largest real part is 1 within its error) or unstable", is_word=True
+    ),
+}
+"""Of a verdict on stability."""
+
+BROKEN = {
+    "q_between": Quantity("overlap of two of the lowest states, q_0", _PAIRS, has_error=True),
+    "distance": Quantity("Delta = q_1 - q_0", _PAIRS, has_error=True),
+    "parisi": Quantity("Parisi parameter y", has_error=True),
+    "energy_moved": Quantity("training loss above the replica symmetric one", has_error=True),
+    "symmetric_training_loss": Quantity(
+        "replica symmetric training loss per d", has_error=True, source="symmetric.training_loss"
+    ),
+    "symmetric_test_error": Quantity("replica symmetric test error", has_error=True, source="symmetric.test_error"),
+    "clustering": Quantity("Perron root of type I; states cluster above 1", source="stability.clustering"),
+    "splitting": Quantity(
+        "Perron root of type II without jumps; states fall apart above 1", source="stability.splitting"
+    ),
+    "rsb": Quantity("steps of breaking", source="steps"),
+}
+"""Of solutions with broken replica symmetry."""
+
+QUANTITIES = {
+    "q": Quantity("overlap q of the student's weights with themselves", _PAIRS, has_error=True),
+    "V": Quantity("variance (susceptibility) V", _PAIRS, has_error=True),
+    "m": Quantity("positional overlap m, with means and encodings", _PAIRS[:3], has_error=True),
+    "theta": Quantity("semantic overlap theta, with the teacher", (*_PAIRS[:3], "teacher"), has_error=True),
+    **SOLVED,
+    **JUDGED,
+    **BROKEN,
+    "unstable": Quantity("what replica symmetry is unstable through: replicon, jumps or nothing", is_word=True),
+    "accuracy": Quantity("largest error bar asked of every overlap, relative to its block"),
+    "reason": Quantity("why there is no solution, in words", is_word=True),
+    "lost_from": Quantity("last value of the first axis at which a line had its branch"),
+    "lost_to": Quantity("first value at which it had not"),
+}
+"""Columns that a table has of its own; with `_error` behind the name, the error bar."""
 
 RESULTS = {
     *QUANTITIES,
@@ -59,7 +112,7 @@ RESULTS = {
     *("optimum_status", "parameter", "value", "error", "over", "point", "seed", "start", "direction"),
 }
 """All names of columns and axes."""
-_STEMS = (*OVERLAPS, "q_between", "distance", "multiplier")
+_STEMS = [name for name, quantity in QUANTITIES.items() if quantity.axes]
 _ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_.*")
 
 
@@ -70,15 +123,62 @@ def column_of(name: str) -> str:
     return f"parameter_{name}" if {name, stem} & RESULTS or _ENTRIES.fullmatch(stem) else name
 
 
+def quantity_of(column: str) -> Quantity:
+    """Return what a column, one of an error bar or not, holds; a number where none is declared."""
+    stem = column if column in QUANTITIES else column.removesuffix("_error")
+    return QUANTITIES.get(stem, Quantity(column))
+
+
+def with_errors(names: Iterable[str]) -> list[str]:
+    """Return columns, each with that of its error bar behind it where it has one."""
+    found = []
+    for name in names:
+        found += [name, f"{name}_error"] if quantity_of(name).has_error else [name]
+    return found
+
+
+def values_of(result: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return quantities of a solution or of a verdict and their error bars by column; None of what it lacks."""
+    found = {}
+    for name in names:
+        source = QUANTITIES[name].source or name
+        found[name] = _attribute(result, source)
+        if isinstance(found[name], tuple):
+            found[name], found[f"{name}_error"] = found[name]
+        elif QUANTITIES[name].has_error:
+            found[f"{name}_error"] = _attribute(result, f"{source}_error")
+    return found
+
+
+def _attribute(result: Any, source: str) -> Any:
+    """What attributes lead to; `symmetric` of a replica symmetric solution is the solution itself."""
+    found = result
+    for attribute in source.split("."):
+        if attribute == "symmetric":
+            found = getattr(found, attribute, found)
+        elif found is not None:
+            found = getattr(found, attribute)
+    return found
+
+
+def by_context(problem: Problem, values: np.ndarray) -> np.ndarray:
+    """Return an array whose first axis are contexts with tokens and clusters as axes of their own."""
+    return values.reshape(problem.tokens, problem.clusters, *values.shape[1:])
+
+
 def block_shape(problem: Problem, name: str) -> tuple[int, ...]:
     """(L, K) and the axes behind, of an overlap."""
     return (problem.tokens, problem.clusters, *shapes_of(problem.sizes)[name][1:])
 
 
-def block_columns(problem: Problem, blocks: Overlaps, suffix: str = "") -> dict[str, float]:
+def entry_values(problem: Problem, blocks: Overlaps) -> dict[str, float]:
+    """Return the entries of q, V, m, theta and the trained numbers by column, see `entry_columns`."""
+    return {name: float(getattr(blocks, of).flat[place]) for name, (of, place) in entry_columns(problem).items()}
+
+
+def block_columns(problem: Problem, blocks: Overlaps) -> dict[str, float]:
     """The entries of q, V, m, theta under the names of the columns of a curve's frame."""
-    places = entry_columns(problem).items()
-    return {name + suffix: float(getattr(blocks, of).flat[place]) for name, (of, place) in places if of in OVERLAPS}
+    return {name: value for name, value in entry_values(problem, blocks).items() if not name.startswith("trained_")}
 
 
 def entry_columns(problem: Problem) -> dict[str, tuple[str, int]]:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, describe_unknown
-from .columns import entry_columns
+from .columns import OBSERVED, entry_columns
 from .overlaps import OVERLAPS
 
 if TYPE_CHECKING:
     from .overlaps import Overlaps
     from .problem import Problem
 
-LOSSES = ("free_entropy", "training_loss", "test_error", "baseline_error")
+LOSSES = ("free_entropy", *OBSERVED, "baseline_error")
 METRIC = "test_error_"  # before the name of one of several metrics
 
 

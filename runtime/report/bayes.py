@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,10 @@ from ..bayes.solution import BayesSolution, erm_cosine
 from ..bayes.thresholds import BayesLine, BayesThreshold
 from ..numbers import aligned, with_error
 from ..presenting import table, to_json
+from ..problems.columns import by_context
 from ..saddle_point.iteration import Status
-from .contract import identity_json, parameters_json
+from .contract import chosen, errors_of, identity_json, located_json, parameters_json, problem_json
+from .layout import text_of
 from .solution import problem_line
 
 if TYPE_CHECKING:
@@ -33,21 +36,19 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     if noise and not output.HIDDEN and all(kind != "discrete" for _, kind, _ in output.OBSERVED):
         named = ", ".join(name for name, _ in noise)
         lines.append(f"  the output shows Y without noise, the loss holds {named}: this learner sees better labels")
-    t = problem.teacher_rank
     for context in range(problem.contexts):
-        label = problem.context_in_words(context)
         parts = []
-        for a, b in combinations_with_replacement(range(t), 2):
-            index = "" if t == 1 else f"_{a + 1}{b + 1}"
+        for a, b in combinations_with_replacement(range(problem.teacher_rank), 2):
+            index = "" if problem.teacher_rank == 1 else f"_{a + 1}{b + 1}"
             value = with_error(solution.q[context, a, b], solution.half_widths[context, a, b])
             parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
-        lines.append(f"  {label:<10} " + "   ".join(parts))
+        lines.append(f"  {problem.context_in_words(context):<10} " + "   ".join(parts))
     if problem.teacher_rank > 1 and np.isfinite(solution.growth):
         held = [str(c + 1) for c in range(problem.teacher_rank) if c not in solution.columns]
         words = f" (columns {', '.join(held)} fixed at 0)" if held else ""
         stable = "stable" if solution.growth < 1 else "unstable"
         lines.append(f"  {stable}: small overlaps change by {solution.growth:.6g} a step at most{words}")
-    lines.append(f"  free entropy {with_error(solution.free_entropy, solution.free_entropy_error)} per d")
+    lines.append(f"  free entropy {text_of(solution, 'free_entropy')} per d")
     lines += _beside(solution, erm)
     if problem.metric_names and len(solution.errors) > 1:
         rows = [["", "least error", "of nothing known", *["risk minimisation"] * (erm is not None)]]
@@ -62,17 +63,16 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
 
 def _beside(solution: BayesSolution, erm: Solution | None) -> list[str]:
     """Cosines and test errors, Bayes-optimal and, where given, of risk minimisation."""
-    best = with_error(solution.test_error, solution.test_error_error) if np.isfinite(solution.test_error) else "-"
+    best = text_of(solution, "test_error")
     columns = range(solution.problem.teacher_rank)
     names = [f"cosine with column {a + 1}" if len(columns) > 1 else "cosine with the teacher" for a in columns]
     cosines = [f"{solution.cosine(column=a):.9g}" for a in columns]
     if erm is None:
         pairs = zip([*names, "least test error"], [*cosines, best], strict=True)
         return [f"  {name} {value}" for name, value in pairs]
-    reached = with_error(erm.test_error, erm.test_error_error) if np.isfinite(erm.test_error) else "-"
     minimised = [f"{abs(erm_cosine(erm, column=a)):.9g}" for a in columns]
     rows = [["", "Bayes-optimal", "risk minimisation"], *map(list, zip(names, cosines, minimised, strict=True))]
-    rows.append(["test error", best, reached])
+    rows.append(["test error", best, text_of(erm, "test_error")])
     if np.isfinite(erm.baseline_error):
         rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
     elsewhere = f": {erm.branch}" if erm.status is Status.ENDED_ELSEWHERE else ""
@@ -84,30 +84,25 @@ def _beside(solution: BayesSolution, erm: Solution | None) -> list[str]:
 def bayes_json(solution: BayesSolution) -> dict[str, Any]:
     """The object that --json prints."""
     problem = solution.problem
-    shape = (problem.tokens, problem.clusters, *solution.q.shape[1:])
+    block = partial(by_context, problem)
     return {
-        **identity_json(problem),
-        "parameters": parameters_json(problem),
-        "start": solution.start,
-        "status": solution.status,
-        "residual": solution.residual,
+        **problem_json(problem),
+        **chosen(solution, "start", "status", "residual"),
         "iterations": solution.steps,
         "columns": [column + 1 for column in solution.columns],
         "growth": solution.growth,
-        "overlaps": {"q": solution.q.reshape(shape), "q_star": problem.law.rho_star.reshape(shape)},
-        "conjugates": {"q": solution.q_hat.reshape(shape)},
+        "overlaps": {"q": block(solution.q), "q_star": block(problem.law.rho_star)},
+        "conjugates": {"q": block(solution.q_hat)},
         "cosine": [solution.cosine(c) for c in range(problem.contexts)],
-        "free_entropy": solution.free_entropy,
-        "test_error": solution.test_error,
+        **chosen(solution, "free_entropy", "test_error"),
         "errors": {
-            "overlaps": {"q": solution.half_widths.reshape(shape)},
-            "free_entropy": solution.free_entropy_error,
-            "test_error": solution.test_error_error,
+            "overlaps": {"q": block(solution.half_widths)},
+            **errors_of(solution, ("free_entropy", "test_error")),
         },
         "error_kind": "estimated",
         "test_errors": {
             name: {"value": value, "error": error, "unlearned": solution.errors_unlearned[name][0]}
-            for name, (value, error) in (solution.errors.items() if solution.problem.metric_names else ())
+            for name, (value, error) in (solution.errors.items() if problem.metric_names else ())
         },
     }
 
@@ -124,17 +119,8 @@ def bayes_threshold_table(threshold: BayesThreshold) -> str:
 @to_json.register(BayesThreshold)
 def bayes_threshold_json(threshold: BayesThreshold) -> dict[str, Any]:
     """The object that --json prints."""
-    return {
-        **identity_json(threshold.problem),
-        "kind": threshold.kind,
-        "parameters": {n: v for n, v in parameters_json(threshold.problem).items() if n != "alpha"},
-        "parameter": "alpha",
-        "value": threshold.value,
-        "error": threshold.error,
-        "error_kind": "estimated",
-        "status": "converged",
-        "evidence": threshold.evidence,
-    }
+    found = threshold.problem, threshold.kind, "alpha", threshold.value, threshold.error, "converged", "estimated"
+    return {**located_json(*found), "evidence": threshold.evidence}
 
 
 @table.register(BayesLine)
@@ -149,12 +135,11 @@ def bayes_line_table(line: BayesLine) -> str:
 
 def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str, Any]:
     """The object of `bayes --threshold --along --json`."""
-    held = {n: v for n, v in parameters_json(line.problem).items() if n not in ("alpha", line.over.rstrip("_"))}
     rows = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), line.evidence, strict=True)
     return {
         **identity_json(line.problem),
         "kind": line.kind,
-        "parameters": held,
+        "parameters": parameters_json(line.problem, "alpha", line.over),
         "parameter": "alpha",
         "error_kind": "estimated",
         "status": status,
@@ -205,18 +190,14 @@ def messages_json(passed: BayesMessages) -> dict[str, Any]:
     """The object that --json prints."""
     mean, error = passed.estimate("overlaps")
     return {
-        **identity_json(passed.problem),
-        "parameters": parameters_json(passed.problem),
+        **problem_json(passed.problem),
         "status": "converged" if passed.success else "not_converged",
         "d": passed.d,
         "overlaps": {"q": mean},
         "standard_errors": {"q": error},
         "runs": [
             {
-                "seed": run.seed,
-                "status": run.status,
-                "iterations": run.iterations,
-                "change": run.change,
+                **chosen(run, "seed", "status", "iterations", "change"),
                 "overlaps": {"q": run.overlaps},
                 "known": {"q": run.known},
             }

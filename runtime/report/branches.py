@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..breaking.curve import BrokenCurve
 from ..errors import InputError, describe_unknown
 from ..numbers import aligned, near_zero, with_error
-from ..problems.columns import column_of
+from ..problems.columns import OBSERVED, column_of
 from ..problems.overlaps import OVERLAPS
 from ..problems.quantities import METRIC, matching_columns
-from ..problems.symbols import symbols_of
+from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
 from .ansatz import is_judged_other_than_stable, verdict_cell, warning_along
 from .contract import identity_json, parameters_json
+from .layout import text_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..branches.branch import Curve
-    from ..breaking.curve import BrokenCurve
+    from ..breaking.solution import BrokenSolution
     from ..following.critical import CriticalLine
     from ..following.follow import Followed
     from ..problems.problem import Problem
 
 
 def curve_table(
-    curve: Curve | Followed,
+    curve: Curve | BrokenCurve | Followed,
     names: Mapping[str, str] | None = None,
     columns: Sequence[str] | None = None,
     descending: bool = False,
 ) -> str:
-    """One line a point, and where the branch ends; `names` as in `naming.symbols_of`.
+    """One line a point, and where the branch ends; `names` as in `symbols.symbols_of`.
+
+    With a step of breaking: overlaps of one minimiser and between states, y, and how far the training loss moved.
 
     Args:
         columns: what is shown beside the parameter, as of `chosen_columns`.
@@ -40,36 +45,80 @@ def curve_table(
     """
     if not curve.solutions:
         return curve.end_text()
-    order = curve.solutions[::-1] if descending else curve.solutions
-    first = curve.solutions[0]
     if columns is not None:
         return _chosen_table(curve, names, columns, descending)
-    several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
-    shown = symbols_of(first.problem, names)
-    overlaps = [shown[name][0] for name in OVERLAPS]
-    loss = "training loss" if first.problem.inverse_temperature is None else "free energy"
-    parameter = shown[column_of(curve.parameter)][0]
-    judged = is_judged_other_than_stable(order)
-    rows = [[parameter, *["verdict"] * judged, *overlaps, loss, "test error", "status"]]
+    problem = curve.solutions[0].problem
+    shown = symbols_of(problem, names)
+    parameter, overlaps = shown[column_of(curve.parameter)][0], [shown[name][0] for name in OVERLAPS]
+    told = "one step of breaking, " if isinstance(curve, BrokenCurve) else ""
+    order: Sequence[Any] = curve.solutions[::-1] if descending else curve.solutions
+    found = _broken_columns(shown) if told else _symmetric_columns(shown, order)
+    rows = [[parameter, *(head for head, _ in found)]]
     for solution in order:
-        widths = solution.half_widths
-        cells = [f"{solution.problem.value_of(curve.parameter):.6g}", *[verdict_cell(solution)] * judged]
-        for name in OVERLAPS:
-            cells.append(_first(getattr(solution.overlaps, name), getattr(widths, name)))
-        cells.append(with_error(solution.training_loss, solution.training_loss_error))
-        cells.append(with_error(solution.test_error, solution.test_error_error))
-        cells.append(solution.status.words)
-        rows.append(cells)
-    lines = [f"{first.problem.solver.name}, {curve.end_text(parameter)}", *warning_along(order), *aligned(rows)]
-    if several:
+        rows.append([f"{solution.problem.value_of(curve.parameter):.6g}", *(cell(solution) for _, cell in found)])
+    warned = [] if told else warning_along(order)
+    lines = [f"{problem.solver.name}, {told}{curve.end_text(parameter)}", *warned, *aligned(rows)]
+    if problem.contexts > 1 or problem.student_rank > 1 or problem.teacher_rank > 1:
         lines.append(
             f"{', '.join(overlaps)} are those of token 1, first column; --columns shows others, -o FILE.nc all"
         )
     return "\n".join(lines)
 
 
+Column = tuple[str, Callable[[Any], str]]
+"""Head of a column, and what it shows of a solution."""
+
+
+def _symmetric_columns(shown: Symbols, solutions: Sequence[Solution]) -> list[Column]:
+    thermal = solutions[0].problem.inverse_temperature is not None
+    return [
+        *[("verdict", verdict_cell)] * is_judged_other_than_stable(solutions),
+        *_overlap_columns(shown),
+        *(("free energy" if thermal and n == "training_loss" else n.replace("_", " "), _number(n)) for n in OBSERVED),
+        ("status", lambda s: s.status.words),
+    ]
+
+
+def _broken_columns(shown: Symbols) -> list[Column]:
+    def of_states(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
+        return lambda s: "-" if s.state is None else cell(s)
+
+    def of_both(name: str) -> Callable[[BrokenSolution], str]:
+        part = attrgetter(name)
+        return of_states(lambda s: _first(part(s.state), part(s.state_half_widths)))
+
+    return [
+        *_overlap_columns(shown),
+        (f"{shown['q'][0]} between", of_both("between.q")),
+        ("Delta", of_both("distance")),
+        ("y", of_states(_number("parisi"))),
+        ("training loss", _number("training_loss")),
+        ("moved by", lambda s: "no RS" if s.alone else of_states(lambda s: with_error(*s.energy_moved))(s)),
+        ("test error", _number("test_error")),
+        ("status", lambda s: s.status.words + ("" if s.state is not None else "; no breaking found")),
+    ]
+
+
+def _overlap_columns(shown: Symbols) -> list[Column]:
+    """The first entry of every overlap."""
+
+    def first(name: str) -> Callable[[Any], str]:
+        return lambda s: _first(getattr(s.overlaps, name), getattr(s.half_widths, name))
+
+    return [(shown[name][0], first(name)) for name in OVERLAPS]
+
+
+def _number(name: str) -> Callable[[Any], str]:
+    return lambda solution: text_of(solution, name)
+
+
+def _first(values: np.ndarray, widths: np.ndarray) -> str:
+    """The first entry with its half width; 0 where it vanishes."""
+    return near_zero(float(values.flat[0]), float(widths.flat[0]))
+
+
 def _chosen_table(
-    curve: Curve | Followed | BrokenCurve, names: Mapping[str, str] | None, columns: Sequence[str], descending: bool
+    curve: Curve | BrokenCurve | Followed, names: Mapping[str, str] | None, columns: Sequence[str], descending: bool
 ) -> str:
     """One line a point of columns that were chosen of those of the frame."""
     frame = curve.to_pandas(names=names)
@@ -106,21 +155,11 @@ def check_columns(
     """
     if columns is None:
         return
-    from ..branches.branch import Curve
-    from ..problems.symmetry import NO_SYMMETRY
-    from ..saddle_point.iteration import FixedPoint, Status
-    from ..saddle_point.starts import start_overlaps
-    from ..solving.climbing import APPROACH_RULE
-    from ..solving.finishing import failed_solution
-    from ..solving.task import Task
+    from .frames import dataset_frame, renamed
+    from .tables import empty_branch
 
-    problem = problem if problem.sample_complexity is not None else problem.with_(alpha=1.0)
-    at = start_overlaps(problem, next(iter(problem.solver.model.STARTS))).pack()
-    point = FixedPoint(at, problem.sizes, 0.0, Status.MAX_ITERATIONS, 0, None)
-    unknown = failed_solution(Task(problem, "", NO_SYMMETRY, 1e-3, 0, 1), point, APPROACH_RULE)
-    curve = Curve(parameter, "", (unknown,), (None, None))
-    known = [str(name) for name in curve.to_pandas(stability=False, names=names).columns[1:]]
-    chosen_columns([*known, *more], columns, problem.metric_name)
+    frame = renamed(dataset_frame(empty_branch(problem, parameter)), problem, parameter, names)
+    chosen_columns([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
 
 
 def chosen_columns(known: Sequence[str], wanted: Sequence[str], metric: str = "") -> list[str]:
@@ -144,73 +183,27 @@ def chosen_columns(known: Sequence[str], wanted: Sequence[str], metric: str = ""
     return found
 
 
-def broken_curve_table(
-    curve: BrokenCurve,
-    names: Mapping[str, str] | None = None,
-    columns: Sequence[str] | None = None,
-    descending: bool = False,
-) -> str:
-    """One line a point: overlaps of one minimiser and between states, y, and how far the training loss moved.
-
-    `columns` and `descending` as of `curve_table`.
-    """
-    if not curve.solutions:
-        return curve.end_text()
-    if columns is not None:
-        return _chosen_table(curve, names, columns, descending)
-    order = curve.solutions[::-1] if descending else curve.solutions
-    first = curve.solutions[0]
-    several = first.problem.contexts > 1 or first.problem.student_rank > 1 or first.problem.teacher_rank > 1
-    shown = symbols_of(first.problem, names)
-    overlaps, parameter = [shown[name][0] for name in OVERLAPS], shown[column_of(curve.parameter)][0]
-    heads = [f"{overlaps[0]} between", "Delta", "y", "training loss", "moved by", "test error", "status"]
-    rows = [[parameter, *overlaps, *heads]]
-    for solution in order:
-        pairs = [(getattr(solution.overlaps, name), getattr(solution.half_widths, name)) for name in OVERLAPS]
-        cells = [f"{solution.problem.value_of(curve.parameter):.6g}", *(_first(*pair) for pair in pairs)]
-        state, widths = solution.state, solution.state_half_widths
-        if state is None or widths is None:
-            cells += ["-"] * 3
-        else:
-            cells += [_first(state.between.q, widths.between.q), _first(state.distance, widths.distance)]
-            cells.append(with_error(solution.parisi, solution.parisi_error))
-        cells.append(with_error(solution.training_loss, solution.training_loss_error))
-        cells.append("no RS" if solution.alone else "-" if state is None else with_error(*solution.energy_moved))
-        cells.append(with_error(solution.test_error, solution.test_error_error))
-        rows.append([*cells, solution.status.words + ("" if state is not None else "; no breaking found")])
-    name = first.problem.solver.name
-    lines = [f"{name}, one step of breaking, {curve.end_text(parameter)}", *aligned(rows)]
-    if several:
-        lines.append(
-            f"{', '.join(overlaps)} are those of token 1, first column; --columns shows others, -o FILE.nc all"
-        )
-    return "\n".join(lines)
-
-
-def _first(values: np.ndarray, widths: np.ndarray) -> str:
-    """The first entry with its half width; 0 where it vanishes."""
-    value, width = float(values.flat[0]), float(widths.flat[0])
-    return "0" if abs(value) < 1e-12 else with_error(value, width)
-
-
 def curve_json(
     problem: Problem, curve: Curve | BrokenCurve, status: str, file: Path | None, descending: bool = False
 ) -> dict[str, Any]:
     """The object of `curve --json`: every point is one of `solve --json`, the last one first where `descending`."""
     order = curve.solutions[::-1] if descending else curve.solutions
-    held = {key: value for key, value in parameters_json(problem).items() if key != curve.parameter}
+    ends = zip(("below", "above"), curve.ends, strict=True)
     return {
-        **identity_json(problem),
-        "parameter": curve.parameter,
-        "parameters": held,
-        "branch": curve.name,
-        "status": status,
-        "ends": {
-            side: {"found": end[0], "missing": end[1]} if end else None
-            for side, end in zip(("below", "above"), curve.ends, strict=True)
-        },
+        **_branch_json(problem, curve, status),
+        "ends": {side: {"found": end[0], "missing": end[1]} if end else None for side, end in ends},
         "points": [solution.to_json() for solution in order],
         "file": str(file) if file is not None and curve.solutions else None,
+    }
+
+
+def _branch_json(problem: Problem, branch: Curve | BrokenCurve | Followed, status: str) -> dict[str, Any]:
+    return {
+        **identity_json(problem),
+        "parameter": branch.parameter,
+        "parameters": parameters_json(problem, branch.parameter),
+        "branch": branch.name,
+        "status": status,
     }
 
 
@@ -230,13 +223,8 @@ def followed_table(
 
 def followed_json(problem: Problem, followed: Followed, status: str, file: Path | None) -> dict[str, Any]:
     """The object of `follow --json`: points in the order of the arclength, events as of `threshold --json`."""
-    held = {key: value for key, value in parameters_json(problem).items() if key != followed.parameter}
     return {
-        **identity_json(problem),
-        "parameter": followed.parameter,
-        "parameters": held,
-        "branch": followed.name,
-        "status": status,
+        **_branch_json(problem, followed, status),
         "ending": followed.ending,
         "arclength": followed.arclength,
         "events": [event.to_json() for event in followed.events],
@@ -255,17 +243,13 @@ def line_table(line: CriticalLine) -> str:
 
 def line_json(line: CriticalLine, status: str, file: Path | None) -> dict[str, Any]:
     """The object of `threshold --along --json`: that of the first event, and the line."""
+    points = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), strict=True)
     return {
         **line.first.to_json(),
         "status": status,
         "line": {
             "over": line.over.rstrip("_"),
-            "points": [
-                {"over": second, "value": value, "error": error}
-                for second, value, error in zip(
-                    line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), strict=True
-                )
-            ],
+            "points": [{"over": second, "value": value, "error": error} for second, value, error in points],
             "special": list(line.special),
             "ending": line.ending,
         },

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..comparison.compare import LOSSES, Comparison, Scaling
+from ..comparison.compare import LOSSES, Comparison, Measured, Scaling
 from ..comparison.own_points import Beside
 from ..numbers import aligned, with_error
 from ..presenting import table, to_frame
@@ -18,22 +18,24 @@ if TYPE_CHECKING:
 _OF_MEASURED = ("theory", "half_width", "mean", "standard_error", "deviation")
 
 
+def _cells(item: Measured) -> list[str]:
+    """Theory, simulation or measurement, and by how many standard errors they differ."""
+    deviation = f"{item.deviation:+.1f}" if np.isfinite(item.deviation) else "-"
+    return [with_error(item.theory, item.half_width), with_error(item.mean, item.standard_error), deviation]
+
+
+def _named(name: str) -> str:
+    return name.replace("_", " ") if name in LOSSES else name
+
+
 @table.register(Comparison)
 def comparison_table(comparison: Comparison) -> str:
     """For a terminal: losses and first overlaps of both."""
     rows = [[comparison.curve.parameter, "runs", "observable", "theory", "simulation", "deviation"]]
     for value, reached, found in zip(comparison.values, comparison.reached, comparison.measurements(), strict=True):
+        own = [f"{value:g}", f"{reached[0]} of {reached[1]}"]
         for number, (name, item) in enumerate(found.items()):
-            rows.append(
-                [
-                    f"{value:g}" if number == 0 else "",
-                    f"{reached[0]} of {reached[1]}" if number == 0 else "",
-                    name.replace("_", " ") if name in LOSSES else name,
-                    with_error(item.theory, item.half_width),
-                    with_error(item.mean, item.standard_error),
-                    f"{item.deviation:+.1f}" if np.isfinite(item.deviation) else "-",
-                ]
-            )
+            rows.append([*(own if number == 0 else ["", ""]), _named(name), *_cells(item)])
     return "\n".join(aligned(rows))
 
 
@@ -41,15 +43,7 @@ def comparison_table(comparison: Comparison) -> str:
 def beside_table(beside: Beside) -> str:
     """A line a point: theory, measured, and by how many standard errors they differ."""
     rows = [[beside.over, f"{beside.observable.replace('_', ' ')}, theory", "measured", "deviation"]]
-    for value, item in zip(beside.values, beside.measured, strict=True):
-        rows.append(
-            [
-                f"{value:g}",
-                with_error(item.theory, item.half_width),
-                with_error(item.mean, item.standard_error),
-                f"{item.deviation:+.1f}" if np.isfinite(item.deviation) else "-",
-            ]
-        )
+    rows += [[f"{value:g}", *_cells(item)] for value, item in zip(beside.values, beside.measured, strict=True)]
     return "\n".join(aligned(rows))
 
 
@@ -67,14 +61,10 @@ def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
     """A row a point and observable: value of the parameter, d, runs, theory, simulation, deviation, verdict."""
     import pandas  # slow to load
 
+    points = zip(comparison.solutions, comparison.simulations, comparison.reached, strict=True)
     rows = []
-    for value, solution, simulation, reached, found in zip(
-        comparison.values,
-        comparison.solutions,
-        comparison.simulations,
-        comparison.reached,
-        comparison.measurements(),
-        strict=True,
+    for value, found, (solution, simulation, reached) in zip(
+        comparison.values, comparison.measurements(), points, strict=True
     ):
         for name, item in found.items():
             rows.append(
@@ -82,8 +72,7 @@ def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
                     comparison.curve.parameter: value,
                     "observable": name,
                     "d": simulation.plan.d,
-                    "runs": reached[0],
-                    "of": reached[1],
+                    **dict(zip(("runs", "of"), reached, strict=True)),
                     "theory": item.theory,
                     "half_width": item.half_width,
                     "simulation": item.mean,
@@ -101,14 +90,7 @@ def scaling_table(scaling: Scaling) -> str:
     rows = [["observable", "theory", *[f"d = {d}" for d in scaling.dims], "d -> infinity", "deviation", "law"]]
     every = scaling.measurements()
     for name, (limit, fit) in scaling.limits().items():
-        rows.append(
-            [
-                name.replace("_", " ") if name in LOSSES else name,
-                with_error(limit.theory, limit.half_width),
-                *[with_error(one[name].mean, one[name].standard_error) for one in every],
-                with_error(limit.mean, limit.standard_error),
-                f"{limit.deviation:+.1f}",
-                "1/d" if fit.power == 1 else "1/sqrt(d)",
-            ]
-        )
+        theory, *found = _cells(limit)
+        measured = [with_error(one[name].mean, one[name].standard_error) for one in every]
+        rows.append([_named(name), theory, *measured, *found, "1/d" if fit.power == 1 else "1/sqrt(d)"])
     return "\n".join(aligned(rows))

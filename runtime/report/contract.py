@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._version import __version__
 from ..errors import InputError
+from ..problems.columns import by_context
 from ..problems.overlaps import OVERLAPS
 
 if TYPE_CHECKING:
@@ -43,16 +45,12 @@ def clean(value: Any) -> Any:
     """Plain Python numbers, lists and dicts; numbers that are not finite become None."""
     if isinstance(value, dict):
         return {key: clean(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return clean(value.tolist())
     if isinstance(value, list | tuple):
         return [clean(item) for item in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, np.integer):
-        return int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value
 
 
@@ -66,15 +64,30 @@ def document(data: dict[str, Any]) -> str:
     return dumps({"schema": SCHEMA, **data})
 
 
-def parameters_json(problem: Problem) -> dict[str, Any]:
+def parameters_json(problem: Problem, *varied: str) -> dict[str, Any]:
     """alpha (None if left open), sizes, parameters and, where they are given, spectrum and inverse temperature.
 
     Of an array on a line {from, to}, and its place there.
+
+    Args:
+        varied: parameters that are left out, since a result is about several values of them.
     """
     named = {name.rstrip("_"): value for name, value in {**problem.parameters, **problem.along_lines}.items()}
     given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
     given = {name: value for name, value in given.items() if value is not None}
-    return {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}
+    every = {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}
+    without = {name.rstrip("_") for name in varied}
+    return {name: value for name, value in every.items() if name not in without}
+
+
+def chosen(result: Any, *names: str) -> dict[str, Any]:
+    """Return attributes of a result by their names."""
+    return {name: getattr(result, name) for name in names}
+
+
+def errors_of(result: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the error bars of attributes of a result, NAME_error, by the names of these."""
+    return {name: getattr(result, f"{name}_error") for name in names}
 
 
 def identity_json(problem: Problem) -> dict[str, Any]:
@@ -82,15 +95,35 @@ def identity_json(problem: Problem) -> dict[str, Any]:
     return {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
 
 
-def problem_json(problem: Problem) -> dict[str, Any]:
-    """Return the keys with which an object about one problem begins."""
-    return {**identity_json(problem), "parameters": parameters_json(problem)}
+def problem_json(problem: Problem, *varied: str) -> dict[str, Any]:
+    """Return the keys with which an object about one problem begins; `varied` as of `parameters_json`."""
+    return {**identity_json(problem), "parameters": parameters_json(problem, *varied)}
 
 
-def blocks_json(problem: Problem, blocks: Overlaps | Conjugates) -> dict[str, Any]:
+def located_json(
+    problem: Problem, kind: Any, parameter: Any, value: Any, error: Any, status: str, error_kind: str | None
+) -> dict[str, Any]:
+    """Return the keys of a value of a parameter at which something holds, or of one that was not found.
+
+    Args:
+        parameter: its name, or those of several; kind, value and error then hold one for each by name.
+    """
+    names = [parameter] if isinstance(parameter, str) else parameter
+    return {
+        **identity_json(problem),
+        "kind": kind,
+        "parameter": parameter,
+        "parameters": parameters_json(problem, *names),
+        "value": value,
+        "error": error,
+        "error_kind": error_kind,
+        "status": status,
+    }
+
+
+def blocks_json(problem: Problem, blocks: Overlaps | Conjugates, names: Sequence[str] = OVERLAPS) -> dict[str, Any]:
     """q[l][k][a][b], V, m[l][k][a], theta[l][k][a][b]."""
-    shape = (problem.tokens, problem.clusters)
-    return {name: getattr(blocks, name).reshape(shape + getattr(blocks, name).shape[1:]).tolist() for name in OVERLAPS}
+    return {name: by_context(problem, getattr(blocks, name)).tolist() for name in names}
 
 
 def trained_json(problem: Problem, blocks: Overlaps) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,20 @@ import numpy as np
 from ..descent.averages import across_jumps
 from ..descent.dynamics import Dynamics, Plateau
 from ..descent.escape import Escape
+from ..descent.state import Moments
 from ..descent.stationary import RateLimit, StationaryPoint
 from ..numbers import with_error
 from ..presenting import table, to_json
-from ..problems.columns import block_columns, block_shape
+from ..problems.columns import entry_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import branch_of
-from .contract import problem_json, trained_json
+from .contract import blocks_json, chosen, errors_of, problem_json, trained_json
 from .solution import overlap_lines, problem_line
 
+SHOWN = ("q", "m", "theta")
+"""Overlaps that descent knows."""
 _ROWS = 11
-_SHOWN = ("q", "m", "theta")
 
 
 @table.register(Dynamics)
@@ -30,19 +33,15 @@ def dynamics_table(dynamics: Dynamics) -> str:
     problem, times = dynamics.problem, dynamics.times
     has_means = bool(problem.law.has_means.any())
     points = sorted({round(x) for x in np.linspace(0, len(times) - 1, min(_ROWS, len(times)))})
-    columns = [block_columns(problem, overlaps) for overlaps in dynamics.overlaps]
-    widths = [block_columns(problem, errors) for errors in dynamics.overlap_errors]
-    names = [name for name in columns[0] if name.startswith(("q", "theta") if not has_means else _SHOWN)]
-    head = ["time", *names, *(number["name"] for number in problem.trained), "loss"]
-    has_metric = bool(np.isfinite(dynamics.test_error).any())
-    rows = [[*head, "test error"] if has_metric else head]
+    shown = [name for name in SHOWN if has_means or name != "m"]
+    places = {column: place for column, place in entry_columns(problem).items() if place[0] in (*shown, "phi")}
+    losses = ["loss", *["test_error"] * bool(np.isfinite(dynamics.test_error).any())]
+    rows = [["time", *(column.removeprefix("trained_") for column in places), *(n.replace("_", " ") for n in losses)]]
     for n in points:
-        row = [f"{times[n]:g}", *(_said(columns[n][name], widths[n][name]) for name in names)]
-        row += [_said(*pair) for pair in zip(dynamics.overlaps[n].phi, dynamics.overlap_errors[n].phi, strict=True)]
-        row.append(_said(dynamics.loss[n], dynamics.loss_error[n]))
-        if has_metric:
-            row.append(_said(dynamics.test_error[n], dynamics.test_error_error[n]))
-        rows.append(row)
+        blocks, errors = dynamics.overlaps[n], dynamics.overlap_errors[n]
+        found = [(getattr(blocks, of).flat[at], getattr(errors, of).flat[at]) for of, at in places.values()]
+        found += [(getattr(dynamics, name)[n], getattr(dynamics, f"{name}_error")[n]) for name in losses]
+        rows.append([f"{times[n]:g}", *(_said(*pair) for pair in found)])
     flow = "gradient flow on the population risk" if dynamics.rate.flow else f"rate {dynamics.rate.words}"
     batch = "" if dynamics.rate.flow else f", batch {dynamics.batch.words}"
     integrator = dynamics.integrator
@@ -113,23 +112,18 @@ def stationary_table(point: StationaryPoint) -> str:
 
 
 def _overlaps_of(point: StationaryPoint) -> tuple[Overlaps, Overlaps]:
-    from ..descent.state import Moments
-
+    """Overlaps and error bars, of V nothing."""
     widths = Moments.unpack(np.abs(point.half_widths), point.problem).overlaps(point.problem)
     nothing = np.full_like(point.overlaps.q, np.nan)
-    return tuple(  # type: ignore[return-value]
-        Overlaps(o.q, nothing, o.m, o.theta, o.phi) for o in (point.overlaps, widths)
-    )
+    return replace(point.overlaps, V=nothing), replace(widths, V=nothing)
 
 
 @to_json.register(StationaryPoint)
 def stationary_json(point: StationaryPoint) -> dict[str, Any]:
     """Overlaps, spectrum and verdict of a stationary point."""
     return {
-        "branch": point.branch,
-        "stable": point.stable,
-        "residual": point.residual,
-        "overlaps": _blocks(point.problem, [point.overlaps], alone=True),
+        **chosen(point, "branch", "stable", "residual"),
+        "overlaps": blocks_json(point.problem, point.overlaps, SHOWN),
         "trained": trained_json(point.problem, point.overlaps),
         "eigenvalues": [[float(value.real), float(value.imag)] for value in point.eigenvalues],
     }
@@ -153,62 +147,50 @@ def limit_table(limit: RateLimit) -> str:
 def limit_json(limit: RateLimit) -> dict[str, Any]:
     """The rate with its half width, why it is the last, and the stationary point just below."""
     return {
-        "value": limit.value,
-        "error": limit.error,
+        **chosen(limit, "value", "error"),
         "error_kind": "estimated",
         "kind": limit.kind,
         "stationary_point": stationary_json(limit.last),
     }
 
 
-def _blocks(problem: Problem, every: Sequence[Overlaps], alone: bool = False) -> dict[str, Any]:
-    """q, m and theta of every time, tokens and clusters first in each."""
-    found = {}
-    for name in _SHOWN:
-        shape = block_shape(problem, name)
-        values = np.array([np.reshape(getattr(overlaps, name), shape) for overlaps in every])
-        found[name] = values[0] if alone else values
-    return found
+def _path_json(problem: Problem, every: Sequence[Overlaps]) -> dict[str, Any]:
+    """q, m and theta, tokens and clusters first in each, and the trained numbers at every time."""
+    blocks, trained = [blocks_json(problem, each, SHOWN) for each in every], [trained_json(problem, u) for u in every]
+    return {
+        "overlaps": {name: np.array([each[name] for each in blocks]) for name in SHOWN},
+        "trained": {number["name"]: [each[number["name"]] for each in trained] for number in problem.trained},
+    }
 
 
 @to_json.register(Dynamics)
 def dynamics_json(dynamics: Dynamics) -> dict[str, Any]:
     """The object that --json prints."""
     problem = dynamics.problem
-    names = [number["name"] for number in problem.trained]
-
-    def phis(every: Sequence[Overlaps]) -> dict[str, Any]:
-        return {name: [float(overlaps.phi[n]) for overlaps in every] for n, name in enumerate(names)}
-
     return {
         **problem_json(problem),
         "start": dynamics.start,
         "rate": dynamics.rate.words,
         "batch": dynamics.batch.words,
-        "status": dynamics.status,
-        "times": dynamics.times,
-        "overlaps": _blocks(problem, dynamics.overlaps),
-        "trained": phis(dynamics.overlaps),
-        "loss": dynamics.loss,
-        "test_error": dynamics.test_error,
+        **chosen(dynamics, "status", "times"),
+        **_path_json(problem, dynamics.overlaps),
+        **chosen(dynamics, "loss", "test_error"),
         "errors": {
-            "overlaps": _blocks(problem, dynamics.overlap_errors),
-            "trained": phis(dynamics.overlap_errors),
-            "loss": dynamics.loss_error,
-            "test_error": dynamics.test_error_error,
+            **_path_json(problem, dynamics.overlap_errors),
+            **errors_of(dynamics, ("loss", "test_error")),
         },
         "error_kind": "estimated",
         "events": [vars(event) for event in dynamics.events],
-        "plateaus": [
-            {"begin": each.begin, "end": each.end, "point": None if each.point is None else stationary_json(each.point)}
-            for each in dynamics.plateaus
-        ],
+        "plateaus": [{**vars(each), "point": _point_json(each.point)} for each in dynamics.plateaus],
         "branch": dynamics.branch,
-        "reached": None if dynamics.reached is None else stationary_json(dynamics.reached),
+        "reached": _point_json(dynamics.reached),
         "integrator": dict(dynamics.integrator),
-        "method": dynamics.method,
-        "evaluations": dynamics.evaluations,
+        **chosen(dynamics, "method", "evaluations"),
     }
+
+
+def _point_json(point: StationaryPoint | None) -> dict[str, Any] | None:
+    return None if point is None else stationary_json(point)
 
 
 @table.register(Escape)
@@ -225,17 +207,13 @@ def escape_table(escape: Escape) -> str:
     lines.append(f"  information exponent {known}")
     if escape.d is not None:
         times = escape.times[np.isfinite(escape.times)]
-        lines.append(
-            f"  d = {escape.d}: {len(times)} of {len(escape.times)} draws pass a cosine of {escape.threshold:g}"
-            + (
-                f", median t = {np.median(times):.5g}, from {times.min():.5g} to {times.max():.5g}"
-                if len(times)
-                else ""
-            )
-            + (f" (log(d) / (2 rate) is {np.log(escape.d) / (2 * escape.rate):.5g})" if escape.rate > 0 else "")
-        )
+        passed = f"  d = {escape.d}: {len(times)} of {len(escape.times)} draws pass a cosine of {escape.threshold:g}"
+        if len(times):
+            passed += f", median t = {np.median(times):.5g}, from {times.min():.5g} to {times.max():.5g}"
+        if escape.rate > 0:
+            passed += f" (log(d) / (2 rate) is {np.log(escape.d) / (2 * escape.rate):.5g})"
         reached = ", ".join(f"{count} {name}" for name, count in escape.reached.items())
-        lines.append(f"  at last: {reached}")
+        lines += [passed, f"  at last: {reached}"]
     return "\n".join(lines)
 
 
@@ -245,9 +223,6 @@ def escape_json(escape: Escape) -> dict[str, Any]:
     return {
         "stationary_point": stationary_json(escape.point),
         "growths": [{"rate": each.rate, "along": each.words} for each in escape.growths],
-        "information_exponent": escape.information_exponent,
-        "d": escape.d,
-        "threshold": escape.threshold,
-        "times": escape.times,
+        **chosen(escape, "information_exponent", "d", "threshold", "times"),
         "reached": list(escape.branches),
     }

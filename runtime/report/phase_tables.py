@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray
 
+from ..planes.boundaries import Boundary
 from ..planes.diagram import PhaseDiagram
 from ..planes.meetings import Meeting
 from ..presenting import to_dataset
-from ..problems.columns import column_of
+from ..problems.columns import OBSERVED, column_of, with_errors
 from ..sweeping.line import VERDICTS
-from .contract import clean, identity_json, parameters_json
+from .phases import meeting_name, phase_name
+from .tables import filled_table, table_attributes
 
-_VALUES = ("training_loss", "training_loss_error", "test_error", "test_error_error", "replicon", "replicon_error")
+_COLUMNS = (*with_errors((*OBSERVED, "replicon")), "status", *VERDICTS)
 
 
 @to_dataset.register(PhaseDiagram)
@@ -27,62 +31,44 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
     where they meet along `triple`: triple_kind, triple_between (in words), triple_lines (JSON: kind and between of what
     may meet there), triple_value, triple_error, triple_at, triple_at_error and triple_located.
     """
-    from .phases import meeting_name, phase_name
-
     first, second = column_of(diagram.first), column_of(diagram.second)
-    axes, rows = ("solution", second, first), diagram.rows
-    values = rows[0].values if rows else ()
-    shape = (len(diagram.branches), len(rows), len(values))
-    numbers = {name: np.full(shape, np.nan) for name in _VALUES}
-    words = {name: np.full(shape, "", object) for name in ("status", *VERDICTS)}
-    lowest, phase = (np.full(shape[1:], "", object) for _ in range(2))
-    for r, row in enumerate(rows):
-        for n in range(len(values)):
-            found, others = diagram.phase(row, n)
-            lowest[r, n], phase[r, n] = found, phase_name(found, others)
-            for b, branch in enumerate(diagram.branches):
-                record = row.records[branch][n]
-                for name, array in numbers.items():
-                    array[b, r, n] = record.get(name, np.nan)
-                for name, texts in words.items():
-                    texts[b, r, n] = record.get(name, "")
-    found_lines, points = diagram.boundaries, diagram.meetings
-    dataset = xarray.Dataset(
-        {
-            **{name: (axes, array) for name, array in {**numbers, **words}.items()},
-            "lowest": ((second, first), lowest),
-            "phase": ((second, first), phase),
-            "kind": ("point", np.array([b.kind for b in found_lines], object)),
-            "between": ("point", np.array([" and ".join(b.branches) for b in found_lines], object)),
-            "value": ("point", np.array([b.value for b in found_lines], float)),
-            "error": ("point", np.array([b.error for b in found_lines], float)),
-            "at": ("point", np.array([b.at for b in found_lines], float)),
-            "located": ("point", np.array([b.status for b in found_lines], object)),
-            "triple_kind": ("triple", np.array([m.kind for m in points], object)),
-            "triple_between": ("triple", np.array([meeting_name(m.kind, m.branches) for m in points], object)),
-            "triple_lines": ("triple", np.array([_lines_of(m) for m in points], object)),
-            "triple_value": ("triple", np.array([m.value for m in points], float)),
-            "triple_error": ("triple", np.array([m.error for m in points], float)),
-            "triple_at": ("triple", np.array([m.at for m in points], float)),
-            "triple_at_error": ("triple", np.array([m.at_error for m in points], float)),
-            "triple_located": ("triple", np.array([m.status for m in points], object)),
-        },
-        coords={
-            "solution": np.array(diagram.branches, object),
-            second: np.array([row.at for row in rows], float),
-            first: np.array(values, float),
-        },
+    rows, branches = diagram.rows, diagram.branches
+    values = np.array(rows[0].values if rows else (), float)
+    lead = {"solution": np.array(branches, object), second: np.array([row.at for row in rows], float), first: values}
+    grid = list(np.ndindex(len(rows), len(values)))
+    records = (((b, r, n), rows[r].records[name][n]) for b, name in enumerate(branches) for r, n in grid)
+    dataset = filled_table(lead, [], _COLUMNS, records)
+    phases = np.full((2, len(rows), len(values)), "", object)
+    for r, n in grid:
+        lowest, others = diagram.phase(rows[r], n)
+        phases[:, r, n] = lowest, phase_name(lowest, others)
+    meetings = [meeting_name(m.kind, m.branches) for m in diagram.meetings]
+    dataset = dataset.assign(
+        dict(zip(("lowest", "phase"), (((second, first), each) for each in phases), strict=True))
+        | _located("point", "", diagram.boundaries, [" and ".join(b.branches) for b in diagram.boundaries])
+        | _located("triple", "triple_", diagram.meetings, meetings)
+        | {
+            "triple_at_error": ("triple", np.array([m.at_error for m in diagram.meetings], float)),
+            "triple_lines": ("triple", np.array([_lines_of(m) for m in diagram.meetings], object)),
+        }
     )
     names = diagram.first.rstrip("_"), diagram.second.rstrip("_")
-    held = {name: value for name, value in parameters_json(diagram.problem).items() if name not in names}
     dataset.attrs = {
-        **identity_json(diagram.problem),
-        "parameter": names[0],
-        "parameters": json.dumps(clean(held), ensure_ascii=False),
+        **table_attributes(diagram.problem, names[0], *names),
         "phases": json.dumps(list(names)),
         "judged": int(diagram.judged),
     }
     return dataset
+
+
+def _located(
+    axis: str, prefix: str, found: Sequence[Boundary] | Sequence[Meeting], between: Sequence[str]
+) -> dict[str, Any]:
+    """What boundaries and points where they meet have in common: kind, branches, place and status."""
+    columns = {name: np.array([getattr(each, name) for each in found], float) for name in ("value", "error", "at")}
+    words = {"kind": [each.kind for each in found], "between": between, "located": [each.status for each in found]}
+    columns |= {name: np.array(each, object) for name, each in words.items()}
+    return {prefix + name: (axis, values) for name, values in columns.items()}
 
 
 def _lines_of(meeting: Meeting) -> str:

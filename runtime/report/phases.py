@@ -10,7 +10,7 @@ from ..planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
 from ..planes.diagram import PhaseDiagram
 from ..planes.meetings import ENDS, TRIPLE
 from ..presenting import table, to_json
-from .contract import clean, identity_json, parameters_json
+from .contract import clean, problem_json
 from .sweeps import verdict_lines
 
 
@@ -31,23 +31,18 @@ def phases_table(diagram: PhaseDiagram) -> str:
     text += [f"  {count:5d} points  {phase_name(*phase)}" for phase, count in diagram.phases.items()]
     for (kind, branches), boundaries in diagram.lines().items():
         text.append(f"  {boundary_name(kind, branches)}")
-        rows = [
-            [f"    {second} = {b.at:.4g}", f"{first} = {with_error(b.value, b.error)}", b.status.replace("_", " ")]
-            for b in boundaries
-        ]
-        text += aligned(rows)
+        text += aligned(
+            [
+                [f"    {second} = {b.at:.4g}", f"{first} = {with_error(b.value, b.error)}", b.status.replace("_", " ")]
+                for b in boundaries
+            ]
+        )
     if diagram.meetings:
         text.append("  triple points")
-        met = [
-            [
-                f"    {first} = {with_error(m.value, m.error)}",
-                f"{second} = {with_error(m.at, m.at_error)}",
-                meeting_name(m.kind, m.branches),
-                m.status.replace("_", " "),
-            ]
-            for m in diagram.meetings
-        ]
-        text += aligned(met)
+        where = [(with_error(m.value, m.error), with_error(m.at, m.at_error)) for m in diagram.meetings]
+        words = [(meeting_name(m.kind, m.branches), m.status.replace("_", " ")) for m in diagram.meetings]
+        met = zip(where, words, strict=True)
+        text += aligned([[f"    {first} = {value}", f"{second} = {at}", *told] for (value, at), told in met])
     return "\n".join(text)
 
 
@@ -84,11 +79,8 @@ def meeting_name(kind: str, branches: tuple[str, ...]) -> str:
 @to_json.register(PhaseDiagram)
 def phases_json(diagram: PhaseDiagram) -> dict[str, Any]:
     """The object of `phases --json`."""
-    swept = {diagram.first.rstrip("_"), diagram.second.rstrip("_")}
-    held = {name: value for name, value in parameters_json(diagram.problem).items() if name not in swept}
     return {
-        **identity_json(diagram.problem),
-        "parameters": clean(held),
+        **problem_json(diagram.problem, diagram.first, diagram.second),
         "first": diagram.first.rstrip("_"),
         "second": diagram.second.rstrip("_"),
         "branches": list(diagram.branches),

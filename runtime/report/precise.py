@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from mpmath import mp
 
 from ..presenting import table, to_json
+from ..problems.columns import block_shape
 from ..problems.overlaps import OVERLAPS
+from ..problems.problem import Problem
 from ..problems.symbols import symbols_of
 from ..reference.improve import decimal_strings
 from ..reference.solution import PreciseSolution
-from .contract import parameters_json
+from .contract import problem_json
 from .thresholds import told
 
 
@@ -39,45 +42,40 @@ def precise_table(solution: PreciseSolution, names: Mapping[str, str] | None = N
 @to_json.register(PreciseSolution)
 def precise_json(solution: PreciseSolution) -> dict[str, Any]:
     """As `solve`, with decimal strings for numbers, of what there is at this precision."""
-    shape = solution.problem.clusters
-    blocks = _blocks(solution)
-
-    def nested(part: int) -> dict[str, Any]:
-        wrap = {"q": 2, "V": 2, "m": 1, "theta": 2}
-        out = {}
-        for name, entries in blocks.items():
-            column: list[Any] = [entry[part] for entry in entries]
-            for _ in range(wrap[name]):
-                column = [[entry] for entry in column]
-            out[name] = [column[:shape]]
-        return out
-
+    problem = solution.problem
+    values, errors = (
+        {
+            name: _nested(problem, [entry[part] for entry in entries], name)
+            for name, entries in _blocks(solution).items()
+        }
+        for part in (0, 1)
+    )
     with mp.workdps(solution.evidence["digits"]):
         shown = {name: decimal_strings(*pair) for name, pair in solution.observables.items()}
     return {
-        "model": solution.problem.solver.name,
-        "digest": solution.problem.solver.digest,
-        "parameters": parameters_json(solution.problem),
+        **problem_json(problem),
         "start": solution.start,
         "branch": solution.near.branch,
         "status": solution.status.value,
         "residual": solution.evidence["residuals"][0],
-        "overlaps": nested(0),
+        "overlaps": values,
         **{name: value for name, (value, _) in shown.items()},
-        "errors": {"overlaps": nested(1), **{name: error for name, (_, error) in shown.items()}},
+        "errors": {"overlaps": errors, **{name: error for name, (_, error) in shown.items()}},
         "error_kind": solution.error_kind,
         "evidence": solution.evidence,
     }
 
 
+def _nested(problem: Problem, column: list[str], name: str) -> list[Any]:
+    """The entries of an overlap of a problem of one token and one column, as in the object of `solve`."""
+    return np.reshape(np.array(column, object), block_shape(problem, name)).tolist()
+
+
 def _blocks(solution: PreciseSolution) -> dict[str, list[tuple[str, str]]]:
+    """Value and error of every entry of the overlaps, as decimals."""
+    found = {}
     with mp.workdps(solution.evidence["digits"]):
-        return {
-            name: [
-                decimal_strings(value, error)
-                for value, error in zip(
-                    getattr(solution.overlaps, name).flat, getattr(solution.errors, name).flat, strict=True
-                )
-            ]
-            for name in OVERLAPS
-        }
+        for name in OVERLAPS:
+            pairs = zip(getattr(solution.overlaps, name).flat, getattr(solution.errors, name).flat, strict=True)
+            found[name] = [decimal_strings(*pair) for pair in pairs]
+    return found

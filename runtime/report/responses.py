@@ -6,10 +6,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._version import __version__
 from ..numbers import aligned, near_zero, with_error
 from ..presenting import table, to_frame, to_json
-from ..problems.columns import block_columns, column_of
+from ..problems.columns import OBSERVED, column_of, entry_columns, entry_values
 from ..problems.quantities import LOSSES
 from ..responses.answers import Sensitivities, Sensitivity
 from ..responses.joint import JointOptimum
@@ -17,7 +19,8 @@ from ..responses.minimum import describe_best, in_words
 from ..responses.tuned_curve import TunedCurve
 from ..responses.tuning import Optimum
 from .ansatz import is_judged_other_than_stable, verdict_cell, with_verdict
-from .contract import blocks_json, parameters_json, trained_json
+from .contract import blocks_json, chosen, errors_of, located_json, trained_json
+from .layout import text_of
 
 if TYPE_CHECKING:
     import pandas
@@ -29,18 +32,15 @@ def sensitivities_table(sensitivities: Sensitivities) -> str:
     entries = list(sensitivities)
     problem = sensitivities.solution.problem
     rows = [["d / d", *(entry.parameter for entry in entries)]]
-    values = [block_columns(problem, entry.overlaps) for entry in entries]
-    widths = [block_columns(problem, entry.half_widths) for entry in entries]
-    for name in values[0] if entries else ():
-        row, column = name.partition("_")[::2]
-        if column and problem.student_rank > 1 and row in ("q", "V"):
-            index = column.rpartition("_")[2]
-            if index[0] > index[1]:
+    found = [(entry_values(problem, entry.overlaps), entry_values(problem, entry.half_widths)) for entry in entries]
+    columns = entry_columns(problem) if entries else {}
+    for column, (of, place) in columns.items():
+        if of in ("q", "V"):
+            _, row, other = np.unravel_index(place, getattr(entries[0].overlaps, of).shape)
+            if row > other:
                 continue  # symmetric
-        rows.append([name, *(near_zero(v[name], w[name]) for v, w in zip(values, widths, strict=True))])
-    for k, number in enumerate(problem.trained):
-        cells = [with_error(float(e.overlaps.phi[k]), float(e.half_widths.phi[k])) for e in entries]
-        rows.append([number["name"], *cells])
+        cells = [(with_error if of == "phi" else near_zero)(values[column], widths[column]) for values, widths in found]
+        rows.append([column.removeprefix("trained_"), *cells])
     for name in ("training_loss", "test_error", "baseline_error"):
         if any(math.isfinite(entry.of(name)[0]) for entry in entries):
             rows.append([name.replace("_", " "), *(near_zero(*entry.of(name)) for entry in entries)])
@@ -58,8 +58,7 @@ def sensitivity_json(entry: Sensitivity) -> dict[str, Any]:
         "errors": {
             "overlaps": blocks_json(entry.problem, entry.half_widths),
             "trained": trained_json(entry.problem, entry.half_widths),
-            "training_loss": entry.training_loss_error,
-            "test_error": entry.test_error_error,
+            **errors_of(entry, OBSERVED),
         },
         "remaining": entry.remaining,
     }
@@ -79,10 +78,8 @@ def sensitivities_frame(answer: Sensitivities) -> pandas.DataFrame:
     rows = []
     for entry in answer:
         row: dict[str, Any] = {"at": entry.at}
-        for suffix, blocks in (("", entry.overlaps), ("_error", entry.half_widths)):
-            row |= block_columns(entry.problem, blocks, suffix)
-            for number, value in zip(entry.problem.trained, blocks.phi, strict=True):
-                row[f"trained_{number['name']}{suffix}"] = float(value)
+        values, widths = (entry_values(entry.problem, blocks) for blocks in (entry.overlaps, entry.half_widths))
+        row |= values | {f"{column}_error": width for column, width in widths.items()}
         for name in LOSSES:
             row[name], row[f"{name}_error"] = entry.of(name)
         rows.append(row)
@@ -99,49 +96,55 @@ _PLACES = {
 }
 
 
+def _place(name: str, value: float, error: float, kind: str) -> str:
+    """Where the best value is, in words."""
+    shown = with_error(value, error) if kind == "minimum" else f"{value:.6g}"
+    return f"{name.rstrip('_')} = {shown}{_PLACES[kind]}"
+
+
+def _head(optimum: Optimum | JointOptimum, places: str, tried: str = "") -> list[str]:
+    """What is least where, and how much it is there."""
+    problem = optimum.problem
+    return [
+        f"{problem.solver.name}, {optimum.branch} branch: {describe_best(problem, optimum.minimise)} at {places}",
+        f"  {in_words(problem, optimum.minimise)} {text_of(optimum, 'observed')} there; {tried}"
+        f"{optimum.status.replace('_', ' ')}",
+    ]
+
+
 @table.register(Optimum)
 def optimum_table(optimum: Optimum) -> str:
     """The best value, what its half width is made of, the observable there, and what else was weighed."""
-    name = optimum.parameter.rstrip("_")
-    value = with_error(optimum.value, optimum.error) if optimum.kind == "minimum" else f"{optimum.value:.6g}"
-    shown = in_words(optimum.problem, optimum.minimise)
-    lines = [
-        f"{optimum.problem.solver.name}, {optimum.branch} branch: "
-        f"{describe_best(optimum.problem, optimum.minimise)} at {name} = {value}{_PLACES[optimum.kind]}",
-        f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; {optimum.status.replace('_', ' ')}",
-    ]
+    parts, shown = optimum.evidence, in_words(optimum.problem, optimum.minimise)
+    lines = _head(optimum, _place(optimum.parameter, optimum.value, optimum.error, optimum.kind))
     if optimum.kind == "minimum":
-        parts = optimum.evidence
         lines.append(
             f"  error bar {optimum.error:.2g} = {parts['half_width_integration']:.2g} from integration "
             f"+ {parts['half_width_root']:.2g} from the root"
         )
     for other in optimum.others:
-        kind, there = other.kind.replace("_", " "), with_error(other.observed, other.observed_error)
-        lines.append(f"  next to it: {kind} at {name} = {other.value:.4g}, {shown} {there}")
+        kind, there = other.kind.replace("_", " "), text_of(other, "observed")
+        lines.append(f"  next to it: {kind} at {optimum.parameter.rstrip('_')} = {other.value:.4g}, {shown} {there}")
     return "\n".join(with_verdict(lines, optimum.solution))
 
 
 @to_json.register(Optimum)
 def optimum_json(optimum: Optimum) -> dict[str, Any]:
     """As the object of a threshold (docs/design.md section 5), with the solution there."""
-    name = optimum.parameter.rstrip("_")
+    name, value, error = optimum.parameter.rstrip("_"), optimum.value, optimum.error
+    return _optimum_json(optimum, optimum.kind, name, value, error, others=[vars(other) for other in optimum.others])
+
+
+def _optimum_json(
+    optimum: Optimum | JointOptimum, kind: Any, parameter: Any, value: Any, error: Any, **more: Any
+) -> dict[str, Any]:
+    problem = optimum.solution.problem
     return {
-        "model": optimum.problem.solver.name,
-        "digest": optimum.problem.solver.digest,
-        "kind": optimum.kind,
-        "parameter": name,
-        "parameters": {k: v for k, v in parameters_json(optimum.solution.problem).items() if k != name},
+        **located_json(problem, kind, parameter, value, error, optimum.status, "estimated"),
         "minimise": optimum.minimise,
         "metric": optimum.problem.metric_name or None,
-        "value": optimum.value,
-        "error": optimum.error,
-        "error_kind": optimum.error_kind,
-        "status": optimum.status,
-        "branch": optimum.branch,
-        "observed": optimum.observed,
-        "observed_error": optimum.observed_error,
-        "others": [vars(other) for other in optimum.others],
+        **chosen(optimum, "branch", "observed", "observed_error"),
+        **more,
         "evidence": optimum.evidence,
         "solution": optimum.solution.to_json(),
     }
@@ -150,18 +153,9 @@ def optimum_json(optimum: Optimum) -> dict[str, Any]:
 @table.register(JointOptimum)
 def joint_table(optimum: JointOptimum) -> str:
     """The best values with their half widths, the observable there, and how many places were tried."""
-    shown = in_words(optimum.problem, optimum.minimise)
     found = zip(optimum.parameters, optimum.values, optimum.errors, optimum.kinds, strict=True)
-    places = ", ".join(
-        f"{name.rstrip('_')} = {with_error(value, error) if kind == 'minimum' else f'{value:.6g}{_PLACES[kind]}'}"
-        for name, value, error, kind in found
-    )
-    lines = [
-        f"{optimum.problem.solver.name}, {optimum.branch} branch: "
-        f"{describe_best(optimum.problem, optimum.minimise)} at {places}",
-        f"  {shown} {with_error(optimum.observed, optimum.observed_error)} there; "
-        f"{len(optimum.tried)} places tried; {optimum.status.replace('_', ' ')}",
-    ]
+    places = ", ".join(_place(*each) for each in found)
+    lines = _head(optimum, places, f"{len(optimum.tried)} places tried; ")
     return "\n".join(with_verdict(lines, optimum.solution))
 
 
@@ -169,25 +163,9 @@ def joint_table(optimum: JointOptimum) -> str:
 def joint_json(optimum: JointOptimum) -> dict[str, Any]:
     """As of an optimum, by name; all places that were tried, and the solution at the best."""
     names = [name.rstrip("_") for name in optimum.parameters]
-    return {
-        "model": optimum.problem.solver.name,
-        "digest": optimum.problem.solver.digest,
-        "kind": dict(zip(names, optimum.kinds, strict=True)),
-        "parameter": names,
-        "parameters": {k: v for k, v in parameters_json(optimum.solution.problem).items() if k not in names},
-        "minimise": optimum.minimise,
-        "metric": optimum.problem.metric_name or None,
-        "value": dict(zip(names, optimum.values, strict=True)),
-        "error": dict(zip(names, optimum.errors, strict=True)),
-        "error_kind": "estimated",
-        "status": optimum.status,
-        "branch": optimum.branch,
-        "observed": optimum.observed,
-        "observed_error": optimum.observed_error,
-        "tried": [vars(trial) for trial in optimum.tried],
-        "evidence": optimum.evidence,
-        "solution": optimum.solution.to_json(),
-    }
+    found = (dict(zip(names, each, strict=True)) for each in (optimum.kinds, optimum.values, optimum.errors))
+    kinds, values, errors = found
+    return _optimum_json(optimum, kinds, names, values, errors, tried=[vars(trial) for trial in optimum.tried])
 
 
 @table.register(TunedCurve)
@@ -202,30 +180,19 @@ def tuned_table(tuned: TunedCurve) -> str:
     rows[0] += ["verdict"] * judged
     for value, optimum in zip(tuned.values, tuned.optima, strict=True):
         best = with_error(optimum.value, optimum.error) if optimum.kind == "minimum" else f"{optimum.value:.6g}"
-        shown = with_error(optimum.observed, optimum.observed_error)
-        rows.append(
-            [
-                *(f"{value:.6g}", best, shown, optimum.kind.replace("_", " "), optimum.status.replace("_", " ")),
-                *[verdict_cell(optimum.solution)] * judged,
-            ],
-        )
+        words = [each.replace("_", " ") for each in (optimum.kind, optimum.status)]
+        verdict = [verdict_cell(optimum.solution)] * judged
+        rows.append([f"{value:.6g}", best, text_of(optimum, "observed"), *words, *verdict])
     return "\n".join([f"{first.problem.solver.name}, {first.branch} branch", *aligned(rows), *tuned.notes])
 
 
 def tuned_json(tuned: TunedCurve, file: Path | None) -> dict[str, Any]:
     """The object of `tune --along --json`: every point is one of `tune --json`."""
+    ended = {"interrupted": tuned.interrupted, "done": tuned.success, "time_limit": tuned.out_of_time}
     return {
         "version": __version__,
         "along": tuned.over.rstrip("_"),
-        "status": (
-            "interrupted"
-            if tuned.interrupted
-            else "done"
-            if tuned.success
-            else "time_limit"
-            if tuned.out_of_time
-            else "not_converged"
-        ),
+        "status": next((word for word, has_ended in ended.items() if has_ended), "not_converged"),
         "missing": list(tuned.missing),
         "notes": list(tuned.notes),
         "points": [optimum.to_json() for optimum in tuned.optima],

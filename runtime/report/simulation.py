@@ -12,7 +12,8 @@ from ..presenting import table, to_json
 from ..simulation.estimate import Estimate
 from ..simulation.run import GAMP, SGD, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
-from .contract import blocks_json, problem_json, trained_json
+from .contract import blocks_json, chosen, problem_json, trained_json
+from .layout import value_line
 from .solution import multiplier_line, overlap_lines, problem_line
 
 
@@ -38,10 +39,10 @@ def simulation_table(simulation: Simulation) -> str:
         lines.append(multiplier_line(kept.mean, kept.standard_error))
     loss, test = simulation.estimate("training_loss"), simulation.estimate("test_error")
     if math.isfinite(loss.mean):
-        lines.append(f"  training loss {with_error(loss.mean, loss.standard_error)} per d")
+        lines.append(value_line("training loss", f"{_shown(loss)} per d"))
     if math.isfinite(test.mean):
         which = f" ({problem.metric_name})" if problem.metric_name else ""
-        lines.append(f"  test error    {with_error(test.mean, test.standard_error)}{which}")
+        lines.append(value_line("test error", _shown(test) + which))
     iterations = simulation.estimate("iterations").mean
     how = f"gradient norm at most {max(run.gradient for run in runs):.1e}, {iterations:.0f} iterations on average"
     if plan.method == SGD:
@@ -54,9 +55,8 @@ def simulation_table(simulation: Simulation) -> str:
     if done := simulation.polish:
         lines += _polish_lines(simulation, done)
     if plan.method == GAMP:
-        found = simulation.estimate("contraction")
         lines.append(
-            f"  replicon measured {with_error(found.mean, found.standard_error)}: factor on the squared distance of "
+            f"  replicon measured {_shown(simulation.estimate('contraction'))}: factor on the squared distance of "
             "two estimates with the same overlaps"
         )
         apart = [run.late for run in simulation.runs if run.status == "max_iterations"]
@@ -65,15 +65,18 @@ def simulation_table(simulation: Simulation) -> str:
     return "\n".join(lines)
 
 
+def _shown(estimate: Estimate, unit: float = 1.0) -> str:
+    return with_error(unit * estimate.mean, unit * estimate.standard_error)
+
+
 def _polish_lines(simulation: Simulation, done: dict[str, Estimate]) -> list[str]:
     """What polishing did, over converged runs."""
-    before, after, gained = (done[name] for name in ("wrong_before", "wrong_after", "gained"))
     restarts = simulation.plan.restarts
     deeper = f" ({done['deeper'].mean:.1f} of {restarts} restarts ended lower)" if restarts else ""
     return [
-        f"  polished: {with_error(100 * before.mean, 100 * before.standard_error)} % of the samples in wrong wells "
-        f"before, {with_error(100 * after.mean, 100 * after.standard_error)} % after{deeper}",
-        f"  training loss gained {with_error(gained.mean, gained.standard_error)} per d, paired by seed; "
+        f"  polished: {_shown(done['wrong_before'], 100)} % of the samples in wrong wells before, "
+        f"{_shown(done['wrong_after'], 100)} % after{deeper}",
+        f"  training loss gained {_shown(done['gained'])} per d, paired by seed; "
         f"{done['descents'].mean:.1f} descents, {done['seconds'].mean:.1f} s a seed; "
         f"{max(run.polish.memory for run in simulation.converged if run.polish) / 1e9:.2f} GB at the most",
     ]
@@ -83,53 +86,48 @@ def _polish_lines(simulation: Simulation, done: dict[str, Estimate]) -> list[str
 def simulation_json(simulation: Simulation) -> dict[str, Any]:
     """The object of `saddleforge simulate --json`."""
     problem, plan = simulation.problem, simulation.plan
-    means, errors = simulation.overlaps if simulation.converged else (None, None)
-    kept = simulation.multipliers
+    means, errors = (_means_json(simulation, part) for part in ("mean", "standard_error"))
     return {
         **problem_json(problem),
         "d": plan.d,
         "n": max(1, round(problem.alpha * plan.d)),
         "metric": problem.metric_name or None,
-        "start": plan.start,
-        "method": plan.method,
-        "rate": plan.rate,
-        "batch": plan.batch,
+        **chosen(plan, "start", "method", "rate", "batch"),
         "exact_teacher": plan.exact,
-        "polish": plan.polish,
-        "restarts": plan.restarts,
-        "project": plan.project,
-        "controls": plan.controls,
+        **chosen(plan, "polish", "restarts", "project", "controls"),
         "status": (
             "interrupted" if simulation.interrupted else "time_limit" if simulation.out_of_time else simulation.status
         ),
         "seeds": [run.seed for run in simulation.runs],
         "converged": len(simulation.converged),
         "branches": simulation.branches,
-        "overlaps": blocks_json(problem, means) if means else None,
-        "trained": trained_json(problem, means) if means else None,
-        "multipliers": kept.mean if kept else None,
-        "polished": {name: estimate.mean for name, estimate in simulation.polish.items()} or None,
-        **{name: simulation.estimate(name).mean for name in SCALARS},
-        "standard_errors": {
-            "overlaps": blocks_json(problem, errors) if errors else None,
-            "trained": trained_json(problem, errors) if errors else None,
-            "multipliers": kept.standard_error if kept else None,
-            "polished": {name: estimate.standard_error for name, estimate in simulation.polish.items()} or None,
-            **{name: simulation.estimate(name).standard_error for name in SCALARS},
-        },
+        **means,
+        "standard_errors": errors,
         "runs": [_run_json(simulation, run) for run in simulation.runs],
         "failures": [{"seed": failure.seed, "error": failure.text} for failure in simulation.failures],
     }
 
 
+def _means_json(simulation: Simulation, part: str) -> dict[str, Any]:
+    """Means over converged runs, or their standard errors."""
+    problem, kept = simulation.problem, simulation.multipliers
+    overlaps = simulation.overlaps[part != "mean"] if simulation.converged else None
+    return {
+        "overlaps": blocks_json(problem, overlaps) if overlaps else None,
+        "trained": trained_json(problem, overlaps) if overlaps else None,
+        "multipliers": getattr(kept, part) if kept else None,
+        "polished": {name: getattr(estimate, part) for name, estimate in simulation.polish.items()} or None,
+        **{name: getattr(simulation.estimate(name), part) for name in SCALARS},
+    }
+
+
 def _run_json(simulation: Simulation, run: Run) -> dict[str, Any]:
     return {
-        "seed": run.seed,
-        "status": run.status,
+        **chosen(run, "seed", "status"),
         "branch": simulation.branch(run),
         "overlaps": blocks_json(simulation.problem, run.overlaps),
         "trained": trained_json(simulation.problem, run.overlaps),
         "multipliers": run.multipliers,
-        "polished": {name: getattr(run.polish, name) for name in POLISH} if run.polish else None,
-        **{name: getattr(run, name) for name in SCALARS},
+        "polished": chosen(run.polish, *POLISH) if run.polish else None,
+        **chosen(run, *SCALARS),
     }

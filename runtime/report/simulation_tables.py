@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray
@@ -11,90 +13,60 @@ import xarray
 from ..descent.dynamics import Dynamics
 from ..errors import InputError
 from ..presenting import to_dataset
-from ..problems.columns import block_shape
-from ..problems.overlaps import Overlaps, packed_length
+from ..problems.overlaps import Overlaps
+from ..problems.problem import Problem
 from ..simulation.controls import COUNT as CONTROLS
 from ..simulation.controls import Controls
 from ..simulation.run import SGD, Plan, Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
 from ..simulation.wells import Polish
-from .contract import clean, identity_json, parameters_json
-from .tables import BLOCKS, describe_fields, load_dataset, overlaps_of_row
+from .contract import clean
+from .tables import filled_table, load_dataset, overlap_columns, overlaps_of_row, overlaps_record, table_attributes
 
 PASSED = ("q", "m", "theta")
 """Overlaps that passes keep in time."""
-_OF_PLAN = (
-    "d",
-    "start",
-    "method",
-    "tolerance",
-    "most",
-    "rate",
-    "inertia",
-    "damping",
-    "exact",
-    "polish",
-    "restarts",
-    "project",
-    "controls",
-    "batch",
-)
+_OF_PLAN = [known.name for known in fields(Plan) if known.name not in ("problem", "memory")]
 
 
 @to_dataset.register(Simulation)
 def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
-    """Variables along `seed`: overlaps (axes as `tables.curve_dataset`), losses, how each run ended; multiplier where
+    """Variables along `seed`: overlaps (axes as `tables.filled_table`), losses, how each run ended; multiplier where
     norms are given, polish_... and control_... where they were asked for; of passes overlaps in `time` as path_..."""
-    problem, runs = simulation.problem, simulation.runs
-    variables: dict[str, tuple[str | tuple[str, ...], np.ndarray]] = {}
-    for name, axes in BLOCKS.items():
-        shape = (len(runs), *block_shape(problem, name))
-        values = np.array([getattr(run.overlaps, name) for run in runs], float).reshape(shape)
-        variables[name] = (("seed", *axes), values)
-    for number, trained in enumerate(problem.trained):
-        variables[f"trained_{trained['name']}"] = ("seed", np.array([run.overlaps.phi[number] for run in runs]))
-    if problem.has_sphere:
-        kept = np.array([run.multipliers for run in runs], float).reshape(len(runs), problem.student_rank)
-        variables["multiplier"] = (("seed", "column"), kept)
-    for name in SCALARS:
-        variables[name] = ("seed", np.array([getattr(run, name) for run in runs], float))
-    if simulation.plan.polish:
-        for name in POLISH:
-            values = np.array([getattr(run.polish, name, np.nan) for run in runs], float)
-            variables[f"polish_{name}"] = ("seed", values)
-    if simulation.plan.controls:
-        for name in ("deviations", "errors"):
-            rows = [getattr(run.controls, name, np.full(CONTROLS, np.nan)) for run in runs]
-            variables[f"control_{name}"] = (("seed", "control"), np.reshape(rows, (len(runs), CONTROLS)))
-    if simulation.plan.method == SGD:
-        variables |= _paths(simulation)
-    variables["status"] = ("seed", np.array([run.status for run in runs], object))
-    variables["branch"] = ("seed", np.array([simulation.branch(run) for run in runs], object))
-    dataset = xarray.Dataset(variables, coords={"seed": np.array([run.seed for run in runs], int)})
-    if simulation.plan.method == SGD:
-        dataset = dataset.assign_coords(time=simulation.plan.times)
-    describe_fields(dataset, problem)
-    dataset.attrs = _attributes(simulation.plan)
+    problem, plan, runs = simulation.problem, simulation.plan, simulation.runs
+    names = [*overlap_columns([problem], errors=False), *["multiplier"] * problem.has_sphere, *SCALARS]
+    names += [f"polish_{name}" for name in POLISH if plan.polish] + ["status", "branch"]
+    seeds = {"seed": np.array([run.seed for run in runs], int)}
+    records = (((n,), _record(simulation, run)) for n, run in enumerate(runs))
+    dataset = filled_table(seeds, [problem], names, records)
+    for name in ("deviations", "errors") if plan.controls else ():
+        rows = [getattr(run.controls, name, np.full(CONTROLS, np.nan)) for run in runs]
+        dataset[f"control_{name}"] = (("seed", "control"), np.reshape(rows, (len(runs), CONTROLS)))
+    if plan.method == SGD:
+        paths = _paths(simulation, seeds)
+        dataset = dataset.assign({own: paths[name] for own, name in _path_columns(problem).items()})
+    dataset.attrs = _attributes(plan)
     return dataset
 
 
-def _paths(simulation: Simulation) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+def _record(simulation: Simulation, run: Run) -> dict[str, Any]:
+    return {
+        **overlaps_record(simulation.problem, run.overlaps),
+        **{name: getattr(run, name) for name in ("status", *SCALARS)},
+        "multiplier": run.multipliers,
+        "branch": simulation.branch(run),
+        **{f"polish_{name}": getattr(run.polish, name) for name in POLISH if run.polish is not None},
+    }
+
+
+def _paths(simulation: Simulation, seeds: dict[str, np.ndarray]) -> xarray.Dataset:
     """Overlaps of every pass in time; not a number where it ended before."""
-    problem, runs, times = simulation.problem, simulation.runs, simulation.plan.times
-    packed = np.full((len(runs), len(times), packed_length(problem.sizes)), np.nan)
-    for row, run in zip(packed, runs, strict=True):
-        if run.path is not None:
-            row[: len(run.path)] = run.path
-    every = [[Overlaps.unpack(u, problem.sizes) for u in row] for row in packed]
-    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
-    for name in PASSED:
-        values = np.array([[getattr(overlaps, name) for overlaps in row] for row in every], float)
-        shape = (len(runs), len(times), *block_shape(problem, name))
-        variables[f"path_{name}"] = (("seed", "time", *BLOCKS[name]), values.reshape(shape))
-    for number, trained in enumerate(problem.trained):
-        values = np.array([[overlaps.phi[number] for overlaps in row] for row in every], float)
-        variables[f"path_{trained['name']}"] = (("seed", "time"), values.reshape(packed.shape[:2]))
-    return variables
+    problem, times = simulation.problem, np.asarray(simulation.plan.times)
+    records = (
+        ((row, n), overlaps_record(problem, Overlaps.unpack(u, problem.sizes)))
+        for row, run in enumerate(simulation.runs)
+        for n, u in enumerate(run.path if run.path is not None else ())
+    )
+    return filled_table({**seeds, "time": times}, [problem], overlap_columns([problem], PASSED, False), records)
 
 
 def beside_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Dataset:
@@ -109,9 +81,7 @@ def beside_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Datase
 def _attributes(plan: Plan) -> dict[str, str]:
     problem = plan.problem
     return {
-        **identity_json(problem),
-        "parameter": "seed",
-        "parameters": json.dumps(clean(parameters_json(problem)), ensure_ascii=False),
+        **table_attributes(problem, "seed"),
         "plan": json.dumps(clean({name: getattr(plan, name) for name in _OF_PLAN})),
         "metric": problem.metric_name if problem.solver.base else "",  # of the first there is nothing in older files
     }
@@ -132,43 +102,36 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
             raise InputError(f"{path} contains another simulation: its {name} is {there}, not {wanted[name]}")
     runs = []
     for row, seed in enumerate(dataset["seed"].values):
-        passed = _path(dataset, row, plan) if plan.method == SGD and "path_q" in dataset else None
-        data, penalty, test_error, gradient, late, contraction = (
-            float(dataset[name][row]) for name in ("data", "penalty", "test_error", "gradient", "late", "contraction")
-        )
+        names = ("data", "penalty", "test_error", "gradient", "late", "contraction")
+        numbers: dict[str, Any] = {name: float(dataset[name][row]) for name in names}
         runs.append(
             Run(
                 seed=int(seed),
                 overlaps=overlaps_of_row(dataset, row, plan.problem),
-                data=data,
-                penalty=penalty,
-                test_error=test_error,
-                gradient=gradient,
                 iterations=int(dataset["iterations"][row]),
                 status=str(dataset["status"].values[row]),
-                late=late,
-                contraction=contraction,
                 multipliers=dataset["multiplier"].values[row] if plan.problem.has_sphere else None,
-                path=passed,
+                path=_path(dataset, row, plan.problem) if plan.method == SGD and "path_q" in dataset else None,
                 polish=_polish(dataset, row) if plan.polish else None,
                 controls=_controls(dataset, row) if plan.controls else None,
+                **numbers,
             )
         )
     return runs
 
 
-def _path(dataset: xarray.Dataset, row: int, plan: Plan) -> np.ndarray:
+def _path(dataset: xarray.Dataset, row: int, problem: Problem) -> np.ndarray:
     """Packed overlaps of a pass up to where it ended."""
-    contexts, s, t, _ = plan.problem.sizes
-    shapes = {"q": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
-    names = [number["name"] for number in plan.problem.trained]
-    packed = []
-    for n in range(dataset.sizes["time"]):
-        blocks = {name: dataset[f"path_{name}"].values[row, n].reshape(shape) for name, shape in shapes.items()}
-        phi = np.array([float(dataset[f"path_{name}"].values[row, n]) for name in names])
-        if np.isfinite(blocks["q"]).all():
-            packed.append(Overlaps(V=np.full(shapes["q"], np.nan), phi=phi, **blocks).pack())
-    return np.array(packed)
+    columns = _path_columns(problem)
+    path = dataset[list(columns)].isel(seed=row).rename(columns)
+    path["V"] = path["q"] * np.nan
+    known = np.flatnonzero(np.isfinite(path["q"].values).all(axis=(1, 2, 3, 4)))
+    return np.array([overlaps_of_row(path, int(n), problem).pack() for n in known])
+
+
+def _path_columns(problem: Problem) -> dict[str, str]:
+    """What the overlaps and trained numbers of a pass are called, and what those of a run are."""
+    return {f"path_{name.removeprefix('trained_')}": name for name in overlap_columns([problem], PASSED, False)}
 
 
 def _polish(dataset: xarray.Dataset, row: int) -> Polish | None:

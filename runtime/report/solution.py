@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..numbers import near_zero, with_error
 from ..presenting import table, to_json
-from ..problems.columns import column_of
+from ..problems.columns import OBSERVED, by_context, column_of
+from ..problems.overlaps import OVERLAPS
 from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
 from ..solving.thermal import Gibbs
 from .ansatz import HEADING, warning_lines
-from .contract import blocks_json, problem_json, trained_json
+from .contract import blocks_json, chosen, errors_of, problem_json, trained_json
+from .layout import text_of, value_line
 from .stability import VANISHING
 
 if TYPE_CHECKING:
+    from ..breaking.solution import BrokenSolution
     from ..problems.overlaps import Overlaps
     from ..problems.problem import Problem
 
 
 @table.register(Solution)
 def solution_table(solution: Solution, names: Mapping[str, str] | None = None, alone: bool = True) -> str:
-    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict; `names` as in `naming.symbols_of`.
+    """What `solve` prints: overlaps, losses, errors, rule and the RS verdict; `names` as in `symbols.symbols_of`.
 
     The verdict comes first where replica symmetry is unstable beyond the digits shown.
 
@@ -49,18 +52,16 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None, a
     if warning:
         lines.append(f"  {HEADING}:")
     lines += overlap_lines(problem, solution.overlaps, solution.half_widths, shown)
-    if solution.multipliers is not None and solution.multipliers_error is not None:
-        lines.append(multiplier_line(solution.multipliers, solution.multipliers_error))
+    lines += multiplier_lines(solution)
     if solution.thermal:
         lines += thermal_lines(solution)
     elif solution.losses:
-        lines.append(f"  training loss {with_error(solution.training_loss, solution.training_loss_error)} per d")
+        lines.append(value_line("training loss", f"{text_of(solution, 'training_loss')} per d"))
         if math.isfinite(solution.test_error):
-            text = f"  test error    {with_error(solution.test_error, solution.test_error_error)}"
-            if math.isfinite(solution.baseline_error):
-                text += f"   (linear baseline {solution.baseline_error:.12g})"
-            lines.append(text)
-        lines += [f"    {name:<11} {with_error(*found)}" for name, found in solution.other_errors.items()]
+            baseline = solution.baseline_error
+            beside = f"   (linear baseline {baseline:.12g})" if math.isfinite(baseline) else ""
+            lines.append(value_line("test error", text_of(solution, "test_error") + beside))
+        lines += [value_line(f"  {name}", with_error(*found)) for name, found in solution.other_errors.items()]
     rule = solution.rule
     lines.append(f"  integrator {rule.name}, {rule.size}; errors are {solution.error_kind}")
     if not solution.judge:
@@ -79,10 +80,16 @@ def explanation_lines(solution: Solution) -> list[str]:
     return ["why this rule:", *(f"  {sentence}" for sentence in solution.explanation)]
 
 
+def multiplier_lines(solution: Solution | BrokenSolution) -> list[str]:
+    """The ridge that keeps given norms, a strength a column of W with its error; nothing where none are given."""
+    if solution.multipliers is None or solution.multipliers_error is None:
+        return []
+    return [multiplier_line(solution.multipliers, solution.multipliers_error)]
+
+
 def multiplier_line(strengths: np.ndarray, errors: np.ndarray) -> str:
-    """The ridge that keeps given norms, a strength a column of W with its error."""
-    shown = ", ".join(with_error(value, error) for value, error in zip(strengths, errors, strict=True))
-    return f"  the norms are kept by a ridge of {shown}"
+    """The strengths of a ridge that keeps given norms, with their errors."""
+    return f"  the norms are kept by a ridge of {', '.join(map(with_error, strengths, errors))}"
 
 
 def thermal_lines(solution: Solution) -> list[str]:
@@ -91,18 +98,17 @@ def thermal_lines(solution: Solution) -> list[str]:
     assert thermal is not None
     lines = []
     for context, (matrix, widths) in enumerate(zip(thermal.self_overlap, thermal.self_overlap_error, strict=True)):
-        values = [with_error(matrix[a, a], widths[a, a]) for a in range(len(matrix))]
         label = f"context {context + 1}: " if len(thermal.self_overlap) > 1 else ""
-        lines.append(f"  {label}overlap of a sample with itself {', '.join(values)}")
+        values = ", ".join(map(with_error, np.diagonal(matrix), np.diagonal(widths)))
+        lines.append(f"  {label}overlap of a sample with itself {values}")
     lines += [
-        f"  free entropy  {with_error(thermal.free_entropy, thermal.free_entropy_error)} per d",
-        f"  training loss {with_error(thermal.energy, thermal.energy_error)} per d, of a sample",
-        f"  entropy       {with_error(thermal.entropy, thermal.entropy_error)} per d",
+        value_line("free entropy", f"{text_of(thermal, 'free_entropy')} per d"),
+        value_line("training loss", f"{text_of(thermal, 'energy')} per d, of a sample"),
+        value_line("entropy", f"{text_of(thermal, 'entropy')} per d"),
     ]
     if math.isfinite(thermal.test_error):
-        mean = with_error(solution.test_error, solution.test_error_error)
-        of_sample = with_error(thermal.test_error, thermal.test_error_error)
-        lines.append(f"  test error    {of_sample} of a sample, {mean} of their mean")
+        both = text_of(thermal, "test_error"), text_of(solution, "test_error")
+        lines.append(value_line("test error", "{} of a sample, {} of their mean".format(*both)))
     return lines
 
 
@@ -124,28 +130,35 @@ def problem_line(problem: Problem, shown: Symbols | None = None, without: str = 
 def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown: Symbols | None = None) -> list[str]:
     """The overlaps of every context with their errors, a line a column of W; what is not a number is left out."""
     shown = shown or symbols_of(problem)
-    lines = []
-    s, t = problem.student_rank, problem.teacher_rank
-    for context in range(problem.contexts):
-        label = problem.context_in_words(context)
-        for a in range(s):
-            parts = []
-            for name in ("q", "V"):
-                for b in range(a, s):
-                    index = "" if s == 1 else f"_{a + 1}{b + 1}"
-                    value, width = getattr(overlaps, name)[context, a, b], getattr(widths, name)[context, a, b]
-                    if math.isfinite(value):
-                        parts.append(f"{shown[name][0]}{index} {with_error(value, width)}")
-            index = "" if s == 1 else f"_{a + 1}"
-            parts.append(f"{shown['m'][0]}{index} {near_zero(overlaps.m[context, a], widths.m[context, a])}")
-            for b in range(t):
-                index = "" if s == t == 1 else f"_{a + 1}{b + 1}"
-                value = near_zero(overlaps.theta[context, a, b], widths.theta[context, a, b])
-                parts.append(f"{shown['theta'][0]}{index} {value}")
-            lines.append(f"  {label if a == 0 else '':<10} " + "   ".join(parts))
+    lines = block_lines(
+        problem, [(shown[n][0], getattr(overlaps, n), getattr(widths, n), n in ("q", "V")) for n in OVERLAPS]
+    )
     for number, value, width in zip(problem.trained, overlaps.phi, widths.phi, strict=True):
         held = f"ridge {float(number['ridge']):g}" if number["ridge"] else "no ridge"
         lines.append(f"  {shown[column_of(number['name'])][0]} {with_error(value, width)} (trained, {held})")
+    return lines
+
+
+def block_lines(problem: Problem, blocks: Iterable[tuple[str, np.ndarray, np.ndarray, bool]]) -> list[str]:
+    """Return arrays with their errors, a line a context and column of W, the context named once.
+
+    Args:
+        blocks: symbol, values (C, s, ...), errors, and whether it is a symmetric matrix, of which the upper triangle is
+            shown and what is not a number left out.
+    """
+    lines, every = [], list(blocks)
+    for context, a in np.ndindex(problem.contexts, problem.student_rank):
+        parts = []
+        for symbol, values, errors, is_symmetric in every:
+            row, widths = values[context, a], errors[context, a]
+            for b in np.ndindex(row.shape):
+                if is_symmetric and (b[0] < a or not math.isfinite(row[b])):
+                    continue
+                index = "" if row.size == problem.student_rank == 1 else f"_{''.join(str(i + 1) for i in (a, *b))}"
+                value = (with_error if is_symmetric else near_zero)(row[b], widths[b])
+                parts.append(f"{symbol}{index} {value}")
+        label = problem.context_in_words(context) if a == 0 else ""
+        lines.append(f"  {label:<10} " + "   ".join(parts))
     return lines
 
 
@@ -169,39 +182,25 @@ def solution_json(solution: Solution) -> dict[str, Any]:
     """The object `solve --json` prints; `thermal` beside it at a finite temperature."""
     problem = solution.problem
     stability = solution.stability
+    losses, widths = solution.losses, solution.half_widths
     members: dict[str, Any] = {
         **problem_json(problem),
-        "start": solution.start,
-        "branch": solution.branch,
-        "rank": solution.rank,
+        **chosen(solution, "start", "branch", "rank"),
         "status": solution.status.value,
-        "residual": solution.residual,
-        "iterations": solution.iterations,
+        **chosen(solution, "residual", "iterations"),
         "overlaps": blocks_json(problem, solution.overlaps),
         "trained": trained_json(problem, solution.overlaps),
         "conjugates": blocks_json(problem, solution.conjugates) if solution.conjugates else None,
-        "multipliers": solution.multipliers,
-        "free_entropy": solution.free_entropy,
-        "training_loss": solution.training_loss,
-        "training_loss_parts": (
-            {
-                "data": solution.losses.data,
-                "penalty": solution.losses.penalty,
-                "identity_gap": solution.losses.identity_gap,
-            }
-            if solution.losses
-            else None
-        ),
+        **chosen(solution, "multipliers", "free_entropy", "training_loss"),
+        "training_loss_parts": chosen(losses, "data", "penalty", "identity_gap") if losses else None,
         "test_error": solution.test_error,
         "test_errors": solution.test_errors or None,
         "baseline_error": solution.baseline_error,
         "errors": {
-            "overlaps": blocks_json(problem, solution.half_widths),
-            "trained": trained_json(problem, solution.half_widths),
-            "multipliers": solution.multipliers_error,
-            "training_loss": solution.training_loss_error,
-            "test_error": solution.test_error_error,
-            "test_errors": solution.half_widths.test_errors or None,
+            "overlaps": blocks_json(problem, widths),
+            "trained": trained_json(problem, widths),
+            **errors_of(solution, ("multipliers", *OBSERVED)),
+            "test_errors": widths.test_errors or None,
         },
         "error_kind": solution.error_kind,
         "integrator": solution.rule.describe(),
@@ -221,10 +220,9 @@ def solution_json(solution: Solution) -> dict[str, Any]:
 
 def shaped(problem: Problem, thermal: dict[str, Any]) -> dict[str, Any]:
     """The JSON of a Gibbs measure with its matrices as r[l][k][a][b]."""
-    shape = (problem.tokens, problem.clusters, *[problem.student_rank] * 2)
 
     def blocks(values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "self_overlap": np.reshape(values["self_overlap"], shape).tolist()}
+        return {**values, "self_overlap": by_context(problem, values["self_overlap"]).tolist()}
 
     return {**blocks(thermal), "errors": blocks(thermal["errors"])}
 
@@ -232,13 +230,10 @@ def shaped(problem: Problem, thermal: dict[str, Any]) -> dict[str, Any]:
 @to_json.register(Gibbs)
 def gibbs_json(thermal: Gibbs) -> dict[str, Any]:
     """The object `thermal`, arrays as they are."""
-    names = ("inverse_temperature", "free_entropy", "free_energy", "energy", "entropy", "test_error")
+    names = ("free_entropy", "free_energy", "energy", "entropy", "test_error")
     return {
-        **{name: getattr(thermal, name) for name in names},
-        "energy_parts": {"data": thermal.data, "penalty": thermal.penalty},
+        **chosen(thermal, "inverse_temperature", *names),
+        "energy_parts": chosen(thermal, "data", "penalty"),
         "self_overlap": thermal.self_overlap,
-        "errors": {
-            **{name: getattr(thermal, f"{name}_error") for name in names[1:]},
-            "self_overlap": thermal.self_overlap_error,
-        },
+        "errors": errors_of(thermal, (*names, "self_overlap")),
     }

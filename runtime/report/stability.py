@@ -11,6 +11,8 @@ from ..numbers import aligned, with_error
 from ..presenting import to_json
 from ..stability.assess import NEGLIGIBLE_LOSS, Stability
 from ..stability.jumps import Jumps
+from .contract import chosen
+from .layout import text_of
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
@@ -26,29 +28,18 @@ def stability_table(solution: Solution) -> str:
     values = stability.eigenvalues
     known = np.isfinite(stability.longitudinal_error)
     lead = with_error(values[0].real, stability.longitudinal_error) if known else f"{values[0].real:.4g}"
+    radius, damping = f"{np.max(np.abs(values)):.4g}", f"{stability.damping:.2g}"
     rows = [
         ["longitudinal", lead, "largest real part; below 1: stable within replica symmetry"],
-        ["", f"{np.max(np.abs(values)):.4g}", "spectral radius; above 1: the iteration needs damping"],
-        [
-            "damping",
-            f"{stability.damping:.2g}",
-            "largest weight on the new iterate under which plain iteration is stable",
-        ],
-        [
-            "replicon",
-            with_error(stability.replicon, stability.replicon_error),
-            "from derivatives; below 1: stable but for jumps",
-        ],
+        ["", radius, "spectral radius; above 1: the iteration needs damping"],
+        ["damping", damping, "largest weight on the new iterate under which plain iteration is stable"],
+        ["replicon", text_of(stability, "replicon"), "from derivatives; below 1: stable but for jumps"],
         [
             "bistable share",
             f"{stability.bistable_share:.2g}",
             "probability of a second minimum of the proximal objective",
         ],
-        [
-            "jump weight",
-            with_error(stability.jump_weight, stability.jump_weight_error),
-            "share of V^ that comes from jumps",
-        ],
+        ["jump weight", text_of(stability, "jump_weight"), "share of V^ that comes from jumps"],
     ]
     jumps, lost = stability.jumps, stability.self_overlap
     if jumps is not None and jumps.any:
@@ -62,25 +53,16 @@ def stability_table(solution: Solution) -> str:
     if lost is not None:
         rows += [
             ["finite map", f"{lost.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
-            [
-                "",
-                with_error(lost.root, lost.root_error),
-                "b, above 0 where the proximal map jumps; D relative to q",
-            ],
+            ["", text_of(lost, "root"), "b, above 0 where the proximal map jumps; D relative to q"],
         ]
     rows += _landscape_rows(solution.landscape)
-    loss = with_error(stability.self_overlap_loss, stability.self_overlap_loss_error)
+    loss = text_of(stability, "self_overlap_loss")
     rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
     rows.append(["", "", ""])
-    rows += [
-        [
-            "eigenvalue",
-            f"{v.real:.4g}" if abs(v.imag) < 1e-12 else f"{v.real:.4g}{v.imag:+.4g}i",
-            mode,
-        ]
-        for v, mode in zip(values, stability.modes, strict=True)
-        if abs(v) > VANISHING
-    ]
+    for v, mode in zip(values, stability.modes, strict=True):
+        if abs(v) > VANISHING:
+            imaginary = "" if abs(v.imag) < 1e-12 else f"{v.imag:+.4g}i"
+            rows.append(["eigenvalue", f"{v.real:.4g}{imaginary}", mode])
     vanishing = int(np.sum(np.abs(values) <= VANISHING))
     if vanishing:
         rows.append([f"and {vanishing} more", "0", "tokens or columns apart: the prior adds them up"])
@@ -105,10 +87,10 @@ def _landscape_rows(minima: Landscape) -> list[list[str]]:
     if several:
         low, middle, high = minima.gaps
         most = max(minima.minima)
-        rows.append(
-            ["second minima", f"{several:.2g}", f"share of points with more than one minimum (up to {most} seen)"]
-        )
-        rows.append(["", f"{middle:.2g}", f"median gap between the two lowest; 10 % and 90 %: {low:.2g}, {high:.2g}"])
+        rows += [
+            ["second minima", f"{several:.2g}", f"share of points with more than one minimum (up to {most} seen)"],
+            ["", f"{middle:.2g}", f"median gap between the two lowest; 10 % and 90 %: {low:.2g}, {high:.2g}"],
+        ]
     return rows
 
 
@@ -127,17 +109,11 @@ def stability_json(stability: Stability) -> dict[str, Any]:
         "modes": list(stability.modes),
         "slopes": stability.slopes_by,
         "damping": stability.damping if len(values) else np.nan,
-        "replicon": stability.replicon,
-        "replicon_error": stability.replicon_error,
-        "bistable_share": stability.bistable_share,
-        "jump_weight": stability.jump_weight,
-        "jump_weight_error": stability.jump_weight_error,
+        **chosen(stability, "replicon", "replicon_error", "bistable_share", "jump_weight", "jump_weight_error"),
         "jump_set": stability.jumps.to_json() if stability.jumps else None,
-        "self_overlap_loss": stability.self_overlap_loss,
-        "self_overlap_loss_error": stability.self_overlap_loss_error,
+        **chosen(stability, "self_overlap_loss", "self_overlap_loss_error"),
         "finite_map": {"a": lost.slope, "b": lost.root, "b_error": lost.root_error} if lost else None,
-        "replica_symmetry": stability.replica_symmetry,
-        "verdict": stability.verdict,
+        **chosen(stability, "replica_symmetry", "verdict"),
     }
 
 

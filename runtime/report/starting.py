@@ -10,8 +10,8 @@ import numpy as np
 from ..budget import sharp
 from ..errors import InputError, TimeLimitError
 from ..files import finite
-from ..problems.columns import column_of
-from ..problems.overlaps import Overlaps
+from ..problems.columns import block_shape, column_of
+from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 
 
@@ -67,11 +67,9 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
     blocks = data.get("overlaps") if isinstance(data, dict) else None
     if not isinstance(blocks, dict):
         raise InputError("it contains no `overlaps` of one solution, as `saddleforge solve -o` writes")
-    s, t = problem.student_rank, problem.teacher_rank
-    shapes = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
     arrays = {}
-    for name, shape in shapes.items():
-        expected = (problem.tokens, problem.clusters, *shape)
+    for name in OVERLAPS:
+        expected = block_shape(problem, name)
         try:
             array = np.asarray(blocks.get(name), float)
         except (TypeError, ValueError):
@@ -80,7 +78,7 @@ def _of_solution(path: Path, problem: Problem) -> Overlaps:
             raise InputError(f"{name} has shape {array.shape}; {expected} is expected")
         if not np.isfinite(array).all():
             raise InputError(f"{name} contains numbers that are not finite")
-        arrays[name] = array.reshape(problem.contexts, *shape)
+        arrays[name] = array.reshape(problem.contexts, *expected[2:])
     numbers = data.get("trained") or {}
     missing = [number["name"] for number in problem.trained if not isinstance(numbers.get(number["name"]), int | float)]
     if missing:

@@ -6,22 +6,16 @@ import json
 from typing import Any
 
 import numpy as np
-import pandas
 import xarray
 
-from ..presenting import to_dataset, to_frame
-from ..problems.columns import block_shape, column_of
-from ..problems.overlaps import OVERLAPS, Overlaps
-from ..problems.problem import Problem
-from ..sweeping.line import SCALARS, VERDICTS
+from ..presenting import to_dataset
+from ..problems.columns import column_of
+from ..problems.overlaps import Overlaps
+from ..sweeping.line import Record
+from ..sweeping.plan import Line
 from ..sweeping.sweep import Sweep
-from .contract import clean, identity_json
-from .frames import flat_frame
-from .tables import BLOCKS, describe_columns, describe_fields
-
-_WORDS = ("status", "branch", *VERDICTS, "reason")
-_AXES = {"token": "tokens", "cluster": "clusters", "column": "student_rank", "column2": "student_rank"}
-_SIZES = {**_AXES, "teacher": "teacher_rank"}
+from .contract import clean
+from .tables import filled_table, overlaps_record, solution_columns, table_attributes
 
 
 @to_dataset.register(Sweep)
@@ -36,99 +30,45 @@ def sweep_dataset(sweep: Sweep, stability: bool = True) -> xarray.Dataset:
     lost_from and lost_to, without the first parameter, say where a line lost its branch. Of a table the parameters are
     variables along point, arrays as JSON.
     """
-    plan = sweep.plan
-    problems = [plan.problem, *plan.sized.values()]
-    sizes = {axis: max(getattr(p, count) for p in problems) for axis, count in _SIZES.items()}
-    lead = lead_of(sweep)
-    wide, shape = plan.shape, _shape(sweep)
-    blocks = {
-        name + suffix: np.full((*wide, *(sizes[axis] for axis in axes)), np.nan)
-        for suffix in ("", "_error")
-        for name, axes in BLOCKS.items()
-    }
-    names = list(dict.fromkeys(number["name"] for p in problems for number in p.trained))
-    scalars = {name: np.full(wide, np.nan) for name in (*SCALARS, "accuracy")}
-    scalars |= {f"trained_{name}{suffix}": np.full(wide, np.nan) for name in names for suffix in ("", "_error")}
-    words = {name: np.full(wide, "", object) for name in _WORDS}
-    kept = {f"multiplier{suffix}": np.full((*wide, sizes["column"]), np.nan) for suffix in ("", "_error")}
-    ends = {name: np.full((*wide[:2], *wide[3:]), np.nan) for name in ("lost_from", "lost_to")}
-    for index, line, record in sweep.points():
-        for name in _WORDS:
-            words[name][index] = record.get(name, "")
-        for name in ("accuracy", *SCALARS):
-            scalars[name][index] = record.get(name, np.nan)
-        if "lost" in record and plan.axes:
-            for name, value in zip(ends, record["lost"], strict=True):
-                ends[name][(*index[:2], *index[3:])] = value
-        if "overlaps" in record:
-            for suffix, packed in (("", record["overlaps"]), ("_error", record["errors"])):
-                _fill(blocks, scalars, index, line.problem, np.array(packed, float), suffix)
-        if "multipliers" in record:
-            for name, row in zip(kept, record["multipliers"], strict=True):
-                kept[name][index][: len(row)] = row
-    variables: dict[str, Any] = {}
-    for name, values in blocks.items():
-        axes = BLOCKS[name.removesuffix("_error")]
-        variables[name] = ((*lead, *axes), values.reshape(*shape, *values.shape[len(wide) :]))
-    if any(p.has_sphere for p in problems):
-        variables |= {name: ((*lead, "column"), v.reshape(*shape, sizes["column"])) for name, v in kept.items()}
-    variables |= {name: (lead, values.reshape(shape)) for name, values in {**scalars, **words}.items()}
+    plan, lead = sweep.plan, _lead(sweep)
+    described = plan.problem_at(plan.values_at((0,) * (len(plan.shape) - 2)))
+    problems = [described, plan.problem, *plan.sized.values()]
+    columns = [*solution_columns(problems), "unstable", "accuracy", "reason"]
+    records = [(_place(sweep, index), _point_record(line, record)) for index, line, record in sweep.points()]
+    dataset = filled_table(lead, problems, columns, records)
     if plan.axes and plan.ask != "simulate":
-        around = tuple(name for name in lead if name != column_of(plan.axes[0].name))
-        inner = tuple(n for name, n in zip(lead, shape, strict=True) if name in around)
-        variables |= {name: (around, values.reshape(inner)) for name, values in ends.items()}
-    variables |= _row_columns(sweep)
-    coordinates = {name: np.arange(1, size + 1) for name, size in sizes.items()}
-    dataset = xarray.Dataset(variables, coords={**_coordinates(sweep), **coordinates})
-    describe_columns(dataset, plan.problem)
-    described = plan.problem_at(plan.values_at((0,) * (len(wide) - 2)))
-    if all(getattr(described, count) == sizes[axis] for axis, count in _SIZES.items()):
-        describe_fields(dataset, described)
+        at = list(lead).index(column_of(plan.axes[0].name))
+        around = {name: values for n, (name, values) in enumerate(lead.items()) if n != at}
+        ends = (((*index[:at], *index[at + 1 :]), record) for index, record in records)
+        dataset = dataset.assign(filled_table(around, [], ("lost_from", "lost_to"), ends).data_vars)
+    dataset = dataset.assign(_row_columns(sweep))
     dataset.attrs = _attributes(sweep)
     return dataset
 
 
-def lead_of(sweep: Sweep) -> tuple[str, ...]:
-    """Names of the axes of points."""
-    directions = ("direction",) if sweep.plan.both_ways else ()
-    return ("start", *directions, *([column_of(axis.name) for axis in sweep.plan.axes] or ["point"]))
-
-
-@to_frame.register(Sweep)
-def sweep_frame(sweep: Sweep) -> pandas.DataFrame:
-    """`sweep_dataset` with a row a point and flat columns, see `frames.dataset_frame`."""
-    return flat_frame(sweep_dataset(sweep), lead_of(sweep))
-
-
-def _fill(
-    blocks: dict[str, np.ndarray],
-    scalars: dict[str, np.ndarray],
-    index: tuple[int, ...],
-    problem: Problem,
-    packed: np.ndarray,
-    suffix: str,
-) -> None:
-    overlaps = Overlaps.unpack(packed, problem.sizes)
-    for name in OVERLAPS:
-        values = getattr(overlaps, name).reshape(block_shape(problem, name))
-        blocks[name + suffix][index][tuple(slice(n) for n in values.shape)] = values
-    for number, value in zip(problem.trained, overlaps.phi, strict=True):
-        scalars[f"trained_{number['name']}{suffix}"][index] = value
-
-
-def _shape(sweep: Sweep) -> tuple[int, ...]:
-    shape = sweep.plan.shape
-    return shape if sweep.plan.both_ways else (shape[0], *shape[2:])
-
-
-def _coordinates(sweep: Sweep) -> dict[str, Any]:
+def _lead(sweep: Sweep) -> dict[str, np.ndarray]:
+    """The axes of points with their values."""
     plan = sweep.plan
-    found: dict[str, Any] = {"start": np.array(plan.starts, object)}
-    if plan.both_ways:
-        found["direction"] = np.array(plan.directions, object)
-    found |= {column_of(axis.name): np.array(axis.values) for axis in plan.axes}
-    if plan.rows:
-        found["point"] = np.arange(1, len(plan.rows) + 1)
+    directions = {"direction": np.array(plan.directions, object)} if plan.both_ways else {}
+    axes = {column_of(axis.name): np.array(axis.values) for axis in plan.axes}
+    rows = {"point": np.arange(1, len(plan.rows) + 1)} if plan.rows else {}
+    return {"start": np.array(plan.starts, object), **directions, **axes, **rows}
+
+
+def _place(sweep: Sweep, index: tuple[int, ...]) -> tuple[int, ...]:
+    """Where a point of the plan stands along the axes."""
+    return index if sweep.plan.both_ways else (index[0], *index[2:])
+
+
+def _point_record(line: Line, record: Record) -> dict[str, Any]:
+    """What a table holds of a point, out of its record."""
+    found = dict(record)
+    if "overlaps" in record:
+        packed = (np.array(record[name], float) for name in ("overlaps", "errors"))
+        found |= overlaps_record(line.problem, *(Overlaps.unpack(u, line.problem.sizes) for u in packed))
+    for pair, columns in (("multipliers", ("multiplier", "multiplier_error")), ("lost", ("lost_from", "lost_to"))):
+        if pair in record:
+            found |= zip(columns, record[pair], strict=True)
     return found
 
 
@@ -148,8 +88,7 @@ def _row_columns(sweep: Sweep) -> dict[str, Any]:
 def _attributes(sweep: Sweep) -> dict[str, Any]:
     plan, said = sweep.plan, sweep.plan.identity
     return {
-        **identity_json(plan.problem),
-        "parameter": plan.axes[0].shown if plan.axes else "point",
+        **table_attributes(plan.problem, plan.axes[0].shown if plan.axes else "point"),
         "parameters": json.dumps(clean(said["parameters"]), ensure_ascii=False),
         "sweep": json.dumps(
             {"ask": plan.ask, "seed": plan.seed, **said.get("simulated", {}), "axes": [a.shown for a in plan.axes]}

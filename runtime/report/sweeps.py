@@ -13,7 +13,7 @@ from ..sweeping.line import UNFINISHED, Record, is_found
 from ..sweeping.plan import BACK, Line
 from ..sweeping.sweep import Sweep
 from .ansatz import HEADING
-from .contract import clean, identity_json
+from .contract import chosen, clean, identity_json
 
 _MOST_LINES = 40
 VERDICT_ORDER = (UNSTABLE, MARGINAL, UNDECIDED, STABLE)
@@ -101,8 +101,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
         "parameters": clean(said["parameters"]),
         "varied": clean(said["varied"]),
         "starts": list(plan.starts),
-        "both_ways": plan.both_ways,
-        "ask": plan.ask,
+        **chosen(plan, "both_ways", "ask"),
         "points": plan.size,
         "statuses": sweep.statuses,
         "lines": lines if plan.axes else [],

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5netcdf
 import h5py
@@ -27,268 +25,75 @@ from ..following.critical import CriticalLine
 from ..following.follow import Followed
 from ..presenting import save, to_dataset
 from ..problems import gauge
-from ..problems.columns import BROKEN, QUANTITIES, block_shape, column_of
-from ..problems.overlaps import Overlaps
+from ..problems.columns import (
+    BROKEN,
+    JUDGED,
+    QUANTITIES,
+    SOLVED,
+    block_shape,
+    by_context,
+    column_of,
+    quantity_of,
+    values_of,
+    with_errors,
+)
+from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
+from ..problems.quantities import METRIC
 from ..responses.tuned_curve import TunedCurve
-from .contract import SCHEMA, check_schema, clean, identity_json, parameters_json
+from ..solving.solution import Solution
+from .contract import SCHEMA, check_schema, chosen, clean, identity_json, parameters_json
 
-if TYPE_CHECKING:
-    from ..stability.assess import Stability
-
-
-BLOCKS: dict[str, tuple[str, ...]] = {
-    "q": ("token", "cluster", "column", "column2"),
-    "V": ("token", "cluster", "column", "column2"),
-    "m": ("token", "cluster", "column"),
-    "theta": ("token", "cluster", "column", "teacher"),
+_SIZES = {
+    "token": "tokens",
+    "cluster": "clusters",
+    "column": "student_rank",
+    "column2": "student_rank",
+    "teacher": "teacher_rank",
 }
-"""Overlaps and their axes behind the parameter; `column` and `column2` run over W, `teacher` over W*."""
+"""Axes of arrays and the sizes of a problem that are their lengths."""
 
-BETWEEN = ("q_between", "distance")
-"""Of two states, with the axes of q."""
-
-# Of a solution with broken symmetry, in place of what they mean otherwise.
-_OF_LOWEST_STATES = {
-    "q": "overlap of a minimiser's weights with themselves, q_1",
-    "training_loss": "training loss per d of the lowest states",
-}
-# Scalars of a solution's stability; not a number where there is none or it was not asked for.
-_STABILITY: dict[str, Callable[[Stability], float]] = {
-    "replicon": lambda s: s.replicon,
-    "replicon_error": lambda s: s.replicon_error,
-    "jump_weight": lambda s: s.jump_weight,
-    "jump_weight_error": lambda s: s.jump_weight_error,
-    "longitudinal_eigenvalue": lambda s: float(np.max(s.eigenvalues.real)),
-}
+Record = dict[str, Any]
+"""What a table holds at a point, by column: numbers, words and arrays; what is missing or None is not known there."""
 
 
-@to_dataset.register(Curve)
-def curve_dataset(curve: Curve, stability: bool = True) -> xarray.Dataset:
-    """A branch as a Dataset along the parameter.
+def filled_table(
+    lead: Mapping[str, np.ndarray],
+    problems: Sequence[Problem],
+    names: Iterable[str],
+    records: Iterable[tuple[tuple[int, ...], Record]],
+) -> xarray.Dataset:
+    """Return a table along leading axes; where nothing is known, numbers are nan and words empty.
 
-    Axes: the parameter under its own name, then token, cluster, column, column2, teacher (of length 1 where there is
-    one), counted from 1. Variables: q, V, m, theta, training_loss, test_error and trained_NAME with half widths in
-    `*_error`, and multiplier where norms are given;
-    baseline_error, residual, status, branch, bistable_share; and, with `stability`, replicon, jump_weight (both with
-    errors), longitudinal_eigenvalue, verdict, replica_symmetry and longitudinal. The attributes name model, digest,
-    version, parameters (JSON), branch and where it ends.
+    Axes of arrays stand behind the leading ones and count from 1: token, cluster, column and column2 of W, teacher.
 
     Args:
-        stability: also judge the stability of every solution, which takes about as long as solving.
+        lead: values of the leading axes by name.
+        problems: of the points; arrays have the largest of their sizes. The first one says what the columns mean.
+        names: of the columns, in their order.
+        records: index along the leading axes, and what is known there.
     """
-    return _with_ends(curve, stability)
-
-
-def _with_ends(curve: Curve | BrokenCurve, stability: bool) -> xarray.Dataset:
-    """`_dataset`, and where the branch ends."""
-    dataset = _dataset(curve, stability)
-    for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
-        # (where found, where not found); empty where the branch reaches the edge of the grid.
-        dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
-    return dataset
-
-
-@to_dataset.register(BrokenCurve)
-def broken_dataset(curve: BrokenCurve, stability: bool = True) -> xarray.Dataset:
-    """As `curve_dataset`, of one minimiser (q is q_1); replicon, jumps and verdict are of the solution beside.
-
-    Variables more: q_between and distance (Delta), parisi, energy_moved, with half widths; symmetric_training_loss and
-    symmetric_test_error of the solution beside; clustering and splitting (types I and II); rsb, 0 where no breaking was
-    found. `energy_moved` is not a number where replica symmetry has no solution on the branch.
-    """
-    dataset = _with_ends(curve, stability)
-    axis, problem = column_of(curve.parameter), curve.solutions[0].problem if curve.solutions else None
-    shape = block_shape(problem, "q") if problem is not None else (0,) * len(BLOCKS["q"])
-    none = np.zeros(shape)
-
-    def block(name: str, rows: list[np.ndarray]) -> None:
-        values = np.array([np.reshape(row, shape) for row in rows], float).reshape((len(rows), *shape))
-        dataset[name] = ((axis, *BLOCKS["q"]), values)
-
-    known = [(s.state, s.state_half_widths, s) for s in curve.solutions]
-    block("q_between", [state.between.q if state else s.overlaps.q for state, _, s in known])
-    block("q_between_error", [widths.between.q if widths else s.half_widths.q for _, widths, s in known])
-    block("distance", [state.distance if state else none for state, _, _ in known])
-    block("distance_error", [widths.distance if widths else none for _, widths, _ in known])
-    scalars: dict[str, Callable[[BrokenSolution], float]] = {
-        "parisi": lambda s: s.parisi,
-        "parisi_error": lambda s: s.parisi_error,
-        "energy_moved": lambda s: s.energy_moved[0],
-        "energy_moved_error": lambda s: s.energy_moved[1],
-        "symmetric_training_loss": lambda s: s.symmetric.training_loss,
-        "symmetric_training_loss_error": lambda s: s.symmetric.training_loss_error,
-        "symmetric_test_error": lambda s: s.symmetric.test_error,
-        "symmetric_test_error_error": lambda s: s.symmetric.test_error_error,
-        "clustering": lambda s: s.stability.clustering if s.stability else np.nan,
-        "splitting": lambda s: s.stability.splitting if s.stability else np.nan,
-        "rsb": lambda s: 0.0 if s.state is None else 1.0,
-    }
-    for name, pick in scalars.items():
-        dataset[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
-    for name in BROKEN:
-        dataset[name].attrs["long_name"] = _OF_LOWEST_STATES.get(name, QUANTITIES[name])
-    return dataset
-
-
-@to_dataset.register(Followed)
-def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
-    """As `curve_dataset`, in the order in which the branch was followed, so that the parameter may go back and forth.
-
-    One variable more, `arclength`, in units of the block scales and of the interval; the attribute `events` (JSON)
-    holds kind, type, value, error, status and words of every event.
-    """
-    dataset = _dataset(followed, stability)
-    axis = column_of(followed.parameter)
-    dataset["arclength"] = (axis, followed.arclength)
-    dataset.attrs["slopes"] = "; ".join(followed.slopes_by)
-    dataset.attrs["events"] = json.dumps(
-        [
-            {
-                "kind": event.kind,
-                "type": event.evidence["type"],
-                "value": event.value,
-                "error": event.error,
-                "status": event.status,
-                "toward": event.evidence["toward"],
-            }
-            for event in followed.events
-        ]
-    )
-    return dataset
-
-
-@to_dataset.register(CriticalLine)
-def line_dataset(line: CriticalLine) -> xarray.Dataset:
-    """A critical line: variables value, error and over along `point`; attributes name the event and both parameters.
-
-    `special` (JSON) holds points of codimension 2.
-    """
-    dataset = _points_of(line)
-    dataset.attrs = {
-        **_attributes(line.first.problem, line.parameter),
-        "kind": line.kind,
-        "over": line.over.rstrip("_"),
-        "branches": " and ".join(line.first.branches),
-        "special": json.dumps(clean(list(line.special))),
-        "ends": line.ending,
-    }
-    return dataset
-
-
-@to_dataset.register(BayesLine)
-def bayes_line_dataset(line: BayesLine) -> xarray.Dataset:
-    """A threshold of Bayes-optimal inference along a parameter: as a critical line; NaN where there is none."""
-    dataset = _points_of(line)
-    varied = ("alpha", line.over.rstrip("_"))
-    held = {name: value for name, value in parameters_json(line.problem).items() if name not in varied}
-    dataset.attrs = {
-        **_attributes(line.problem, "alpha"),
-        "parameters": json.dumps(clean(held), ensure_ascii=False),
-        "kind": line.title,
-        "over": line.over.rstrip("_"),
-        "branches": "Bayes-optimal inference",
-        "special": "[]",
-        "evidence": json.dumps(clean(list(line.evidence))),
-        "ends": line.ending,
-    }
-    return dataset
-
-
-def _points_of(line: CriticalLine | BayesLine) -> xarray.Dataset:
-    columns = {"over": line.over_values, "value": line.values, "error": line.errors}
-    return xarray.Dataset({name: ("point", np.asarray(values, float)) for name, values in columns.items()})
-
-
-def _dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
-    """The solutions of a branch in their order, along the parameter."""
-    beside = {id(s): s.symmetric if isinstance(s, BrokenSolution) else s for s in curve.solutions}
-    problem = curve.solutions[0].problem if curve.solutions else None
-    axis = column_of(curve.parameter)
-    variables: dict[str, Any] = {}
-
-    def blocks(pick: Callable[[Any], Overlaps], suffix: str) -> None:
-        for name, axes in BLOCKS.items():
-            shape = block_shape(problem, name) if problem is not None else (0,) * len(axes)
-            rows = [np.asarray(getattr(pick(s), name), float).reshape(shape) for s in curve.solutions]
-            variables[name + suffix] = ((axis, *axes), np.array(rows, float).reshape((len(rows), *shape)))
-
-    def scalars(name: str, pick: Callable[[Any], float]) -> None:
-        variables[name] = (axis, np.array([pick(s) for s in curve.solutions], float))
-
-    def words(name: str, pick: Callable[[Any], str]) -> None:
-        variables[name] = (axis, np.array([pick(s) for s in curve.solutions], object))
-
-    for n, number in enumerate(problem.trained if problem is not None else ()):
-        values = np.array([(s.overlaps.phi[n], s.half_widths.phi[n]) for s in curve.solutions])
-        for suffix, column in zip(("", "_error"), values.T, strict=True):
-            variables[f"trained_{number['name']}{suffix}"] = (axis, column)
-    if problem is not None and problem.has_sphere:
-        none = np.full(problem.student_rank, np.nan)
-        for suffix, attribute in (("", "multipliers"), ("_error", "multipliers_error")):
-            found = [getattr(s, attribute) for s in curve.solutions]
-            rows = np.array([none if row is None else row for row in found])
-            variables[f"multiplier{suffix}"] = ((axis, "column"), rows)
-    blocks(lambda s: s.overlaps, "")
-    blocks(lambda s: s.half_widths, "_error")
-    for name in (
-        "training_loss",
-        "training_loss_error",
-        "test_error",
-        "test_error_error",
-        "residual",
-    ):
-        scalars(name, attrgetter(name))
-    for name in problem.metric_names[1:] if problem is not None else ():
-        for suffix, part in (("", 0), ("_error", 1)):
-            scalars(f"test_error_{name}{suffix}", partial(_of_metric, name, part))
-    scalars("baseline_error", lambda s: beside[id(s)].baseline_error)
-    words("status", lambda s: s.status.value)
-    words("branch", lambda s: s.branch)
-    bistable = {at: s.averages.bistable if s.averages is not None else np.nan for at, s in beside.items()}
-    scalars("bistable_share", lambda s: bistable[id(s)])
-    judged = {at: s.stability if stability else None for at, s in beside.items()}
-    for name, pick in _STABILITY.items():
-        scalars(name, partial(_stability_scalar, judged, pick))
-    for name in ("verdict", "replica_symmetry", "longitudinal"):
-        words(name, partial(_stability_word, judged, name))
-    dataset = xarray.Dataset(variables, coords=_coordinates(problem, axis, curve.values))
-    describe_columns(dataset, problem)
-    if problem is not None:
-        describe_fields(dataset, problem)
-    dataset.attrs = {**_attributes(problem, curve.parameter), "branch": curve.name, "ends": curve.end_text()}
-    return dataset
-
-
-@to_dataset.register(TunedCurve)
-def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
-    """`curve_dataset` of a tuned curve, with the best value of the tuned parameter, its half width, kind and status."""
-    dataset = curve_dataset(tuned.curve, stability)
-    if not tuned.optima:
-        return dataset
-    axis, name = column_of(tuned.over), tuned.optima[0].parameter.rstrip("_")
-    dataset[f"best_{name}"] = (axis, np.array([optimum.value for optimum in tuned.optima]))
-    dataset[f"best_{name}_error"] = (axis, np.array([optimum.error for optimum in tuned.optima]))
-    dataset["optimum"] = (axis, np.array([optimum.kind for optimum in tuned.optima], object))
-    dataset["optimum_status"] = (axis, np.array([optimum.status for optimum in tuned.optima], object))
-    dataset[f"best_{name}"].attrs["long_name"] = f"{name} of least {tuned.optima[0].minimise}"
-    held = json.loads(dataset.attrs["parameters"])
-    held.pop(name, None)
-    dataset.attrs |= {
-        "parameters": json.dumps(held, ensure_ascii=False),
-        "tuned": name,
-        "minimise": tuned.optima[0].minimise,
-        "notes": json.dumps(list(tuned.notes), ensure_ascii=False),
-    }
-    return dataset
-
-
-def describe_columns(dataset: xarray.Dataset, problem: Problem | None) -> None:
-    """Give columns that a table has of its own their `long_name`."""
-    for name in set(QUANTITIES) & set(map(str, dataset.data_vars)):
-        dataset[name].attrs["long_name"] = QUANTITIES[name]
-    if problem is not None and problem.inverse_temperature is not None:
+    sizes = {axis: max((getattr(p, count) for p in problems), default=0) for axis, count in _SIZES.items()}
+    arrays, dims = {}, {}
+    for name in names:
+        quantity = quantity_of(name)
+        dims[name] = (*lead, *quantity.axes)
+        shape = (*map(len, lead.values()), *(sizes[axis] for axis in quantity.axes))
+        arrays[name] = np.full(shape, "", object) if quantity.is_word else np.full(shape, np.nan)
+    for index, record in records:
+        for name, value in record.items():
+            if name in arrays and value is not None:
+                arrays[name][index + tuple(slice(size) for size in np.shape(value))] = value
+    used = {axis for own in dims.values() for axis in own}
+    inner = {axis: np.arange(1, size + 1) for axis, size in sizes.items() if axis in used}
+    dataset = xarray.Dataset({name: (dims[name], arrays[name]) for name in arrays}, coords={**lead, **inner})
+    for name in QUANTITIES.keys() & arrays.keys():
+        dataset[name].attrs["long_name"] = QUANTITIES[name].meaning
+    if "training_loss" in arrays and problems and problems[0].inverse_temperature is not None:
         dataset["training_loss"].attrs["long_name"] = "free energy per d"
+    if "m" in arrays and problems and {a: getattr(problems[0], n) for a, n in _SIZES.items()} == sizes:
+        describe_fields(dataset, problems[0])
+    return dataset
 
 
 def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
@@ -309,38 +114,200 @@ def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
     dataset["theta"].attrs["present"] = np.full(contexts, int(taught))
 
 
-def _stability_scalar(
-    judged: Mapping[int, Stability | None], pick: Callable[[Stability], float], solution: object
-) -> float:
-    stability = judged[id(solution)]
-    return np.nan if stability is None else pick(stability)
+def overlaps_record(problem: Problem, overlaps: Overlaps, errors: Overlaps | None = None) -> dict[str, Any]:
+    """Return overlaps, trained numbers and their error bars by column."""
+    found: dict[str, Any] = {}
+    for suffix, blocks in (("", overlaps), ("_error", errors)):
+        if blocks is not None:
+            found |= {name + suffix: by_context(problem, getattr(blocks, name)) for name in OVERLAPS}
+            found |= {f"{name}{suffix}": value for name, value in zip(trained_names(problem), blocks.phi, strict=True)}
+    return found
 
 
-def _stability_word(judged: Mapping[int, Stability | None], name: str, solution: object) -> str:
-    return str(getattr(judged[id(solution)], name, ""))
+def trained_names(problem: Problem) -> list[str]:
+    """Return the columns of the numbers trained with the weights."""
+    return [f"trained_{number['name']}" for number in problem.trained]
 
 
-def _of_metric(name: str, part: int, solution: Any) -> float:
-    """Value (0) or half width (1) of a named test error; nan where there is none."""
-    return float(solution.other_errors.get(name, (np.nan, np.nan))[part])
+def table_attributes(problem: Problem | None, parameter: str, *varied: str) -> dict[str, Any]:
+    """Return what every table says of itself: model, version and digest, what it goes along, parameters (JSON).
 
-
-def _coordinates(problem: Problem | None, axis: str, values: np.ndarray) -> dict[str, Any]:
-    counts = {"token": "tokens", "cluster": "clusters", "column": "student_rank", "column2": "student_rank"}
-    counts["teacher"] = "teacher_rank"
-    sizes = {name: getattr(problem, count) if problem is not None else 0 for name, count in counts.items()}
-    return {axis: np.asarray(values, float), **{name: np.arange(1, size + 1) for name, size in sizes.items()}}
-
-
-def _attributes(problem: Problem | None, parameter: str) -> dict[str, Any]:
+    Args:
+        varied: parameters of which there are several values.
+    """
     if problem is None:
         return {"model": "", "digest": "", "version": __version__, "parameter": parameter, "parameters": "{}"}
-    others = {name: value for name, value in parameters_json(problem).items() if name != parameter.rstrip("_")}
-    return {
-        **identity_json(problem),
-        "parameter": parameter,
-        "parameters": json.dumps(clean(others), ensure_ascii=False),
+    held = json.dumps(clean(parameters_json(problem, *varied)), ensure_ascii=False)
+    return {**identity_json(problem), "parameter": parameter, "parameters": held}
+
+
+def _solution_record(solution: Solution | BrokenSolution, stability: bool) -> Record:
+    """Return what a table holds of a solution; of a step of breaking, the verdict is that on the solution beside it."""
+    record = overlaps_record(solution.problem, solution.overlaps, solution.half_widths) | values_of(solution, SOLVED)
+    for name, (value, error) in solution.other_errors.items():
+        record |= {METRIC + name: value, f"{METRIC}{name}_error": error}
+    beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
+    if stability:
+        record |= values_of(beside.stability, JUDGED)
+    return record | _states_record(solution) if isinstance(solution, BrokenSolution) else record
+
+
+def _states_record(solution: BrokenSolution) -> Record:
+    """Return what is known of the states; where no breaking was found, q_0 and Delta are those of a single one."""
+    state, errors = solution.state, solution.state_half_widths
+    if state is None or errors is None:
+        none = np.zeros_like(solution.overlaps.q)
+        between, distance = (solution.overlaps.q, solution.half_widths.q), (none, none)
+    else:
+        between, distance = (state.between.q, errors.between.q), (state.distance, errors.distance)
+    blocks = zip(with_errors(["q_between", "distance"]), (*between, *distance), strict=True)
+    scalars = values_of(solution, (name for name, quantity in BROKEN.items() if not quantity.axes))
+    return scalars | {name: by_context(solution.problem, values) for name, values in blocks}
+
+
+def overlap_columns(problems: Sequence[Problem], names: Sequence[str] = OVERLAPS, errors: bool = True) -> list[str]:
+    """Return the columns of overlaps and of all numbers trained with the weights, then those of their error bars."""
+    every = [*names, *dict.fromkeys(name for problem in problems for name in trained_names(problem))]
+    return [*every, *(f"{name}_error" for name in every)] if errors else every
+
+
+def solution_columns(problems: Sequence[Problem], metrics: Iterable[str] = ()) -> list[str]:
+    """Return the columns of solutions in their order.
+
+    Args:
+        metrics: names of those beside the first.
+    """
+    has_sphere = any(problem.has_sphere for problem in problems)
+    solved = [name for name in SOLVED if name != "multiplier" or has_sphere]
+    further = [f"{METRIC}{name}{suffix}" for name in metrics for suffix in ("", "_error")]
+    return [*overlap_columns(problems), *with_errors(solved), *further, *with_errors(JUDGED)]
+
+
+def empty_branch(problem: Problem, parameter: str) -> xarray.Dataset:
+    """Return the table of a branch along a parameter without a point: which columns there will be."""
+    columns = solution_columns([problem], problem.metric_names[1:])
+    return filled_table({column_of(parameter): np.empty(0)}, [problem], columns, ()).assign_attrs(parameter=parameter)
+
+
+def _branch_table(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
+    """Return the solutions of a branch in their order, along the parameter."""
+    solutions: Sequence[Solution | BrokenSolution] = curve.solutions
+    problems = [solution.problem for solution in solutions]
+    problem = problems[0] if problems else None
+    columns = solution_columns(problems, problem.metric_names[1:] if problem else ())
+    if isinstance(curve, BrokenCurve):
+        columns += with_errors(BROKEN)
+    records = (((n,), _solution_record(solution, stability)) for n, solution in enumerate(solutions))
+    dataset = filled_table({column_of(curve.parameter): np.asarray(curve.values, float)}, problems, columns, records)
+    if isinstance(curve, BrokenCurve):
+        dataset["q"].attrs["long_name"] = "overlap of a minimiser's weights with themselves, q_1"
+        dataset["training_loss"].attrs["long_name"] = "training loss per d of the lowest states"
+    dataset.attrs = table_attributes(problem, curve.parameter, curve.parameter)
+    dataset.attrs |= {"branch": curve.name, "ends": curve.end_text()}
+    return dataset
+
+
+@to_dataset.register(Curve)
+@to_dataset.register(BrokenCurve)
+def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True) -> xarray.Dataset:
+    """A branch as a Dataset along the parameter.
+
+    Axes: the parameter under its own name, then those of `filled_table` (of length 1 where there is one). Variables:
+    those of `columns.SOLVED`, multiplier where norms are given, test_error_NAME of further metrics, trained_NAME, with
+    error bars in `*_error`; and, with `stability`, of `columns.JUDGED`. The attributes name model, digest, version,
+    parameters (JSON), branch and where it ends.
+
+    With a step of breaking: of one minimiser (q is q_1); replicon, jumps and verdict are of the solution beside it.
+    Variables more are those of `columns.BROKEN`; rsb is 0 where no breaking was found, and energy_moved is not a number
+    where replica symmetry has no solution on the branch.
+
+    Args:
+        stability: also judge the stability of every solution, which takes about as long as solving.
+    """
+    dataset = _branch_table(curve, stability)
+    for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
+        # (where found, where not found); empty where the branch reaches the edge of the grid.
+        dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
+    return dataset
+
+
+@to_dataset.register(Followed)
+def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
+    """As `curve_dataset`, in the order in which the branch was followed, so that the parameter may go back and forth.
+
+    One variable more, `arclength`, in units of the block scales and of the interval; the attribute `events` (JSON)
+    holds kind, type, value, error, status and words of every event.
+    """
+    dataset = _branch_table(followed, stability)
+    dataset["arclength"] = (column_of(followed.parameter), followed.arclength)
+    dataset.attrs["slopes"] = "; ".join(followed.slopes_by)
+    events = []
+    for event in followed.events:
+        of_evidence = {name: event.evidence[name] for name in ("type", "toward")}
+        events.append(chosen(event, "kind", "value", "error", "status") | of_evidence)
+    dataset.attrs["events"] = json.dumps(events)
+    return dataset
+
+
+@to_dataset.register(TunedCurve)
+def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
+    """`curve_dataset` of a tuned curve, with the best value of the tuned parameter, its half width, kind and status."""
+    dataset = curve_dataset(tuned.curve, stability)
+    if not tuned.optima:
+        return dataset
+    first, axis = tuned.optima[0], column_of(tuned.over)
+    name = first.parameter.rstrip("_")
+    for column, attribute in {f"best_{name}": "value", f"best_{name}_error": "error"}.items():
+        dataset[column] = (axis, np.array([getattr(optimum, attribute) for optimum in tuned.optima]))
+    for column, attribute in {"optimum": "kind", "optimum_status": "status"}.items():
+        dataset[column] = (axis, np.array([getattr(optimum, attribute) for optimum in tuned.optima], object))
+    dataset[f"best_{name}"].attrs["long_name"] = f"{name} of least {first.minimise}"
+    dataset.attrs |= table_attributes(first.solution.problem, tuned.over, tuned.over, name)
+    dataset.attrs |= {
+        "tuned": name,
+        "minimise": first.minimise,
+        "notes": json.dumps(list(tuned.notes), ensure_ascii=False),
     }
+    return dataset
+
+
+@to_dataset.register(CriticalLine)
+def line_dataset(line: CriticalLine) -> xarray.Dataset:
+    """A critical line: variables value, error and over along `point`; attributes name the event and both parameters.
+
+    `special` (JSON) holds points of codimension 2.
+    """
+    dataset = _points_of(line)
+    dataset.attrs = {
+        **table_attributes(line.first.problem, line.parameter, line.parameter),
+        "kind": line.kind,
+        "over": line.over.rstrip("_"),
+        "branches": " and ".join(line.first.branches),
+        "special": json.dumps(clean(list(line.special))),
+        "ends": line.ending,
+    }
+    return dataset
+
+
+@to_dataset.register(BayesLine)
+def bayes_line_dataset(line: BayesLine) -> xarray.Dataset:
+    """A threshold of Bayes-optimal inference along a parameter: as a critical line; NaN where there is none."""
+    dataset = _points_of(line)
+    dataset.attrs = {
+        **table_attributes(line.problem, "alpha", "alpha", line.over),
+        "kind": line.title,
+        "over": line.over.rstrip("_"),
+        "branches": "Bayes-optimal inference",
+        "special": "[]",
+        "evidence": json.dumps(clean(list(line.evidence))),
+        "ends": line.ending,
+    }
+    return dataset
+
+
+def _points_of(line: CriticalLine | BayesLine) -> xarray.Dataset:
+    columns = {"over": line.over_values, "value": line.values, "error": line.errors}
+    return xarray.Dataset({name: ("point", np.asarray(values, float)) for name, values in columns.items()})
 
 
 @save.register(xarray.Dataset)
@@ -365,13 +332,13 @@ def overlaps_of_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Over
         InputError: it is of another structure.
     """
     blocks = {}
-    for name in BLOCKS:
+    for name in OVERLAPS:
         expected = block_shape(problem, name)
         found = dataset[name].values[row] if name in dataset else np.zeros(0)
         if found.shape != expected:
             raise InputError(f"{name} has shape {found.shape} in the table; {expected} is expected")
         blocks[name] = found.reshape(problem.contexts, *expected[2:])
-    names = [f"trained_{number['name']}" for number in problem.trained]
+    names = trained_names(problem)
     missing = [name for name in names if name not in dataset]
     if missing:
         raise InputError(f"the trained number {missing[0].removeprefix('trained_')!r} is missing in the table")

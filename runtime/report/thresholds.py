@@ -8,7 +8,7 @@ from ..numbers import with_error
 from ..presenting import table, to_json
 from ..thresholds.threshold import Threshold
 from .ansatz import HEADING, is_unstable_beyond_digits, offer, offer_elsewhere
-from .contract import parameters_json
+from .contract import located_json
 from .solution import not_in_the_limit, problem_line
 
 _SHALLOWER = ("replica symmetric", "symmetric"), ("with one step", "one_step")  # words, and where the evidence has it
@@ -53,16 +53,9 @@ def threshold_table(threshold: Threshold) -> str:
 def threshold_json(threshold: Threshold) -> dict[str, Any]:
     """The object of the command line's contract (docs/design.md section 5)."""
     value, error = threshold.decimals
+    name, kind = threshold.parameter, threshold.kind
     return {
-        "model": threshold.problem.solver.name,
-        "digest": threshold.problem.solver.digest,
-        "kind": threshold.kind,
-        "parameter": threshold.parameter,
-        "parameters": {k: v for k, v in parameters_json(threshold.problem).items() if k != threshold.parameter},
-        "value": value,
-        "error": error,
-        "error_kind": threshold.error_kind,
-        "status": threshold.status,
+        **located_json(threshold.problem, kind, name, value, error, threshold.status, threshold.error_kind),
         "branches": list(threshold.branches),
         "rs_verdict": threshold.rs_verdict,
         "evidence": threshold.evidence,

@@ -67,6 +67,11 @@ class Stability:
         return compared_with_one(float(np.max(self.eigenvalues.real, initial=-np.inf)), error)
 
     @property
+    def longitudinal_eigenvalue(self) -> float:
+        """Largest real part of the eigenvalues; nan where they were not asked for."""
+        return float(np.max(self.eigenvalues.real)) if len(self.eigenvalues) else np.nan
+
+    @property
     def longitudinally_stable(self) -> bool:
         """Whether `longitudinal` is STABLE."""
         return self.longitudinal == STABLE

@@ -28,7 +28,6 @@ FAILED, LOST, UNFINISHED = "failed", "lost", "unfinished"
 SOLVED = ("training_loss", "training_loss_error", "test_error", "test_error_error", "baseline_error", "residual")
 JUDGED = ("replicon", "replicon_error", "jump_weight", "jump_weight_error")
 VERDICTS = ("verdict", "replica_symmetry", "unstable", "longitudinal")
-SCALARS = (*SOLVED, "bistable_share", *JUDGED, "longitudinal_eigenvalue")
 _BISECTIONS = 4  # where a line loses its branch
 _EFFORT = 2  # sizes of a rule, before more of them are tried
 _PACKAGE = f"{__name__.partition('.')[0]}."

@@ -16,7 +16,8 @@ STABILITY_KEYS = {
     "longitudinal", "replicon", "bistable_share", "jump_weight", "self_overlap_loss", "replica_symmetry", "verdict",
 }  # fmt: skip
 THRESHOLD_KEYS = {
-    "model", "kind", "parameter", "value", "error", "error_kind", "status", "branches", "rs_verdict", "evidence",
+    "model", "version", "digest", "kind", "parameter", "value", "error", "error_kind", "status", "branches",
+    "rs_verdict", "evidence",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import xarray
 
 import saddleforge as sf
 from saddleforge.errors import InputError
+from saddleforge.problems.columns import QUANTITIES
 from saddleforge.report import tables
 from saddleforge.report.plots import branches as plots
 from saddleforge.report.plots import drawing
@@ -160,7 +161,7 @@ def columns_dataset(q, theta):
     axis = {"token": q.shape[1], "cluster": 1, "column": q.shape[2], "column2": q.shape[2], "teacher": theta.shape[3]}
     variables = {}
     for name, values in (("q", q), ("V", q), ("m", 0 * q[..., 0]), ("theta", theta)):
-        dims = ("alpha", *tables.BLOCKS[name])
+        dims = ("alpha", *QUANTITIES[name].axes)
         full = values[:, :, None]
         assert full.shape[1:] == tuple(axis[dim] for dim in dims[1:])
         variables[name] = (dims, full)

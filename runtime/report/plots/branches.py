@@ -8,51 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import xarray
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ...bayes.thresholds import BayesLine
 from ...errors import InputError
-from ...presenting import plot
+from ...problems.columns import OBSERVED, quantity_of
 from ...problems.overlaps import OVERLAPS
-from .drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    LOSS_STYLES,
-    ORANGE,
-    OVERLAP_STYLES,
-    PINK,
-    RED,
-    SKY,
-    STYLE,
-    SYMBOLS,
-    ansatz_note,
-    draw_baseline,
-    draw_between,
-    draw_block,
-    draw_ends,
-    draw_legend,
-    draw_line,
-    draw_marks,
-    end_handles,
-    from_zero,
-    held_numbers,
-    jump_intervals,
-    mark_handles,
-    parameter_label,
-    parameter_values,
-    save_figure,
-    style_handles,
-    title_of,
-    verdicts_of,
-)
+from . import drawing
+from .drawing import BLUE, GREEN, GREY, LOSS_STYLES, ORANGE, PINK, RED, SKY, SYMBOLS
 
 _LINE_COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
 
 
-@plot.register(xarray.Dataset)
 def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Overlaps m, theta and q above, training loss and test error below each with an axis of its own, with error bars,
     along the parameter; of a tuned curve, the best value of what was tuned as well.
@@ -67,64 +34,57 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
     if any(name not in dataset for name in OVERLAPS):
         raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
     below = _observables(dataset)
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 4.2 + 1.9 * len(below)), layout="constrained")
-        upper, *lower = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(3.4, *[1.6] * len(below)))
-        held = [*held_numbers(dataset), *ansatz_note(dataset)]
-        upper.set_title(title_of(dataset), loc="left", pad=8 + 11 * len(held))
+    with drawing.new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
+        upper, lower = drawing.overlap_panels(figure, len(below))
+        held = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset)]
+        upper.set_title(drawing.title_of(dataset), loc="left", pad=8 + 11 * len(held))
         upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
-        x, verdicts = parameter_values(dataset), verdicts_of(dataset)
-        for name in OVERLAP_STYLES:
-            draw_block(upper, dataset, name)
+        x, verdicts = drawing.parameter_values(dataset), drawing.verdicts_of(dataset)
+        for entry in drawing.every_entry(dataset):
+            look = entry.colour, entry.marker, entry.label
+            drawing.draw_line(upper, x, entry.values, entry.errors, verdicts, *look, hollow=entry.number > 0)
         if "q_between" in dataset:
-            draw_between(upper, dataset)
+            drawing.draw_between(upper, dataset)
         upper.axhline(0, color=GREY, linewidth=0.6)
-        upper.set_ylabel("overlap")
         for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
-            draw_line(axes, x, dataset[name].values, dataset[f"{name}_error"].values, verdicts, colour, marker, label)
+            drawing.draw_line(
+                axes, x, dataset[name].values, dataset[f"{name}_error"].values, verdicts, colour, marker, label
+            )
             if name == "test_error":
-                draw_baseline(axes, dataset)
-            axes.set_ylabel(_broken(label))
-            from_zero(axes)
-        (upper, *lower)[-1].set_xlabel(parameter_label(dataset.attrs["parameter"]))
-        jumps = jump_intervals(dataset)
+                drawing.draw_baseline(axes, dataset)
+            axes.set_ylabel(label.replace(" per ", "\nper "))  # long, for a low panel
+            drawing.from_zero(axes)
+        [upper, *lower][-1].set_xlabel(drawing.parameter_label(dataset.attrs["parameter"]))
+        jumps = drawing.jump_intervals(dataset)
         marks = [
-            {**event, "label": f"{event['type'] if event['kind'] == 'spinodal' else event['kind']}"}
+            {**event, "label": event["type"] if event["kind"] == "spinodal" else event["kind"]}
             for event in json.loads(dataset.attrs.get("events", "[]"))
         ]
         for axes in (upper, *lower):
-            draw_marks(axes, marks)
+            drawing.draw_marks(axes, marks)
             for left, right in jumps:
                 axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
-            draw_ends(axes, dataset, GREY)
-        extra = style_handles(verdicts) + mark_handles(marks) + end_handles([dataset])
+            drawing.draw_ends(axes, dataset, GREY)
+        extra = drawing.style_handles(verdicts) + drawing.mark_handles(marks) + drawing.end_handles([dataset])
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
-        draw_legend(upper, extra)
+        drawing.draw_legend(upper, extra)
         for axes in lower:
             if len(axes.get_legend_handles_labels()[1]) > 1:  # one line is named by the axis
-                draw_legend(axes, [])
-    if path is not None:
-        save_figure(figure, path)
+                drawing.draw_legend(axes, [])
     return figure
 
 
 def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
     """Name -> colour, marker and label of what is drawn below the overlaps: all that the table knows."""
-    loss = dataset["training_loss"].attrs.get("long_name", "training loss per d")  # or the free energy
-    found = {"training_loss": (*LOSS_STYLES["training_loss"], loss)}
-    found["test_error"] = (*LOSS_STYLES["test_error"], "test error")
-    if "energy_moved" in dataset:
-        found["energy_moved"] = (SKY, "D", "training loss above RS")
-    if "tuned" in dataset.attrs:
-        name = dataset.attrs["tuned"]
-        found[f"best_{name}"] = (SKY, "D", f"best {SYMBOLS.get(name, name)}")
-    return {name: style for name, style in found.items() if np.isfinite(dataset[name].values).any()}
-
-
-def _broken(label: str) -> str:
-    """A label of a low panel's axis, on two lines where it is long."""
-    return label.replace(" per ", "\nper ")
+    tuned = dataset.attrs.get("tuned", "")
+    labels = {"energy_moved": "training loss above RS", f"best_{tuned}": f"best {SYMBOLS.get(tuned, tuned)}"}
+    found = {}
+    for name in (*OBSERVED, *(name for name in labels if name in dataset)):
+        label = labels.get(name) or dataset[name].attrs.get("long_name", quantity_of(name).meaning)
+        if np.isfinite(dataset[name].values).any():
+            found[name] = (*LOSS_STYLES.get(name, (SKY, "D")), label)
+    return found
 
 
 def plot_critical_line(
@@ -144,33 +104,22 @@ def plot_critical_line(
     for other in beside:
         if (other.attrs.get("over"), other.attrs["parameter"]) != (over, parameter):
             raise InputError(f"a line in {over} and {parameter} is not drawn beside one in other parameters")
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 5.0), layout="constrained")
+    with drawing.new_figure(9.2, 5.0, path) as figure:
         axes = figure.subplots()
         alone = len(every) == 1
         for number, line in enumerate(every):
-            colour, what = _LINE_COLOURS[number % len(_LINE_COLOURS)], line.attrs["kind"]
+            colour = _LINE_COLOURS[number % len(_LINE_COLOURS)]
             second, value, error = (line[name].values for name in ("over", "value", "error"))
-            known = np.nan_to_num(error)
-            band = "error bar" if alone else None
-            axes.fill_between(second, value - known, value + known, color=colour, alpha=0.25, linewidth=0, label=band)
-            axes.plot(second, value, color=colour, marker="o", markersize=3, label=what)
+            drawing.draw_band(axes, second, value, error, colour, label="error bar" if alone else None)
+            axes.plot(second, value, color=colour, marker="o", markersize=3, label=line.attrs["kind"])
             for special in json.loads(line.attrs["special"]):
                 axes.plot(special["over"], special["value"], "*", color=RED, markersize=12, label=special["kind"])
         values = np.concatenate([line["value"].values for line in every])
         if not alone and np.nanmin(values) > 0 and np.nanmax(values) > 10 * np.nanmin(values):
             axes.set_yscale("log")
-        axes.set_xlabel(parameter_label(over))
-        axes.set_ylabel(parameter_label(parameter))
+        axes.set_xlabel(drawing.parameter_label(over))
+        axes.set_ylabel(drawing.parameter_label(parameter))
         what = dataset.attrs["kind"].capitalize() if alone else "Critical lines"
         axes.set_title(f"{what} of {dataset.attrs['branches']}", loc="left")
-        draw_legend(axes, [])
-    if path is not None:
-        save_figure(figure, path)
+        drawing.draw_legend(axes, [])
     return figure
-
-
-@plot.register(BayesLine)
-def plot_bayes_line(line: BayesLine, path: str | Path | None = None, beside: Sequence[BayesLine] = ()) -> Figure:
-    """A threshold of Bayes-optimal inference along a parameter, beside others."""
-    return plot_critical_line(line.to_xarray(), path, [other.to_xarray() for other in beside])

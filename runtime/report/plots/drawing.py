@@ -16,7 +16,8 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -66,6 +67,23 @@ _LABELS = {
     UNSTABLE: "unstable, or not judged",
 }
 _ROUNDING = 1e-9  # of a replicon
+
+
+@contextmanager
+def new_figure(width: float, height: float, path: str | Path | None) -> Iterator[Figure]:
+    """A figure in the style of all figures (inches), written where a path is given once it is drawn."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+    if path is not None:
+        save_figure(figure, path)
+
+
+def overlap_panels(figure: Figure, below: int, ratio: float = 3.4) -> tuple[Axes, list[Axes]]:
+    """Return a panel for overlaps and smaller ones below it, along one parameter; `ratio` of their heights to 1.6."""
+    upper, *lower = figure.subplots(1 + below, 1, sharex=True, height_ratios=(ratio, *[1.6] * below))
+    upper.set_ylabel("overlap")
+    return upper, lower
 
 
 def parameter_label(parameter: str) -> str:
@@ -190,15 +208,33 @@ class Entry:
     """An entry of an overlap along a curve, and those that agree with it.
 
     Attributes:
+        name: of the overlap; number: how many entries of it are drawn before.
         values, errors: of the first, (N,); |m| where the sign is free.
         indices: (token, cluster, column, ...) of all of them, from 0.
         label: which they are, in words.
     """
 
+    name: str
+    number: int
     values: np.ndarray
     errors: np.ndarray
     indices: tuple[tuple[int, ...], ...]
     label: str
+
+    @property
+    def colour(self) -> str:
+        """That of the overlap, in the shade of this entry."""
+        return shade_of(OVERLAP_STYLES[self.name][0], self.number)
+
+    @property
+    def marker(self) -> str:
+        """That of the overlap."""
+        return OVERLAP_STYLES[self.name][1]
+
+
+def every_entry(dataset: xarray.Dataset) -> list[Entry]:
+    """Return the entries of m, theta and q that differ."""
+    return [entry for name in OVERLAP_STYLES for entry in distinct_entries(dataset, name)]
 
 
 def distinct_entries(dataset: xarray.Dataset, name: str) -> list[Entry]:
@@ -226,16 +262,11 @@ def distinct_entries(dataset: xarray.Dataset, name: str) -> list[Entry]:
             same = [index[:2] for index in new]
             group = next((g for g in groups if contexts_of(g) == same and agree(g[0], new[0])), None)
             groups.append(new) if group is None else group.extend(new)
-    symbol = symbol_of(dataset, name)
-    return [
-        Entry(
-            along(block, group[0]),
-            along(errors, group[0]),
-            tuple(group),
-            entry_label(symbol, group, block.shape[1:]),
-        )
-        for group in groups
-    ]
+    found = []
+    for number, group in enumerate(groups):
+        label = entry_label(symbol_of(dataset, name), group, block.shape[1:])
+        found.append(Entry(name, number, along(block, group[0]), along(errors, group[0]), tuple(group), label))
+    return found
 
 
 def along(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
@@ -324,13 +355,10 @@ def _numbers_text(numbers: Sequence[int]) -> str:
     return ", ".join(str(n + 1) for n in numbers)
 
 
-def draw_block(axes: Axes, dataset: xarray.Dataset, name: str) -> None:
-    """The entries of an overlap that differ, a line each."""
-    colour, marker, _ = OVERLAP_STYLES[name]
-    for number, one in enumerate(distinct_entries(dataset, name)):
-        shade = shade_of(colour, number)
-        x, verdicts = parameter_values(dataset), verdicts_of(dataset)
-        draw_line(axes, x, one.values, one.errors, verdicts, shade, marker, one.label, hollow=number > 0)
+def draw_band(axes: Axes, x: Any, y: np.ndarray, error: np.ndarray, colour: Any, **style: Any) -> None:
+    """A value with its error bar on both sides, shaded; without one, nothing wide."""
+    known = np.nan_to_num(error)
+    axes.fill_between(x, y - known, y + known, color=colour, linewidth=0, **{"alpha": 0.25, **style})
 
 
 def draw_between(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -364,23 +392,13 @@ def draw_line(
     hollow: bool = False,
 ) -> None:
     """Points with error bars, joined by lines in the style of the worse of their `verdicts_of`."""
-    face = "white" if hollow else colour
-    axes.errorbar(
-        x,
-        y,
-        yerr=np.nan_to_num(error),
-        color=colour,
-        marker=marker,
-        markerfacecolor=face,
-        linestyle="none",
-        capsize=2,
-        elinewidth=1,
-    )
+    look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour}
+    axes.errorbar(x, y, yerr=np.nan_to_num(error), linestyle="none", capsize=2, elinewidth=1, **look)
     for left in range(len(x) - 1):
         style = next(style for verdict, style in _STYLES.items() if verdict in verdicts[left : left + 2])
         axes.plot(x[left : left + 2], y[left : left + 2], color=colour, linestyle=style, zorder=1.9)
     if label:
-        axes.plot([], [], color=colour, marker=marker, markerfacecolor=face, label=label)
+        axes.plot([], [], label=label, **look)
 
 
 def draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -408,11 +426,10 @@ def end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
 def draw_marks(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
     """Vertical lines at thresholds (value, error, label), shaded by their half widths."""
     for mark, style in zip(marks, MARK_STYLES, strict=False):
-        axes.axvline(mark["value"], color="black", linewidth=1.0, linestyle=style)
-        if mark.get("error"):
-            axes.axvspan(
-                mark["value"] - mark["error"], mark["value"] + mark["error"], color="black", alpha=0.15, linewidth=0
-            )
+        value, error = mark["value"], mark.get("error")
+        axes.axvline(value, color="black", linewidth=1.0, linestyle=style)
+        if error:
+            axes.axvspan(value - error, value + error, color="black", alpha=0.15, linewidth=0)
 
 
 MARK_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1)))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import xarray
-from matplotlib import patheffects, rc_context
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
@@ -19,27 +19,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
-from ...planes.diagram import PhaseDiagram
 from ...planes.meetings import UNCONFIRMED
-from ...presenting import plot
 from ...problems.columns import column_of
 from ...stability.assess import MARGINAL
 from ..phases import boundary_name
-from .drawing import (
-    BRANCH_COLOURS,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SKY,
-    STYLE,
-    ansatz_note,
-    draw_legend,
-    held_numbers,
-    parameter_label,
-    save_figure,
-    setting_of,
-)
+from . import drawing
+from .drawing import BRANCH_COLOURS, GREEN, GREY, ORANGE, PINK, SKY
 
 _KINDS: dict[str, tuple[Any, str]] = {
     CROSSING: ("-", "o"),
@@ -59,12 +44,6 @@ _NAMED = 0.015  # least share of the width of a region that has room for its let
 _AT_FRAME, _MARGIN = 0.5, 0.04  # what a row at the frame counts, and how far from it a letter stands
 
 
-@plot.register(PhaseDiagram)
-def plot_of(diagram: PhaseDiagram, path: str | Path | None = None) -> Figure:
-    """`plot_phases` of its dataset."""
-    return plot_phases(diagram.to_xarray(), path)
-
-
 def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Regions by the lowest branch, with letters that the legend explains; boundaries as lines with half widths, triple
     points as stars; hatched where replica symmetry of the lowest branch is unstable, through the replicon or jumps, or
@@ -74,54 +53,46 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         dataset: from `phase_tables.phases_dataset`, or loaded.
     """
     names = json.loads(dataset.attrs["phases"])
-    first, second = (column_of(name) for name in names)
-    if dataset.sizes[second] == 1:  # an interrupted diagram
-        dataset = _widened(dataset, second)
-    x, y = dataset[first].values, dataset[second].values
+    if dataset.sizes[column_of(names[1])] == 1:  # an interrupted diagram
+        dataset = _widened(dataset, column_of(names[1]))
+    x, y = _grid(dataset)
     branches = [str(name) for name in dataset["solution"].values]
     spare = iter(_OTHERS * len(branches))
     colours = {name: BRANCH_COLOURS.get(name) or next(spare) for name in branches}
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 5.4), layout="constrained")
+    with drawing.new_figure(9.2, 5.4, path) as figure:
         axes = figure.subplots()
         axes.grid(False)
         numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
         shades = ListedColormap([_lighter(colours[name]) for name in branches])
         fine = np.linspace(x[0], x[-1], _FINE), np.linspace(y[0], y[-1], _FINE)
-        regions = _regions(dataset, numbers, x, y, *fine)
+        regions = _regions(dataset, numbers, *fine)
         masked = np.ma.masked_less(regions, 0)
         axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
         broken = [
-            (label, marks, _where(dataset[name].values == why, dataset, regions, x, y, *fine))
+            (label, marks, _where(dataset[name].values == why, dataset, regions, *fine))
             for name, why, label, marks in _BROKEN
             if name in dataset
         ]
         for _, marks, where in broken:
             if where.any():
-                drawn = axes.contourf(*fine, where, levels=[0.5, 1.5], colors="none", hatches=[marks], zorder=1)
-                drawn.set(edgecolor=GREY, linewidth=0)
-        _draw_boundaries(axes, dataset, colours)
+                marked = axes.contourf(*fine, where, levels=[0.5, 1.5], colors="none", hatches=[marks], zorder=1)
+                marked.set(edgecolor=GREY, linewidth=0)
+        lines = _draw_boundaries(axes, dataset, colours)
         triple = _draw_triple_points(axes, dataset)
-        named = _name_regions(axes, dataset, x, y)
+        named = _name_regions(axes, dataset)
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(y[0], y[-1])
-        axes.set_xlabel(parameter_label(names[0]))
-        axes.set_ylabel(parameter_label(names[1]))
-        held = held_numbers(dataset)
-        held += ansatz_note(dataset)
-        held += [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
-        axes.set_title("\n".join([f"Phases of {setting_of(dataset)}", *held]), loc="left", fontsize=10)
-        extra: list[Any] = [
-            Patch(facecolor=_lighter(colours[n]), label=f"{n} is lowest")
-            for n in branches
-            if branches.index(n) in numbers
-        ]
+        axes.set_xlabel(drawing.parameter_label(names[0]))
+        axes.set_ylabel(drawing.parameter_label(names[1]))
+        unjudged = [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
+        held = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset), *unjudged]
+        axes.set_title("\n".join([f"Phases of {drawing.setting_of(dataset)}", *held]), loc="left", fontsize=10)
+        drawn = [name for n, name in enumerate(branches) if n in numbers]
+        extra = [Patch(facecolor=_lighter(colours[name]), label=f"{name} is lowest") for name in drawn]
         extra += [
             Patch(facecolor="none", edgecolor=GREY, hatch=marks, label=label) for label, marks, at in broken if at.any()
         ]
-        draw_legend(axes, [*named, *_handles(dataset, colours), *triple, *extra])
-    if path is not None:
-        save_figure(figure, path)
+        drawing.draw_legend(axes, [*named, *lines, *triple, *extra])
     return figure
 
 
@@ -129,27 +100,22 @@ def _widened(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
     """A diagram of one row as a band around it, on both of whose edges everything is as on the row."""
     at = float(dataset[second][0])
     sides = [at + sign * _BAND * max(abs(at), 1.0) for sign in (-1, 1)]
-    copies = [
-        dataset.drop_vars("at").assign_coords({second: [side]}).assign(at=dataset["at"] * 0 + side) for side in sides
-    ]
-    rows = [n for n in dataset.data_vars if second in dataset[n].dims]
-    points = [n for n in dataset.data_vars if "point" in dataset[n].dims]
-    others = dataset[[n for n in dataset.data_vars if n not in (*rows, *points)]].drop_vars(second, errors="ignore")
-    joined = [
-        xarray.concat([copy[rows] for copy in copies], second),
-        xarray.concat([copy[points].drop_vars(second, errors="ignore") for copy in copies], "point"),
-        others,
-    ]
-    found = xarray.merge(joined, compat="override", join="outer")
-    found.attrs = dataset.attrs
-    return found
+    points = dataset.sizes["point"]
+    wide = dataset.isel({second: [0, 0], "point": [*range(points)] * 2}).assign_coords({second: sides})
+    wide["at"] = ("point", np.repeat(sides, points))
+    return wide
 
 
-def _regions(
-    dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, y: np.ndarray, wide: np.ndarray, high: np.ndarray
-) -> np.ndarray:
+def _grid(dataset: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The values of both parameters."""
+    first, second = (column_of(name) for name in json.loads(dataset.attrs["phases"]))
+    return dataset[first].values, dataset[second].values
+
+
+def _regions(dataset: xarray.Dataset, numbers: np.ndarray, wide: np.ndarray, high: np.ndarray) -> np.ndarray:
     """The lowest branch on a fine grid: rows are cut where their boundaries are, and cuts go straight from a row to the
     next where both have the same branches in the same order; else the nearer row counts."""
+    x, y = _grid(dataset)
     rows = [_cuts(dataset, numbers[r], x, at) for r, at in enumerate(y)]
     found = np.empty((len(high), len(wide)), int)
     for n, at in enumerate(high):
@@ -195,15 +161,10 @@ def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
 
 
 def _where(
-    through: np.ndarray,
-    dataset: xarray.Dataset,
-    regions: np.ndarray,
-    x: np.ndarray,
-    y: np.ndarray,
-    wide: np.ndarray,
-    high: np.ndarray,
+    through: np.ndarray, dataset: xarray.Dataset, regions: np.ndarray, wide: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
     """Return whether the lowest branch has a verdict, which the nearest point of the grid with one gives."""
+    x, y = _grid(dataset)
     found = np.isfinite(dataset["training_loss"].values)
     rows = np.abs(high[:, None] - y).argmin(axis=1)
     out = np.zeros(regions.shape)
@@ -233,15 +194,21 @@ def _series(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
     return found
 
 
-def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> None:
+def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
+    """Lines through located boundaries, with their error bars; returns what stands for them in the legend."""
+    handles: dict[tuple[str, str], Line2D] = {}
     for kind, between, points in _series(dataset):
         if kind not in _KINDS:
             continue
         style, marker = _KINDS[kind]
         value, error, at, _ = points.T
-        colour = "black" if kind == CROSSING else colours.get(between, GREY)
-        axes.plot(*_through(dataset, kind, between, points), style, color=colour, zorder=3)
-        axes.errorbar(value, at, xerr=error, fmt=marker, color=colour, markersize=3.5, capsize=2, zorder=4)
+        look: dict[str, Any] = {
+            "color": "black" if kind == CROSSING else colours.get(between, GREY), "marker": marker, "markersize": 3.5,
+        }  # fmt: skip
+        axes.plot(*_through(dataset, kind, between, points), style, color=look["color"], zorder=3)
+        axes.errorbar(value, at, xerr=error, linestyle="none", capsize=2, zorder=4, **look)
+        handles[kind, between] = Line2D([], [], linestyle=style, label=boundary_name(kind, (between,)), **look)
+    return list(handles.values())
 
 
 def _meetings(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str]]]]:
@@ -259,7 +226,7 @@ def _meetings(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str
 def _through(dataset: xarray.Dataset, kind: str, between: str, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A line through its points and those where it meets others: on the way from row to row an end, and a crossing
     where it is on one of the rows only."""
-    y = np.sort(dataset[column_of(json.loads(dataset.attrs["phases"])[1])].values)
+    y = np.sort(_grid(dataset)[1])
     line = {float(at): float(value) for value, _, at, _ in points}
     for value, at, lines in _meetings(dataset):
         upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
@@ -287,18 +254,9 @@ def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
     return handles
 
 
-def _handles(dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
-    handles = []
-    for kind, between in dict.fromkeys((kind, between) for kind, between, _ in _series(dataset) if kind in _KINDS):
-        style, marker = _KINDS[kind]
-        colour = "black" if kind == CROSSING else colours.get(between, GREY)
-        words = boundary_name(kind, (between,))
-        handles.append(Line2D([], [], linestyle=style, marker=marker, markersize=3.5, color=colour, label=words))
-    return handles
-
-
-def _name_regions(axes: Axes, dataset: xarray.Dataset, x: np.ndarray, y: np.ndarray) -> list[Patch]:
+def _name_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
     """A letter for every phase where a row is widest in it, and what the letters stand for in the legend."""
+    x, y = _grid(dataset)
     widest: dict[str, tuple[float, float, float]] = {}  # share of the width, less at the frame, and the place
     for r, at in enumerate(y):
         inner = 1.0 if 0 < r < len(y) - 1 else _AT_FRAME
@@ -308,9 +266,8 @@ def _name_regions(axes: Axes, dataset: xarray.Dataset, x: np.ndarray, y: np.ndar
                 widest[name] = share, (left + right) / 2, float(at)
     margin = _MARGIN * np.ptp(y)
     named = []
-    for letter, name in zip(
-        ascii_uppercase, (str(n) for n in dict.fromkeys(dataset["phase"].values.ravel())), strict=False
-    ):
+    phases = map(str, dict.fromkeys(dataset["phase"].values.ravel()))
+    for letter, name in zip(ascii_uppercase, phases, strict=False):
         share, value, at = widest[name]
         if share >= _NAMED:
             inside = float(np.clip(at, y[0] + margin, y[-1] - margin))

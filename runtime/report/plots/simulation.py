@@ -8,40 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...comparison.compare import Comparison, Measured, Scaling
+from ...comparison.compare import Comparison, Scaling
 from ...comparison.own_points import Beside
 from ...presenting import plot
 from ...problems.columns import index_text
-from .drawing import (
-    BLUE,
-    BRANCH_COLOURS,
-    GREEN,
-    GREY,
-    LOSS_STYLES,
-    ORANGE,
-    OVERLAP_STYLES,
-    PINK,
-    RED,
-    SKY,
-    STYLE,
-    along,
-    distinct_entries,
-    drawn_block,
-    entries_of,
-    entry_label,
-    from_zero,
-    parameter_label,
-    present_contexts,
-    save_figure,
-    shade_of,
-    symbol_of,
-)
+from . import drawing
+from .drawing import BLUE, BRANCH_COLOURS, GREEN, GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES, PINK, RED, SKY
 
 if TYPE_CHECKING:
     import xarray
@@ -51,56 +28,46 @@ def draw_points(
     axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
 ) -> None:
     """Simulated means with one standard error, hollow so that the line beneath stays visible."""
-    axes.errorbar(
-        x,
-        y,
-        yerr=error,
-        fmt=marker,
-        color=colour,
-        markerfacecolor=face,
-        markersize=5,
-        capsize=2.5,
-        linewidth=1.1,
-        label=label,
-        zorder=4,
-    )
+    size: dict[str, Any] = {"markersize": 5, "capsize": 2.5, "linewidth": 1.1}
+    look: dict[str, Any] = {"color": colour, "markerfacecolor": face, "label": label, "zorder": 4}
+    axes.errorbar(x, y, yerr=error, fmt=marker, **size, **look)
 
 
 @plot.register(Comparison)
 def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
-    """A column of `plot_comparisons`."""
-    return plot_comparisons([comparison], path)
-
-
-def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None = None) -> Figure:
-    """One column a branch: overlaps above, training loss and test error below; lines theory, points simulation.
+    """Overlaps above, training loss and test error below; lines theory, points simulation.
 
     Of overlaps that are the same in theory, those of the first token and cluster are drawn, under their name.
     """
-    measured = [comparison.measurements() for comparison in comparisons]
-    losses = [name for name in LOSS_STYLES if any(name in one for found in measured for one in found)]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.2 * len(comparisons) + 0.8, 4.0 + 1.9 * len(losses)), layout="constrained")
-        rows = figure.subplots(
-            1 + len(losses), len(comparisons), squeeze=False, sharex="col", height_ratios=(3.0, *[1.6] * len(losses))
-        )
-        for (upper, *lower), comparison, found in zip(rows.T, comparisons, measured, strict=True):
-            curve = comparison.curve
-            upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
-            upper.axhline(0, color=GREY, linewidth=0.6)
-            _compare_overlaps(upper, comparison, found)
-            upper.set_ylabel("overlap")
-            outside(upper)
-            for axes, name in zip(lower, losses, strict=True):
-                colour, marker = LOSS_STYLES[name]
-                axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
-                known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
-                _draw_measured(axes, known, colour, marker, None)
-                axes.set_ylabel(name.replace("_", " "))
-                from_zero(axes)
-            (upper, *lower)[-1].set_xlabel(parameter_label(curve.parameter))
-    if path is not None:
-        save_figure(figure, path)
+    curve, found = comparison.curve, comparison.measurements()
+    losses = [name for name in LOSS_STYLES if any(name in one for one in found)]
+
+    def draw_measured(axes: Axes, name: str, colour: str, marker: str, label: str | None, absolute: bool) -> None:
+        """What was measured of a number, where it was."""
+        known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
+        if known:
+            values, measured = zip(*known, strict=True)
+            means = [abs(item.mean) if absolute else item.mean for item in measured]
+            draw_points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
+
+    with drawing.new_figure(7.0, 4.0 + 1.9 * len(losses), path) as figure:
+        upper, lower = drawing.overlap_panels(figure, len(losses), 3.0)
+        upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
+        upper.axhline(0, color=GREY, linewidth=0.6)
+        theory = curve.to_xarray(stability=False)
+        for entry in drawing.every_entry(theory):
+            first, shape, symbol = entry.indices[0], theory[entry.name].shape[1:], drawing.symbol_of(theory, entry.name)
+            upper.plot(curve.values, entry.values, color=entry.colour)
+            key, label = entry.name + index_text(first, shape), drawing.entry_label(symbol, [first], shape)
+            draw_measured(upper, key, entry.colour, entry.marker, label, symbol.startswith("|"))
+        drawing.draw_legend(upper, [])
+        for axes, name in zip(lower, losses, strict=True):
+            colour, marker = LOSS_STYLES[name]
+            axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
+            draw_measured(axes, name, colour, marker, None, False)
+            axes.set_ylabel(name.replace("_", " "))
+            drawing.from_zero(axes)
+        [upper, *lower][-1].set_xlabel(drawing.parameter_label(curve.parameter))
     return figure
 
 
@@ -108,8 +75,7 @@ def plot_comparisons(comparisons: Sequence[Comparison], path: str | Path | None 
 def plot_beside(beside: Beside, path: str | Path | None = None) -> Figure:
     """The branch as a line, one's own points with a standard error each."""
     colour, marker = LOSS_STYLES[beside.observable]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    with drawing.new_figure(6.4, 4.0, path) as figure:
         axes = figure.subplots()
         line = [getattr(solution, beside.observable) for solution in beside.curve.solutions]
         axes.plot(beside.curve.values, line, color=colour, label="theory")
@@ -117,45 +83,11 @@ def plot_beside(beside: Beside, path: str | Path | None = None) -> Figure:
         draw_points(axes, beside.values, means, widths, colour, marker, "measured")
         if beside.values[0] > 0 and beside.values[-1] > 8 * beside.values[0]:
             axes.set_xscale("log")
-        axes.set_xlabel(parameter_label(beside.over))
+        axes.set_xlabel(drawing.parameter_label(beside.over))
         axes.set_ylabel(beside.observable.replace("_", " "))
-        from_zero(axes)
+        drawing.from_zero(axes)
         axes.legend()
-    if path is not None:
-        save_figure(figure, path)
     return figure
-
-
-def _compare_overlaps(axes: Axes, comparison: Comparison, measured: Sequence[Mapping[str, Measured]]) -> None:
-    """Theory's distinct entries as lines, what was measured of the first of each as points."""
-    theory = comparison.curve.to_xarray(stability=False)
-    for name, (colour, marker, _) in OVERLAP_STYLES.items():
-        symbol, shape = symbol_of(theory, name), theory[name].shape[1:]
-        for number, entry in enumerate(distinct_entries(theory, name)):
-            first, shade = entry.indices[0], shade_of(colour, number)
-            axes.plot(comparison.curve.values, entry.values, color=shade)
-            key = name + index_text(first, shape)
-            known = [(value, one[key]) for value, one in zip(comparison.values, measured, strict=True) if key in one]
-            _draw_measured(axes, known, shade, marker, entry_label(symbol, [first], shape), symbol.startswith("|"))
-
-
-def _draw_measured(
-    axes: Axes,
-    known: Sequence[tuple[float, Measured]],
-    colour: str,
-    marker: str,
-    label: str | None,
-    absolute: bool = False,
-) -> None:
-    if known:
-        values, measured = zip(*known, strict=True)
-        means = [abs(item.mean) if absolute else item.mean for item in measured]
-        draw_points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
-
-
-def outside(axes: Axes) -> None:
-    """The legend beside the panel, where it hides no data."""
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
@@ -164,13 +96,10 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
     plan = json.loads(dataset.attrs["plan"])
     branches, seeds = dataset["branch"].values, dataset["seed"].values
     losses = [name for name in LOSS_STYLES if np.isfinite(dataset[name].values).any()]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.2, 3.6 + 1.9 * len(losses)), layout="constrained")
-        upper, *lower = figure.subplots(1 + len(losses), 1, sharex=True, height_ratios=(3.0, *[1.6] * len(losses)))
+    with drawing.new_figure(9.2, 3.6 + 1.9 * len(losses), path) as figure:
+        upper, lower = drawing.overlap_panels(figure, len(losses), 3.0)
         upper.axhline(0, color=GREY, linewidth=0.6)
-        handles: list[Line2D] = []
-        for name in OVERLAP_STYLES:
-            handles += _draw_seeds(upper, dataset, name)
+        handles = [handle for name in OVERLAP_STYLES for handle in _draw_seeds(upper, dataset, name)]
         for branch in dict.fromkeys(branches):
             own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
             for axes, name in zip(lower, losses, strict=True):
@@ -178,33 +107,28 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
             handles.append(Line2D([], [], color=colour, linewidth=5, label=f"ended {branch}"))
         for axes, name in zip(lower, losses, strict=True):
             axes.set_ylabel(name.replace("_", " "))
-            from_zero(axes)
+            drawing.from_zero(axes)
         model = dataset.attrs["model"].replace("_", " ")
         upper.set_title(f"{model}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
-        upper.set_ylabel("overlap")
-        last = (upper, *lower)[-1]
+        last = [upper, *lower][-1]
         last.set_xlabel("seed")
         last.xaxis.set_major_locator(MaxNLocator(integer=True))
         upper.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    if path is not None:
-        save_figure(figure, path)
     return figure
 
 
 def _draw_seeds(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
     """The entries of an overlap in the first token and cluster that have it, seed by seed; returns their handles."""
-    block, symbol = drawn_block(dataset, name), symbol_of(dataset, name)
+    block, marker = drawing.drawn_block(dataset, name), OVERLAP_STYLES[name][1]
     branches, seeds = dataset["branch"].values, dataset["seed"].values
-    handles = []
-    for context in present_contexts(dataset, name)[:1]:
-        for number, entry in enumerate(entries_of(block.shape[3:], name)):
-            index = (*context, *entry)
-            values, marker = along(block, index), OVERLAP_STYLES[name][1]
-            style: dict[str, Any] = _ENTRY_FILLS[number % len(_ENTRY_FILLS)]
+    handles: list[Line2D] = []
+    for context in drawing.present_contexts(dataset, name)[:1]:
+        for index in ((*context, *entry) for entry in drawing.entries_of(block.shape[3:], name)):
+            style = _ENTRY_FILLS[len(handles) % len(_ENTRY_FILLS)]
             for branch in dict.fromkeys(branches):
-                own = branches == branch
-                axes.plot(seeds[own], values[own], marker, color=BRANCH_COLOURS.get(branch, GREY), **style)
-            label = entry_label(symbol, [index], block.shape[1:])
+                own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
+                axes.plot(seeds[own], drawing.along(block, index)[own], marker, color=colour, **style)
+            label = drawing.entry_label(drawing.symbol_of(dataset, name), [index], block.shape[1:])
             handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="none", label=label, **style))
     return handles
 
@@ -223,11 +147,8 @@ def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
     """Observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0."""
     limits, every = scaling.limits(), scaling.measurements()
     shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.half_width]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    with drawing.new_figure(6.4, 4.4, path) as figure:
         draw_scaling(figure.subplots(), scaling.dims, {name: (limits[name], every) for name in shown})
-    if path is not None:
-        save_figure(figure, path)
     return figure
 
 
@@ -241,15 +162,10 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
         axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
         values = [one[name] for one in every]
         aside = apart * (number - (len(rows) - 1) / 2)
-        draw_points(
-            axes,
-            1 / np.array(dims, float) + aside,
-            [item.mean / limit.theory for item in values],
-            [item.standard_error / abs(limit.theory) for item in values],
-            colour,
-            marker,
-            name.replace("_", " "),
-        )
+        means = [item.mean / limit.theory for item in values]
+        errors = [item.standard_error / abs(limit.theory) for item in values]
+        at = 1 / np.array(dims, float) + aside
+        draw_points(axes, at, means, errors, colour, marker, name.replace("_", " "))
         error = [limit.standard_error / abs(limit.theory)]
         draw_points(axes, [aside], [limit.mean / limit.theory], error, colour, "D", face=colour)
     axes.axhline(1, color="black", linewidth=1.0, linestyle="--")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray
-from matplotlib import colormaps, rc_context
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -16,35 +17,17 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from ...presenting import plot
-from ...problems.columns import column_of
+from ...problems.columns import OBSERVED, column_of, quantity_of
 from ...stability.assess import MARGINAL, UNSTABLE
-from ...sweeping.sweep import Sweep
-from .drawing import (
-    BRANCH_COLOURS,
-    GREY,
-    ORANGE,
-    STYLE,
-    SYMBOLS,
-    ansatz_note,
-    held_numbers,
-    parameter_label,
-    present_contexts,
-    save_figure,
-    setting_of,
-    symbol_of,
-)
+from . import drawing
+from .drawing import BRANCH_COLOURS, GREY, ORANGE, SYMBOLS
 
+Quantities = dict[str, tuple[str, xarray.DataArray]]
+Families = list[tuple[str, dict[str, Any]]]
 _MISSING = "#eeeeee"
 _HATCHES, _MARKERS = {UNSTABLE: "////", MARGINAL: "\\\\\\\\"}, {UNSTABLE: "x", MARGINAL: "+"}
 _MOST_CURVES = 12  # of a family
 _LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
-
-
-@plot.register(Sweep)
-def plot_of(sweep: Sweep, path: str | Path | None = None) -> Figure:
-    """`plot_sweep` of its dataset."""
-    return plot_sweep(sweep.to_xarray(), path)
 
 
 def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
@@ -65,35 +48,31 @@ def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figur
     held = {name: float(dataset[name][0]) for name in axes[2:]}
     dataset = dataset.isel(dict.fromkeys(axes[2:], 0))
     quantities = _quantities(dataset)
-    with rc_context(STYLE):
-        draw = _draw_curves if len(axes) == 1 or min(dataset.sizes[name] for name in axes[:2]) == 1 else _draw_maps
-        figure = draw(dataset, axes[:2], quantities)
+    families, has_maps = _families(dataset), len(axes) > 1 and min(dataset.sizes[name] for name in axes[:2]) > 1
+    size = (2.5 * len(quantities) + 0.8, 2.1 * len(families) + 1.2) if has_maps else (7.5, 1.9 * len(quantities) + 0.8)
+    with drawing.new_figure(*size, path) as figure:
+        draw = _draw_maps if has_maps else _draw_curves
+        draw(figure, dataset, axes[:2], quantities, families)
         fixed = [f"{SYMBOLS.get(name, name)} = {value:g}" for name, value in held.items()]
-        title = ", ".join([f"Sweep of {setting_of(dataset)}", *fixed])
-        figure.suptitle(
-            "\n".join([title, *held_numbers(dataset), *ansatz_note(dataset)]), x=0.01, ha="left", fontsize=10
-        )
-    if path is not None:
-        save_figure(figure, path)
+        title = ", ".join([f"Sweep of {drawing.setting_of(dataset)}", *fixed])
+        notes = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset)]
+        figure.suptitle("\n".join([title, *notes]), x=0.01, ha="left", fontsize=10)
     return figure
 
 
-def _quantities(dataset: xarray.Dataset) -> dict[str, tuple[str, xarray.DataArray]]:
+def _quantities(dataset: xarray.Dataset) -> Quantities:
     """What there is to draw, by name: its label and a number a point."""
     found = {}
     for name in ("theta", "m", "q"):
-        there = present_contexts(dataset, name)
+        there = drawing.present_contexts(dataset, name)
         values = dataset[name]
-        inner: list[Any] = [
-            axis for axis in ("token", "cluster", "column", "column2", "teacher") if axis in values.dims
-        ]
+        inner = quantity_of(name).axes
         several = np.prod([values.sizes[axis] for axis in inner]) > 1
-        symbol = symbol_of(dataset, name).strip("|")
+        symbol = drawing.symbol_of(dataset, name).strip("|")
         if there:
             label = f"largest |{symbol}|" if several and name != "q" else f"largest {symbol}" if several else symbol
             found[name] = (label, np.abs(values).max(inner))
-    for name, label in (("training_loss", "training loss"), ("test_error", "test error")):
-        found[name] = (label, dataset[name])
+    found |= {name: (name.replace("_", " "), dataset[name]) for name in OBSERVED}
     return {name: pair for name, pair in found.items() if np.isfinite(pair[1].values).any()}
 
 
@@ -106,22 +85,18 @@ def _judged(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
     return {UNSTABLE: found[UNSTABLE], MARGINAL: found[MARGINAL] & ~found[UNSTABLE]}
 
 
-def _families(dataset: xarray.Dataset) -> list[tuple[str, dict[str, Any]]]:
+def _families(dataset: xarray.Dataset) -> Families:
     """Label and selection of every start and direction."""
-    ways = [str(way) for way in dataset["direction"].values] if "direction" in dataset.dims else [""]
-    found = []
-    for start in (str(name) for name in dataset["start"].values):
-        for way in ways:
-            label = f"{start}, {way}" if way else start
-            found.append((label, {"start": start} | ({"direction": way} if way else {})))
-    return found
+    names = [name for name in ("start", "direction") if name in dataset.dims]
+    every = product(*(map(str, dataset[name].values) for name in names))
+    return [(", ".join(values), dict(zip(names, values, strict=True))) for values in every]
 
 
-def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, tuple[str, xarray.DataArray]]) -> Figure:
+def _draw_maps(
+    figure: Figure, dataset: xarray.Dataset, axes: list[str], quantities: Quantities, families: Families
+) -> None:
     """A row of maps a start and direction; one scale of colours a quantity."""
-    families, judged = _families(dataset), _judged(dataset)
-    size = (2.5 * len(quantities) + 0.8, 2.1 * len(families) + 1.2)
-    figure = Figure(figsize=size, layout="constrained")
+    judged = _judged(dataset)
     panels = figure.subplots(len(families), len(quantities), sharex=True, sharey=True, squeeze=False)
     x, y = (dataset[name].values for name in axes)
     across, up = np.argsort(x), np.argsort(y)
@@ -146,13 +121,10 @@ def _draw_maps(dataset: xarray.Dataset, axes: list[str], quantities: dict[str, t
             if row == len(families) - 1:
                 panel.set_xlabel(SYMBOLS.get(axes[0], axes[0]), fontsize=9)
     extra = [Patch(facecolor=_MISSING, edgecolor=GREY, linewidth=0.5, label="no solution on the branch")]
-    extra += [
-        Patch(facecolor="none", edgecolor=GREY, hatch=_HATCHES[verdict], label=f"replica symmetry {verdict}")
-        for verdict, where in judged.items()
-        if where.any()
-    ]
+    for verdict in (verdict for verdict, where in judged.items() if where.any()):
+        words = f"replica symmetry {verdict}"
+        extra.append(Patch(facecolor="none", edgecolor=GREY, hatch=_HATCHES[verdict], label=words))
     figure.legend(handles=extra, loc="outside lower right", ncols=2)
-    return figure
 
 
 def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: str) -> None:
@@ -163,13 +135,12 @@ def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: 
 
 
 def _draw_curves(
-    dataset: xarray.Dataset, axes: list[str], quantities: dict[str, tuple[str, xarray.DataArray]]
-) -> Figure:
+    figure: Figure, dataset: xarray.Dataset, axes: list[str], quantities: Quantities, families: Families
+) -> None:
     """Curves along the longer of two axes; of the other one, up to a dozen values in shades."""
     over = axes[0] if len(axes) == 1 or dataset.sizes[axes[0]] > 1 else axes[1]
     other = next((name for name in axes if name != over), None)
-    families, judged = _families(dataset), _judged(dataset)
-    figure = Figure(figsize=(7.5, 1.9 * len(quantities) + 0.8), layout="constrained")
+    judged = _judged(dataset)
     panels = figure.subplots(len(quantities), 1, sharex=True, squeeze=False)[:, 0]
     x = dataset[over].values
     order = np.argsort(x)
@@ -188,9 +159,9 @@ def _draw_curves(
                     there = where.sel(here).values[order]
                     if there.any():
                         panel.plot(x[order][there], line[there], _MARKERS[verdict], color=colour, markersize=7)
-                if f"{name}_error" in dataset and name in ("training_loss", "test_error"):
-                    error = np.nan_to_num(dataset[f"{name}_error"].sel(here).values[order])
-                    panel.fill_between(x[order], line - error, line + error, color=colour, alpha=0.2, linewidth=0)
+                if f"{name}_error" in dataset and name in OBSERVED:
+                    error = dataset[f"{name}_error"].sel(here).values[order]
+                    drawing.draw_band(panel, x[order], line, error, colour, alpha=0.2)
         panel.set_ylabel(label)
     handles = [
         Line2D([], [], linestyle=_LINES[n % len(_LINES)], color=BRANCH_COLOURS.get(c["start"], ORANGE), label=f)
@@ -202,5 +173,4 @@ def _draw_curves(
         if where.any()
     ]
     figure.legend(handles=handles, loc="outside right upper")
-    panels[-1].set_xlabel(parameter_label(over))
-    return figure
+    panels[-1].set_xlabel(drawing.parameter_label(over))
