@@ -110,8 +110,8 @@ def check_columns(
     from ..problems.symmetry import NO_SYMMETRY
     from ..saddle_point.iteration import FixedPoint, Status
     from ..saddle_point.starts import start_overlaps
-    from ..solving.climbing import APPROACH_RULE
-    from ..solving.finishing import failed_solution
+    from ..solving.approach import APPROACH_RULE
+    from ..solving.error_bars import failed_solution
     from ..solving.task import Task
 
     problem = problem if problem.sample_complexity is not None else problem.with_(alpha=1.0)
