@@ -112,13 +112,16 @@ def metric_rule(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRu
     return rule_within(problem, _Metric.of(problem, overlaps).family, budget)
 
 
-def average_metric(problem: Problem, overlaps: Overlaps, rule: MetricRule) -> float:
+def average_metric(problem: Problem, overlaps: Overlaps, rule: MetricRule, equidistant: bool = False) -> float:
     """Return E metric(h, Y, k, u) by a rule that `test_error` returns.
+
+    Args:
+        equidistant: nodes in place of Gauss-Hermite's.
 
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    return _Metric.of(problem, overlaps).average(rule)
+    return _Metric.of(problem, overlaps).average(rule, equidistant)
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ class _Metric:
         return found if len(found) == len(self.laws) else None
 
     def refined(
-        self, family: str, tolerance: float, most: float, relative: float
+        self, family: str, tolerance: float, equidistant: bool, most: float, relative: float
     ) -> tuple[float, float, MetricRule, float]:
         """Return `test_error` by one family of rules, and the error that was asked for; the error is infinite where the
         family is not for this metric."""
@@ -212,7 +215,7 @@ class _Metric:
                 values.append(float(replicates.mean()))
                 error = float(two_standard_errors(replicates))
             else:
-                values.append(self.by_product(rule.size))
+                values.append(self.by_product(rule.size, equidistant))
                 if len(values) > 2:
                     steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-4:])][::-1]
                     error = ladder_half_width(steps, _LEAST_COUNTS[: len(steps)])
@@ -226,23 +229,23 @@ class _Metric:
             error = max(error, self._missed(value))
         return value, error, rule, tolerance + relative * abs(value)
 
-    def average(self, rule: MetricRule) -> float:
-        """Return the average by a rule."""
+    def average(self, rule: MetricRule, equidistant: bool) -> float:
+        """Return the average by a rule; `equidistant` as of `average_metric`."""
         if rule.family == "sobol":
             return float(self.over_sets(rule.size).mean())
         if rule.family == "cells" and self.cells is not None:
             return self.by_cells(10.0**-rule.size, np.inf, _MOST_CELL_NODES)[0]
-        return self.by_product(rule.size)
+        return self.by_product(rule.size, equidistant)
 
     def over_sets(self, size: int) -> np.ndarray:
         """Return the averages by every Sobol set."""
         sets = (sobol_block(self.problem, size, seed) for seed in range(_SETS))
         return np.array([sum(p * self._sum(fields, [block]) for fields, p in self.laws) for block in sets])
 
-    def by_product(self, size: int) -> float:
+    def by_product(self, size: int, equidistant: bool) -> float:
         """Return the average by a product rule, or by panels between the kinks."""
         steps = self.problem.solver.model.METRIC_IS_STEPS
-        rules = ((fields, p, self._split(fields).blocks(size, steps=steps)) for fields, p in self.laws)
+        rules = ((fields, p, self._split(fields).blocks(size, equidistant, steps=steps)) for fields, p in self.laws)
         return sum(p * self._sum(fields, blocks) for fields, p, blocks in rules)
 
     def by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
@@ -322,6 +325,7 @@ def test_error(
     problem: Problem,
     overlaps: Overlaps,
     tolerance: float = np.inf,
+    equidistant: bool = False,
     most: float = _MOST_NODES,
     relative: float = 0.0,
 ) -> tuple[float, float, MetricRule | None]:
@@ -332,6 +336,7 @@ def test_error(
 
     Args:
         tolerance: the rule is refined until its error is no larger, or it would take more than `most` nodes.
+        equidistant: another family of nodes, to compare with.
         relative: to the value, added to the tolerance.
 
     Raises:
@@ -342,7 +347,7 @@ def test_error(
     metric = _Metric.of(problem, overlaps)
     best: tuple[float, float, MetricRule | None] = np.nan, np.inf, None
     for family in metric.families:
-        value, error, rule, asked = metric.refined(family, tolerance, most, relative)
+        value, error, rule, asked = metric.refined(family, tolerance, equidistant, most, relative)
         if best[2] is None or error < best[1]:
             best = value, error, rule
         if error <= asked:
