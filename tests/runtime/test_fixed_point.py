@@ -77,7 +77,7 @@ def test_averages_are_known_of_the_map_that_gave_them_only():
         return again.evaluations
 
     assert evaluated(problem, rule, point.u) == 0
-    assert evaluated(problem, Pieces(16), point.u) == 1
+    assert evaluated(problem, Pieces(13), point.u) == 1
     assert evaluated(problem.with_(alpha=2.1), rule, point.u) == 1
     assert evaluated(problem, rule, 1.01 * point.u) == 1
 
