@@ -74,7 +74,8 @@ class StateMap:
         Raises:
             DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
         """
-        out = Overlaps(*map(np.empty_like, hats.blocks), phi)
+        q, V, m, theta = map(np.empty_like, hats.blocks)
+        out = Overlaps(q, V, m, theta, phi)
         if not self.problem.of_prior("overlaps")(*hats.blocks, *out.blocks):
             raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
         return out
