@@ -17,7 +17,7 @@ import pytest
 import saddleforge as sf
 from saddleforge import Solution
 from saddleforge.progress import set_quiet
-from saddleforge.solving import ahead
+from saddleforge.solving import compilation
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,7 +41,7 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def one_compiler() -> None:
     """Tests share the processors: those beside this one compile what it would be helped with."""
-    ahead.processes = 1
+    compilation.processes = 1
 
 
 LEVELS = {"half widths": 1.0, "three standard errors": 1.5}

@@ -23,7 +23,7 @@ from ..saddle_point.observables import free_entropy_at
 from ..saddle_point.printed_slopes import MapSlopes, NoFormula, map_slopes
 from ..saddle_point.slopes import differences, slope_settings
 from ..saddle_point.state_map import StateMap
-from ..solving.climbing import covers
+from ..solving.refinement import covers
 from ..solving.solution import Solution
 
 # Of slopes on a line of X, the first that covers the law of the fields (in a plane: see `slope_settings`).

@@ -16,8 +16,8 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import default_start, overlaps_held, start_overlaps
-from ..solving.solution import Solution
+from ..saddle_point.starts import default_start
+from ..solving.solution import Solution, has_lost
 from ..solving.solve import solve as solve_symmetric
 from .solution import BrokenSolution
 from .solve import broken, checked_steps, continued
@@ -135,19 +135,17 @@ class BrokenBranch:
         found = None
         if guess is not None:
             found = continued(beside or self._elsewhere(value, guess[0]), *guess, accuracy=self.accuracy)
-        if found is not None and not self._holds(found):
+        if found is not None and has_lost(found.problem, self.start, found):
             found = None
         if found is None and beside is not None:
             found = broken(beside, accuracy=self.accuracy)
-        if found is not None and found.status is Status.TIME_LIMIT:
-            raise TimeLimitError("the time limit ended the search for a branch")
         if found is not None:
-            self.known[value] = found
-        elif guess is not None and halvings:
+            return self._kept(value, found)
+        if guess is not None and halvings:
             nearest = min(self.known, key=lambda known: abs(known - value))
             if self.at((nearest + value) / 2, halvings - 1) is not None:
                 return self.at(value, 0)
-        return found
+        return None
 
     def refined(self, solution: BrokenSolution) -> BrokenSolution | None:
         """The same solution to the accuracy that is asked for now; None where it is lost.
@@ -155,17 +153,18 @@ class BrokenBranch:
         Raises:
             TimeLimitError: the time limit came first.
         """
+        found: BrokenSolution | None
         if solution.state is None:
             finer = solve_symmetric(solution.problem, solution.symmetric, accuracy=self.accuracy, seed=self.seed)
             found = replace(solution, symmetric=finer) if not finer.success else broken(finer, accuracy=self.accuracy)
         else:
-            from_here = continued(solution.symmetric, solution.state, solution.rates, accuracy=self.accuracy)
-            if from_here is None:
-                return None
-            found = from_here
+            found = continued(solution.symmetric, solution.state, solution.rates, accuracy=self.accuracy)
+        return None if found is None else self._kept(solution.problem.value_of(self.parameter), found)
+
+    def _kept(self, value: float, found: BrokenSolution) -> BrokenSolution:
         if found.status is Status.TIME_LIMIT:
             raise TimeLimitError("the time limit ended the search for a branch")
-        self.known[solution.problem.value_of(self.parameter)] = found
+        self.known[value] = found
         return found
 
     def end(self, missing: float, bisections: int) -> tuple[float, float]:
@@ -197,9 +196,3 @@ class BrokenBranch:
         problem = self.problem.with_(**{self.parameter: value})
         found = solve_symmetric(problem, near.within, accuracy=self.accuracy, seed=self.seed)
         return replace(found, start=self.start)
-
-    def _holds(self, solution: BrokenSolution) -> bool:
-        """Whether it has the overlaps that the start holds."""
-        held = overlaps_held(start_overlaps(solution.problem, self.start))
-        there = overlaps_held(solution.overlaps, solution.within_errors)
-        return not any(before and not after for before, after in zip(held, there, strict=True))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from ..errors import DomainError, TimeLimitError
 from ..saddle_point.iteration import Status
-from .finishing import is_broken, map_of, polished
-from .newton import Equations, Reached, newton, settled
-from .rules import ladder, tolerances
+from .newton import Equations, Reached, settled
+from .refinement import map_of, refined, states_near
+from .rules import rules_for, tolerances
 from .solution import BrokenSolution
 from .state import Broken
 from .state_map import BreakingMap
@@ -30,7 +31,7 @@ def deepened(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolution:
     """
     if once.state is None or not once.success:
         return once
-    breaking_map = map_of(once.symmetric, ladder(once.problem)[0])
+    breaking_map = map_of(once.symmetric, rules_for(once.problem)[0])
     try:
         begun = _begun(breaking_map, once.state, once.rates[0])
         if begun is None:
@@ -38,7 +39,7 @@ def deepened(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolution:
         found = _highest(breaking_map, begun)
         if isinstance(found, str):
             return replace(once, status=Status.MAX_ITERATIONS, found=found)
-        twice = polished(once.symmetric, found, False, accuracy, once=once)
+        twice = refined(once.symmetric, found, False, accuracy, once=once)
     except TimeLimitError:
         return replace(once, status=Status.TIME_LIMIT, found="the time limit ended the search for a second step")
     if twice is None:
@@ -53,13 +54,10 @@ def _begun(breaking_map: BreakingMap, once: Broken, y: float) -> Reached | None:
     both = Broken(once.between, np.concatenate([once.distances / 2] * 2))
     for factor in _APART:
         rates = y * np.array([1 / factor, factor])
-        try:
+        with suppress(DomainError, np.linalg.LinAlgError):
             state = settled(breaking_map, both, rates, _SETTLING)
-            found = newton(breaking_map, state, rates, _tolerance(breaking_map))
-        except (DomainError, np.linalg.LinAlgError):
-            continue
-        if found.residual < _tolerance(breaking_map) and is_broken(found.state):
-            return found
+            if found := states_near(breaking_map, state, rates, _tolerance(breaking_map)):
+                return found
     return None
 
 
@@ -84,31 +82,17 @@ def _highest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
         matrix, n = equations.matrix(z, found.state, found.rates, gap, answer), len(equations.directions)
         own = matrix[:n, :n]
         follows = -np.linalg.solve(own, matrix[:n, n:])  # of the states with log y
-        bend, directions = np.linalg.eigh(_symmetric(matrix[n:, n:] + matrix[n:, :n] @ follows))
+        curvature = matrix[n:, n:] + matrix[n:, :n] @ follows
+        bend, directions = np.linalg.eigh((curvature + curvature.T) / 2)
         step = -directions @ (directions.T @ gap[n:] / np.abs(bend))
         step *= min(1.0, _LONGEST / float(np.abs(step).max()))
         following = None
         while following is None and np.abs(step).max() > _SHORTEST * tolerance:
-            following = _at(breaking_map, equations, z + np.append(follows @ step, step), found, own)
+            there = equations.state(z + np.append(follows @ step, step), found.state, found.rates)
+            following = states_near(breaking_map, *there, tolerance, matrix=own)
             step /= 2
         if following is None:
             break
         found = following
     told = " and ".join(f"{y:.4g}" for y in found.rates)
     return f"states of two steps were lost near y = {told}, before the complexities vanished"
-
-
-def _at(
-    breaking_map: BreakingMap, equations: Equations, z: np.ndarray, like: Reached, matrix: np.ndarray
-) -> Reached | None:
-    """States near those of unknowns, at their y; None where there are none."""
-    state, rates = equations.state(z, like.state, like.rates)
-    try:
-        found = newton(breaking_map, state, rates, _tolerance(breaking_map), matrix=matrix)
-    except (DomainError, np.linalg.LinAlgError):
-        return None
-    return found if found.residual < _tolerance(breaking_map) and is_broken(found.state) else None
-
-
-def _symmetric(matrix: np.ndarray) -> np.ndarray:
-    return (matrix + matrix.T) / 2

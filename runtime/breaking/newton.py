@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import DomainError
 from ..progress import left
+from ..saddle_point.slopes import differences
 from .rules import difference_step, least_fall
 from .state import Broken
 from .state_map import Answer, BreakingMap
@@ -106,20 +107,11 @@ class Equations:
             DomainError: both sides leave the domain.
         """
         scales, _ = self.units(self.state(z, like, rates)[0], answer)
-        size = difference_step(self.breaking_map.rule)
-        columns = []
-        for i, scale in enumerate(scales):
-            for way in (1.0, -1.0):
-                step = way * size * scale
-                moved = z.copy()
-                moved[i] += step
-                try:
-                    columns.append((self.values(*self.state(moved, like, rates))[0] - base) / step)
-                    break
-                except DomainError:
-                    if way < 0:
-                        raise
-        return np.stack(columns, axis=1)
+
+        def gap_at(moved: np.ndarray) -> np.ndarray:
+            return self.values(*self.state(moved, like, rates))[0]
+
+        return differences(gap_at, z, difference_step(self.breaking_map.rule) * scales, base)
 
 
 def settled(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, steps: int) -> Broken:

@@ -17,7 +17,7 @@ from ..integration.penalised_rows import Minimum, RowAverages, row_averages
 from ..integration.pieces import Pieces
 from ..integration.tilted_grid import Grids
 from ..problems.compiled import loops
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps
+from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 
 _NORMS = 1e-11  # of squared norms, to which multipliers keep them
@@ -77,11 +77,10 @@ class _Ridge:
 
     def _overlaps(self, hats: Conjugates) -> Overlaps:
         """Of a ridge with the strengths."""
-        blocks = {name: np.empty_like(getattr(hats, name)) for name in OVERLAPS}
-        known = (getattr(hats, name) for name in OVERLAPS)
-        if not self.problem.of_ridge("overlaps", self.strengths)(*known, *blocks.values()):
+        out = Overlaps(*map(np.empty_like, hats.blocks))
+        if not self.problem.of_ridge("overlaps", self.strengths)(*hats.blocks, *out.blocks):
             raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
-        return Overlaps(**blocks)
+        return out
 
     @cached_property
     def strengths(self) -> np.ndarray:
@@ -129,10 +128,8 @@ class _Ridge:
     def _free_entropy(self) -> tuple[float, np.ndarray]:
         """(18.10), and its slopes in y."""
         problem, outer = self.problem, self.hats[0]
-        nothing = (np.zeros_like(block) for block in (outer.q, outer.V, outer.m, outer.theta))  # no trace is asked for
-        _, entropic, _ = problem.of_ridge("free_entropy", self.strengths)(
-            *nothing, outer.q, outer.V, outer.m, outer.theta
-        )
+        nothing = map(np.zeros_like, outer.blocks)  # no trace is asked for
+        _, entropic, _ = problem.of_ridge("free_entropy", self.strengths)(*nothing, *outer.blocks)
         if problem.has_sphere:
             entropic += 0.5 * float(np.sum(self.strengths * problem.strengths**2))
         logs = [np.linalg.slogdet(np.diag(self.strengths) + self._stiffness(hats))[1] for hats in self.hats]

@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .. import presenting
 from ..integration import Rule
 from ..integration.tilted_grid import Grids
 from ..integration.tilted_samples import Samples
 from ..numbers import with_error
-from ..presenting import Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
-from ..solving.solution import HalfWidths, Solution, by_name
+from ..solving.solution import SaddlePoint, Solution
 from ..stability.assess import MARGINAL, UNSTABLE, compared_with_one
 from .rules import TiltedRule, told_beside, tolerances
 from .state import Broken
@@ -65,8 +63,8 @@ class Splitting:
         return "; ".join(words)
 
 
-def relative_error(state: Broken, errors: np.ndarray, within_errors: np.ndarray) -> float:
-    """See `BrokenSolution.relative_error`."""
+def _relative_error(state: Broken, errors: np.ndarray, within_errors: np.ndarray) -> float:
+    """Return `BrokenSolution.relative_error`."""
     count = len(within_errors)
     between = errors[:count] / state.block_scales[:count]
     return float(max(between.max(), np.max(within_errors / state.within.block_scales)))
@@ -84,7 +82,7 @@ def status_of(
     """Of states that a rule left with a residual and half widths: whether they are those that were asked for."""
     if residual > 1e2 * tolerances(rule, accuracy)[1]:
         return Status.MAX_ITERATIONS
-    if relative_error(state, errors, within_errors) > accuracy:
+    if _relative_error(state, errors, within_errors) > accuracy:
         return Status.ACCURACY_NOT_REACHED
     if not symmetric.success and branch_of(state.within, within_errors) == symmetric.branch:
         return symmetric.status
@@ -92,7 +90,7 @@ def status_of(
 
 
 @dataclass(frozen=True, repr=False)
-class BrokenSolution(Result):
+class BrokenSolution(SaddlePoint):
     """One or two steps of breaking beside the replica symmetric solution that they start from.
 
     Attributes:
@@ -118,25 +116,25 @@ class BrokenSolution(Result):
     """
 
     symmetric: Solution
-    state: Broken | None
     status: Status
-    rates: tuple[float, ...]
-    given: bool
     residual: float
-    evaluations: int
     rule: Rule | Grids | Samples
-    errors: np.ndarray
     within_errors: np.ndarray
-    rate_errors: tuple[float, ...]
     energy: float
     own_error: float
-    complexity: float
-    complexity_error: float
     parts: tuple[float, float]
     test_error: float
     test_error_error: float
     multipliers: np.ndarray | None
-    stability: Splitting | None
+    state: Broken | None = None
+    rates: tuple[float, ...] = ()
+    given: bool = False
+    evaluations: int = 0
+    errors: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    rate_errors: tuple[float, ...] = ()
+    complexity: float = 0.0
+    complexity_error: float = 0.0
+    stability: Splitting | None = None
     multipliers_error: np.ndarray | None = None
     other_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     found: str = ""
@@ -183,11 +181,6 @@ class BrokenSolution(Result):
         return self.branch != self.symmetric.branch
 
     @property
-    def success(self) -> bool:
-        """Whether it converged to the accuracy asked; replica symmetry where no breaking was found."""
-        return self.status.success
-
-    @property
     def advice(self) -> str:
         """What happened and what to try, in a sentence; empty where it converged."""
         return self.found or (self.symmetric.advice if self.status is self.symmetric.status else self.status.advice)
@@ -198,21 +191,12 @@ class BrokenSolution(Result):
         return self.symmetric.overlaps if self.state is None else self.state.within
 
     @property
-    def half_widths(self) -> HalfWidths:
-        """Of everything reported, by its name, of q of one minimiser in the place of q."""
-        sizes = self.overlaps.sizes
-        named = {name: width for name, (_, width) in self.named_errors.items()}
-        return HalfWidths.of(self.within_errors, sizes, self.training_loss_error, self.test_error_error, named)
+    def _has_errors(self) -> bool:
+        return self.state is not None or self.symmetric.losses is not None
 
     @property
-    def test_errors(self) -> dict[str, float]:
-        """By the names of the metrics, the first first; empty where there is none or one without a name."""
-        return {name: value for name, (value, _) in self.named_errors.items()}
-
-    @property
-    def named_errors(self) -> dict[str, tuple[float, float]]:
-        """As `test_errors`, a half width beside each."""
-        return self.symmetric.named_errors if self.state is None else by_name(self)
+    def _overlap_errors(self) -> np.ndarray:
+        return self.within_errors
 
     @property
     def state_half_widths(self) -> Broken | None:
@@ -226,7 +210,7 @@ class BrokenSolution(Result):
         That of y, along which the energy is flat, and of Delta with it are left out."""
         if self.state is None:
             return self.symmetric.relative_error
-        return relative_error(self.state, self.errors, self.within_errors)
+        return _relative_error(self.state, self.errors, self.within_errors)
 
     @property
     def training_loss(self) -> float:
@@ -235,14 +219,13 @@ class BrokenSolution(Result):
 
     @property
     def energy_error(self) -> float:
-        """Half width of the energy."""
-        if not told_beside(self.rule):
-            return self.own_error
-        return self.own_error + (self.shallower or self.symmetric).training_loss_error
+        """Error bar of the energy, with that of the energy compared with which it is known."""
+        beside = (self.shallower or self.symmetric).training_loss_error if told_beside(self.rule) else 0.0
+        return self.own_error + beside
 
     @property
     def training_loss_error(self) -> float:
-        """Its half width."""
+        """As `energy_error`."""
         return self.energy_error
 
     @property
@@ -269,7 +252,3 @@ class BrokenSolution(Result):
             return np.nan, np.nan
         beside = 0.0 if told_beside(self.rule) else self.shallower.own_error
         return self.energy - self.shallower.energy, self.own_error + beside
-
-    def table(self, names: Mapping[str, str] | None = None) -> str:
-        """For a terminal."""
-        return presenting.table(self, names)

@@ -16,13 +16,14 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
 from ..problems.reduced import integrated
 from ..progress import step
+from ..saddle_point.domain import without_teacher
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
 from ..solving.solve import solve as solve_symmetric
 from .deeper import deepened
-from .finishing import NEGLIGIBLE, is_broken, map_of, polished, unbroken
 from .newton import Reached, newton, settled
-from .rules import first_rate, ladder, tolerances
+from .refinement import NEGLIGIBLE, map_of, refined, states_near, unbroken
+from .rules import first_rate, rules_for, tolerances
 from .solution import BrokenSolution
 from .state import Broken
 from .state_map import BreakingMap, refuse
@@ -42,7 +43,7 @@ _BESIDE = 3e-3  # accuracy of the replica symmetric solution that energies by sa
 
 
 class Options(TypedDict, total=False):
-    """Of `solve`, whatever the number of steps."""
+    """Options of `solve`, whatever the number of steps."""
 
     parisi: float | None
     accuracy: float
@@ -141,7 +142,7 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False
             "two steps of breaking are solved for ridges and given norms, and for other penalties of one column; "
             f"{problem.solver.name} has {problem.student_rank}"
         )
-    if (rsb > 1 or along) and isinstance(ladder(problem)[0], Samples):
+    if (rsb > 1 or along) and isinstance(rules_for(problem)[0], Samples):
         # Samples do not tell at which Parisi parameter the energy is greatest.
         what = "branches with a step of breaking are followed" if along else "two steps of breaking are solved"
         raise InputError(
@@ -172,7 +173,7 @@ def broken(symmetric: Solution, parisi: float | None = None, accuracy: float = 1
 
 def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
     """`broken`, of a problem within reach and a solution that has converged."""
-    coarse = map_of(symmetric, ladder(symmetric.problem)[0])
+    coarse = map_of(symmetric, rules_for(symmetric.problem)[0])
     begun = _begun(coarse, symmetric)
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
@@ -185,7 +186,7 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
         return unbroken(symmetric, Status.MAX_ITERATIONS, found)
-    return polished(symmetric, found, parisi is not None, accuracy) or left
+    return refined(symmetric, found, parisi is not None, accuracy) or left
 
 
 def _beside(symmetric: Solution, accuracy: float) -> Solution:
@@ -210,16 +211,12 @@ def continued(
     Raises:
         TimeLimitError: the time limit came before any were found.
     """
-    rule = ladder(symmetric.problem)[0]
+    rule = rules_for(symmetric.problem)[0]
     rough, _ = tolerances(rule)
-    try:
-        found = newton(map_of(symmetric, rule), state, np.array(rates), rough, with_y=True)
-    except (DomainError, np.linalg.LinAlgError):
+    found = states_near(map_of(symmetric, rule), state, np.array(rates), rough, with_y=True)
+    if found is None or np.max(np.abs(found.state.pack() - state.pack()) / found.state.block_scales) > _OFF:
         return None
-    off = np.abs(found.state.pack() - state.pack()) / found.state.block_scales
-    if not found.residual < rough or not is_broken(found.state) or off.max() > _OFF:
-        return None
-    return polished(symmetric, found, False, accuracy)
+    return refined(symmetric, found, False, accuracy)
 
 
 def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
@@ -228,8 +225,9 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
     At small y solutions even in W break apart into W and -W, whose q_0 is zero: what continues replica symmetry is
     found from above (docs/theory.md section 18).
     """
-    V = float(np.trace(symmetric.overlaps.V, axis1=1, axis2=2).max())
-    first = first_rate(breaking_map.rule) * V / float(np.trace(_beside_teacher(symmetric), axis1=1, axis2=2).max())
+    left = without_teacher(symmetric.problem, symmetric.overlaps)
+    V, D = (float(np.trace(block, axis1=1, axis2=2).max()) for block in (symmetric.overlaps.V, left))
+    first = first_rate(breaking_map.rule) * V / D
     rough, _ = tolerances(breaking_map.rule)
     for k in (*range(_FEWER), *range(-1, -_ABOVE - 1, -1)):
         y = first / _FACTOR**k
@@ -239,8 +237,7 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
             state = settled(breaking_map, earlier, rates, _SETTLING // 2)
             if _comes_together(breaking_map, earlier, state, rates):
                 continue
-            found = newton(breaking_map, state, rates, rough)
-            if found.residual < max(rough, _FLOOR) and is_broken(found.state):
+            if found := states_near(breaking_map, state, rates, rough, _FLOOR):
                 return found
     return None
 
@@ -249,16 +246,10 @@ def _apart(symmetric: Solution, y: float) -> Broken:
     """Replica symmetry with a part of V read as y Delta, no more than half of what q leaves beside the teacher."""
     overlaps = symmetric.overlaps
     distance = _SHARE / y * overlaps.V
-    pairs = zip(_beside_teacher(symmetric), distance, strict=True)
+    pairs = zip(without_teacher(symmetric.problem, overlaps), distance, strict=True)
     share = float(max(np.linalg.eigvals(np.linalg.solve(room, d)).real.max() for room, d in pairs))
     distance = distance * min(1.0, 0.5 / share)
     return Broken(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance[None])
-
-
-def _beside_teacher(symmetric: Solution) -> np.ndarray:
-    """What q leaves beside the teacher, (C, s, s)."""
-    overlaps, inverse = symmetric.overlaps, np.linalg.inv(symmetric.problem.law.rho_star)
-    return np.asarray(overlaps.q - overlaps.theta @ inverse @ overlaps.theta.transpose(0, 2, 1))
 
 
 def _comes_together(breaking_map: BreakingMap, earlier: Broken, state: Broken, rates: np.ndarray) -> bool:
@@ -291,21 +282,22 @@ def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator
         rates = found.rates * float(np.exp(stride))
         expected = _with_product(found) + stride * slope
         begun = Broken.unpack(expected, found.state.sizes)
-        try:
-            begun = replace(begun, distances=begun.distances / rates[:, None, None, None])
-            following = newton(breaking_map, begun, rates, rough, matrix=found.matrix)
-        except (DomainError, np.linalg.LinAlgError):
-            stride /= 2
-            continue
-        count = len(following.state.between.pack())
-        off = np.abs(following.state.pack() - expected)[:count] / following.state.block_scales[:count]
-        if not following.residual < max(rough, _FLOOR) or not is_broken(following.state) or off.max() > _OFF:
+        begun = replace(begun, distances=begun.distances / rates[:, None, None, None])
+        following = states_near(breaking_map, begun, rates, rough, _FLOOR, matrix=found.matrix)
+        if following is None or _is_off(following, expected):
             stride /= 2
             continue
         slope = (_with_product(following) - _with_product(found)) / stride
         found = following
         stride = float(np.sign(longest)) * min(abs(longest), _LONGER * abs(stride))
         yield found
+
+
+def _is_off(found: Reached, expected: np.ndarray) -> bool:
+    """Return whether states are others than those expected, by q_0, V, m and theta."""
+    count = len(found.state.between.pack())
+    off = np.abs(found.state.pack() - expected)[:count] / found.state.block_scales[:count]
+    return bool(off.max() > _OFF)
 
 
 def _with_product(found: Reached) -> np.ndarray:
@@ -340,8 +332,4 @@ def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
             nearer = min(found, following, key=lambda one: abs(np.log(one.y / y)))
             return newton(breaking_map, nearer.state, np.array([y]), tolerances(breaking_map.rule)[0])
         found = following
-    return (
-        f"the complexity did not vanish up to y = {found.y:.4g}"
-        if upward
-        else (f"the complexity did not vanish down to y = {found.y:.4g}")
-    )
+    return f"the complexity did not vanish {'up' if upward else 'down'} to y = {found.y:.4g}"

@@ -18,7 +18,7 @@ from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 from ..saddle_point.state_map import conjugates_of
 from .rows import Rows, rows_at
-from .rules import TiltedRule, averages, framed, ladder, of_rows
+from .rules import TiltedRule, averages, framed, of_rows, rules_for
 from .state import Broken
 
 
@@ -130,7 +130,7 @@ def refuse(problem: Problem) -> None:
     """
     name = problem.solver.name
     problem.only_at_zero_temperature("one-step breaking is solved")
-    ladder(problem)
+    rules_for(problem)
     if not problem.has_ridge and problem.student_rank > 2:
         raise InputError(
             "one-step breaking is solved for ridges and given norms, and for other penalties of one column or two; "

@@ -17,9 +17,9 @@ from ..numbers import with_error
 from ..progress import step
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
-from .finishing import is_broken, polished
 from .newton import Reached
-from .rules import TiltedRule, ladder
+from .refinement import is_broken, refined
+from .rules import TiltedRule, rules_for
 from .solution import BrokenSolution, status_of
 
 _LONGEST = float(np.log(2.0))  # step in log y
@@ -41,7 +41,7 @@ def lowest_by_samples(symmetric: Solution, begun: Reached, accuracy: float) -> B
     known: list[BrokenSolution] = []
     best: BrokenSolution | None = None
     try:
-        for rule in ladder(symmetric.problem):
+        for rule in rules_for(symmetric.problem):
             if not _solved(symmetric, rule, begun if not known else _moved(begun, known), known, accuracy):
                 break
             rate = _rate(known)
@@ -67,7 +67,7 @@ def _solved(
     before = len(known)
     for _ in range(_SOLVED):
         with step(f"states at y = {begun.y:.4g}"):
-            found = polished(symmetric, begun, True, accuracy, [rule])
+            found = refined(symmetric, begun, True, accuracy, [rule])
         if found is None or found.state is None or not is_broken(found.state) or found.status is Status.MAX_ITERATIONS:
             break
         known.append(found)

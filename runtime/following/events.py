@@ -18,9 +18,9 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
-from ..solving.climbing import finer_rules
-from ..solving.finishing import finish_point
+from ..solving.error_bars import finish_point
 from ..solving.solution import Solution
+from ..solving.strategies import finer_rules
 from ..solving.task import Task
 from ..stability.assess import modes_of
 from ..thresholds.second_rule import agreement, confirmed, opinions

@@ -17,9 +17,9 @@ from ..problems.problem import Problem
 from ..problems.symmetry import Exchange, Symmetry, exchanges, of_state
 from ..progress import say
 from ..saddle_point.iteration import Status
-from ..solving.climbing import finer_rules
 from ..solving.solution import Solution
 from ..solving.solve import solve
+from ..solving.strategies import finer_rules
 from ..thresholds.threshold import Threshold
 from .events import Passage, Station, located_event, solution_at
 

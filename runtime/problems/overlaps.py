@@ -154,6 +154,11 @@ class Overlaps(AttributeHints):
         return cls((first + first.transpose(0, 2, 1)) / 2, response, third, second, numbers)
 
     @property
+    def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(q, V, m, theta), as generated solvers take them."""
+        return self.q, self.V, self.m, self.theta
+
+    @property
     def sizes(self) -> Sizes:
         """(C, s, t, P)."""
         return *self.theta.shape[-3:], self.phi.shape[-1]
@@ -220,6 +225,11 @@ class Conjugates:
     V: np.ndarray
     m: np.ndarray
     theta: np.ndarray
+
+    @property
+    def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(q, V, m, theta), as generated solvers take them."""
+        return self.q, self.V, self.m, self.theta
 
     @classmethod
     def empty(cls, sizes: Sizes) -> Conjugates:

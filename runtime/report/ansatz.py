@@ -36,7 +36,7 @@ def offer(solution: Solution, along: bool = False) -> str:
     Args:
         along: a branch along a parameter rather than the solution alone.
     """
-    from ..breaking.cost import expected_seconds
+    from ..breaking.rules import expected_seconds
     from ..breaking.solve import checked_steps
 
     try:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import DomainError
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.reduced import apart
@@ -64,80 +63,6 @@ def rounded_in_words(problem: Problem, overlaps: Overlaps) -> str:
         f"q - theta rho*^(-1) theta^T = {least:.2g} is so small next to q = {np.abs(overlaps.q).max():.3g} that double "
         "precision does not hold its digits: take a stronger regulariser"
     )
-
-
-class RelativeCoordinates:
-    """Coordinates about a state, packed like overlaps and zero there.
-
-    log(D_0^(-1/2) D D_0^(-1/2)) with D = q - theta rho*^(-1) theta^T, the same of V, and changes of m and theta in
-    units of D_0^(1/2), of theta also of rho*^(1/2).
-    """
-
-    def __init__(self, problem: Problem, u: np.ndarray, sizes: Sizes) -> None:
-        """Begin at a state; DomainError where its V or D is not positive definite."""
-        self.problem, self.sizes, self.here = problem, sizes, Overlaps.unpack(u, sizes)
-        self.D, self.per_D = _roots(without_teacher(problem, self.here))
-        self.V, self.per_V = _roots(self.here.V)
-        self.teacher = np.linalg.cholesky(problem.law.rho_star).transpose(0, 2, 1)
-        self.phi = np.maximum(np.abs(self.here.phi), 1.0)
-
-    def of_state(self, u: np.ndarray) -> np.ndarray:
-        """Return the coordinates of a packed state; DomainError where its V or D is not positive definite."""
-        there = Overlaps.unpack(u, self.sizes)
-        return Overlaps(
-            q=_of_eigenvalues(np.log, self.per_D @ without_teacher(self.problem, there) @ self.per_D),
-            V=_of_eigenvalues(np.log, self.per_V @ there.V @ self.per_V),
-            m=np.einsum("cab,cb->ca", self.per_D, there.m - self.here.m),
-            theta=self.per_D @ (there.theta - self.here.theta) @ np.linalg.inv(self.teacher),
-            phi=(there.phi - self.here.phi) / self.phi,
-        ).pack()
-
-    def state(self, x: np.ndarray) -> np.ndarray:
-        """Return the packed state at coordinates."""
-        moved = Overlaps.unpack(x, self.sizes)
-        theta = self.here.theta + self.D @ moved.theta @ self.teacher
-        return Overlaps(
-            q=self.D @ _of_eigenvalues(np.exp, moved.q) @ self.D + project_on_teacher(self.problem, theta),
-            V=self.V @ _of_eigenvalues(np.exp, moved.V) @ self.V,
-            m=self.here.m + np.einsum("cab,cb->ca", self.D, moved.m),
-            theta=theta,
-            phi=self.here.phi + self.phi * moved.phi,
-        ).pack()
-
-    def change(self, x: np.ndarray) -> np.ndarray:
-        """Return the change of the packed state to first order in coordinates."""
-        moved = Overlaps.unpack(x, self.sizes)
-        theta = self.D @ moved.theta @ self.teacher
-        along = theta @ np.linalg.inv(self.problem.law.rho_star) @ self.here.theta.transpose(0, 2, 1)
-        return Overlaps(
-            q=self.D @ moved.q @ self.D + along + along.transpose(0, 2, 1),
-            V=self.V @ moved.V @ self.V,
-            m=np.einsum("cab,cb->ca", self.D, moved.m),
-            theta=theta,
-            phi=self.phi * moved.phi,
-        ).pack()
-
-
-def _roots(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the symmetric roots of (C, s, s) and their inverses; DomainError where one is not positive definite."""
-    values, vectors = _positive(matrices)
-    roots, turned = np.sqrt(values)[:, None, :], vectors.transpose(0, 2, 1)
-    return (vectors * roots) @ turned, (vectors / roots) @ turned
-
-
-def _of_eigenvalues(function: np.ufunc, matrices: np.ndarray) -> np.ndarray:
-    """Return a function of symmetric (C, s, s); DomainError for the logarithm of one that is not positive definite."""
-    values, vectors = _positive(matrices) if function is np.log else np.linalg.eigh(matrices)
-    result: np.ndarray = (vectors * function(values)[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return result
-
-
-def _positive(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues and eigenvectors; DomainError where one is not positive."""
-    values, vectors = np.linalg.eigh(matrices)
-    if not (values > 0).all():
-        raise DomainError("V or q - theta rho*^(-1) theta^T is not positive definite")
-    return values, vectors
 
 
 def _move_inside(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:

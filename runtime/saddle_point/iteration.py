@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from ..errors import DomainError, TimeLimitError
-from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps, Sizes, block_scales
-from ..problems.problem import Problem
 from ..progress import left
 from .state_map import StateMap, residual_of
 
@@ -87,8 +84,6 @@ class FixedPoint:
         u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du about u or None.
         iterations: evaluations of the map on the way here, those of differences for slopes left out.
         drift: how far u has moved, in block scales, since the Jacobian was taken.
-        image: G(u) by the map that led here, where it is known.
-        visited: the problem and the rule of that map, and its averages at u, where they are known.
         outside: where the domain was left, the matrix that was not positive definite, in words.
     """
 
@@ -99,24 +94,12 @@ class FixedPoint:
     iterations: int
     jacobian: np.ndarray | None
     drift: float = 0.0
-    image: np.ndarray | None = None
-    visited: tuple[Problem, Rule, Averages] | None = field(default=None, repr=False)
     outside: str = ""
-
-    def averages_by(self, problem: Problem, rule: Rule) -> Averages | None:
-        """Those of a rule at u, where they are known."""
-        if self.visited is None or self.visited[0] is not problem or self.visited[1] != rule:
-            return None
-        return self.visited[2]
 
     @property
     def overlaps(self) -> Overlaps:
         """u as blocks."""
         return Overlaps.unpack(self.u, self.sizes)
-
-    def moved(self, u: np.ndarray, **changes: Any) -> FixedPoint:
-        """The same elsewhere, where neither image nor averages are known."""
-        return replace(self, u=u, image=None, visited=None, **changes)
 
 
 def best_weight(eigenvalues: np.ndarray) -> float:
@@ -135,7 +118,6 @@ def damped(
     tolerance: float,
     max_iterations: int = 400,
     weight: float = CAUTIOUS,
-    image: np.ndarray | None = None,
     extrapolate: bool = False,
     hopeful: bool = True,
 ) -> FixedPoint:
@@ -145,7 +127,6 @@ def damped(
     spectrum tells better (`best_weight`).
 
     Args:
-        image: G(start), where it is known.
         extrapolate: whether to mix the last steps such that the residual would vanish were the map a straight one
             (D. G. Anderson, J. ACM 12, 547, 1965), near a solution, and for as long as that helps.
         hopeful: whether to go on where, at the pace of the last iterations, all that are left lead nowhere near the
@@ -160,7 +141,7 @@ def damped(
     residual = np.inf
     for iteration in range(1, max_iterations + 1):
         try:
-            image = image if iteration == 1 and image is not None else state_map(u, sizes)
+            image = state_map(u, sizes)
         except TimeLimitError as error:
             error.point = FixedPoint(u_previous, sizes, residual, Status.TIME_LIMIT, iteration - 1, None)
             raise
@@ -180,7 +161,7 @@ def damped(
         residual = new
         left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         if residual < tolerance:
-            return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None, image=image)
+            return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None)
         if grown >= 3 and residual > best:
             weight, grown = max(weight * 0.6, _LEAST), 0
         elif shrunk >= 12:
@@ -188,7 +169,7 @@ def damped(
         if iteration % _STRETCH == 0:
             ahead = residual * min(1.0, residual / stretch) ** ((max_iterations - iteration) / _STRETCH)
             if not hopeful and iteration > _STRETCH and ahead > _NOWHERE * tolerance:
-                return FixedPoint(u, sizes, residual, Status.MAX_ITERATIONS, iteration, None, image=image)
+                return FixedPoint(u, sizes, residual, Status.MAX_ITERATIONS, iteration, None)
             stretch = residual
         futile = 0 if residual < best else futile + (len(past) > 1)
         best, best_u = (residual, u) if residual < best else (best, best_u)
@@ -220,7 +201,7 @@ def newton(
     state_map: StateMap,
     start: FixedPoint,
     tolerance: float,
-    differentiate: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    differentiate: Callable[[np.ndarray], np.ndarray],
     max_iterations: int = 12,
 ) -> FixedPoint:
     """Newton on G(u) - u = 0 with a Jacobian from differences, kept up to date by Broyden's rank-one corrections.
@@ -229,14 +210,13 @@ def newton(
     Jacobian returned is the one that last made it fall.
 
     Args:
-        differentiate: u, G(u) -> dG/du; called where `start` brings no Jacobian, and where the contraction is poor,
+        differentiate: u -> dG/du; called where `start` brings no Jacobian, and where the contraction is poor,
             as long as the residual has fallen since the last time.
     """
     u, sizes = start.u.copy(), start.sizes
     matrix, residual_at_slopes = start.jacobian, np.inf
     taken, drift = u, start.drift
-    best_u, best_image, best = u, u, np.inf
-    best_averages: Averages | None = None
+    best_u, best_gap, best = u, u, np.inf
     # Steps within the noise of a floor say nothing of the slope, whatever Broyden's formula makes of them.
     believed = matrix
     stalls = 0
@@ -246,9 +226,7 @@ def newton(
     def ended(status: Status, iteration: int) -> FixedPoint:
         moved = float(np.max(np.abs(best_u - taken) / block_scales(best_u, sizes)))
         visited = start.iterations + iteration
-        known = best_image if np.isfinite(best) else None
-        known_by = None if best_averages is None else (state_map.problem, state_map.rule, best_averages)
-        return FixedPoint(best_u, sizes, best, status, visited, believed, drift + moved, known, known_by)
+        return FixedPoint(best_u, sizes, best, status, visited, believed, drift + moved)
 
     for iteration in range(1, max_iterations + 1):
         try:
@@ -269,7 +247,7 @@ def newton(
         left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
         improved = residual < 0.5 * best
         if residual < best:
-            best_u, best_image, best, best_averages = u, image, residual, state_map.latest
+            best_u, best_gap, best = u, gap, residual
         if best <= tolerance:
             return ended(Status.CONVERGED, iteration)
         if iteration > 1 and not improved:
@@ -278,8 +256,8 @@ def newton(
                 break
         try:
             if matrix is None or (stalls == 2 and best < _WORTHWHILE * residual_at_slopes):
-                matrix, residual_at_slopes = differentiate(best_u, best_image), best
-                u, gap, last_u, stalls = best_u, best_image - best_u, None, min(stalls, 1)
+                matrix, residual_at_slopes = differentiate(best_u), best
+                u, gap, last_u, stalls = best_u, best_gap, None, min(stalls, 1)
                 taken, drift, believed = best_u, 0.0, matrix
             elif last_u is not None and last_gap is not None:
                 scales = block_scales(u, sizes)

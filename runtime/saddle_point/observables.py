@@ -65,9 +65,7 @@ def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Ave
 
     At a finite temperature: the free entropy over the inverse temperature, and the parts of the energy.
     """
-    trace, entropic, penalty = problem.of_prior("free_entropy")(
-        overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
-    )  # fmt: skip
+    trace, entropic, penalty = problem.of_prior("free_entropy")(*overlaps.blocks, *hats.blocks)
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())
     own = sum(number["ridge"] * phi**2 / 2 for number, phi in zip(problem.trained, overlaps.phi, strict=True))
     terms = trace, entropic, -own, -problem.alpha * moreau

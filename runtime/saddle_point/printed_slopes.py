@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Units, triangle
+from ..problems.overlaps import Conjugates, Overlaps, Units, triangle
 from ..problems.problem import Problem
 from ..problems.reduced import apart
 from .state_map import StateMap
@@ -65,7 +65,7 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
         raise NoFormula(reason)
     averages = state_map.averages(overlaps)
     jumps = averages.bistable > BISTABLE
-    if jumps and not (rule.counts_jumps):
+    if jumps and not rule.counts_jumps:
         raise NoFormula(f"the proximal map jumps on a fraction {averages.bistable:.2g} of the measure")
     moments = averages.means
     units, n = Units.of(overlaps.sizes), len(u)
@@ -77,21 +77,18 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     )
     d_alpha = np.zeros((n + 1, 1))
     d_alpha[-1] = 1.0
-    blocks = apart(problem, overlaps).q, overlaps.V, overlaps.m, overlaps.theta
+    blocks = apart(problem, overlaps).q, *overlaps.blocks[1:]
     d_hats = problem.solver.tangent.conjugates(
         problem.alpha, moments, *blocks, problem.law.rho_star, d_alpha, d_moments, *d_blocks
     )
     hats = state_map.conjugates(overlaps, moments)
     if problem.has_ridge:
-        law, given = problem.law, problem.strengths
-        still, there = np.zeros((n + 1, problem.student_rank)), (hats.q, hats.V, hats.m, hats.theta)
-        multipliers = problem.multipliers(hats)
-        if multipliers is None:
-            changes = problem.solver.tangent.overlaps(law.weights, law.gamma, law.gram, given, *there, still, *d_hats)
-        else:
-            changes = problem.solver.tangent.overlaps(
-                law.weights, law.gamma, law.gram, given, multipliers, *there, still, *d_hats
-            )
+        law, multipliers = problem.law, problem.multipliers(hats)
+        given = (problem.strengths,) if multipliers is None else (problem.strengths, multipliers)
+        still = np.zeros((n + 1, problem.student_rank))
+        changes = problem.solver.tangent.overlaps(
+            law.weights, law.gamma, law.gram, *given, *hats.blocks, still, *d_hats
+        )
     else:
         changes = _prior_differences(state_map, hats, d_hats)
     image = np.concatenate([_packed(changes), np.zeros((n + 1, problem.sizes[3]))], axis=1)
@@ -113,9 +110,8 @@ def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.n
     Raises:
         DomainError: the conjugates are too close to the end of their domain.
     """
-    blocks = hats.q, hats.V, hats.m, hats.theta
-    phi = np.zeros(0)
-    columns: list[list[np.ndarray]] = [[], [], [], []]
+    blocks = hats.blocks
+    columns: list[list[np.ndarray]] = []
     sizes = np.array([np.abs(block).max() for block in blocks])
     # Where labels are recovered q^, a variance, is far smaller than the others, and steps are held to its own size.
     sizes[sizes == 0] = _LEAST * sizes.max()
@@ -129,9 +125,7 @@ def _prior_differences(state_map: StateMap, hats: Conjugates, d_hats: tuple[np.n
         totals = [np.zeros_like(block) for block in blocks]
         for place, weight in _STENCIL:
             there = Conjugates(*(one + place * step * change for one, change in zip(blocks, changes, strict=True)))
-            moved = state_map.overlaps(there, phi)
-            for total, name in zip(totals, OVERLAPS, strict=True):
-                total += weight / step * getattr(moved, name)
-        for rows, total in zip(columns, totals, strict=True):
-            rows.append(total)
-    return tuple(np.stack(rows) for rows in columns)
+            for total, block in zip(totals, state_map.overlaps(there, np.zeros(0)).blocks, strict=True):
+                total += weight / step * block
+        columns.append(totals)
+    return tuple(np.stack(rows) for rows in zip(*columns, strict=True))

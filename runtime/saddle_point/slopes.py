@@ -11,7 +11,6 @@ from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps, Sizes, block_scales, column_scales, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
-from .domain import RelativeCoordinates, rounding_of_variance
 from .state_map import StateMap
 
 
@@ -52,23 +51,19 @@ def jacobian(
     sizes: Sizes,
     step: float | np.ndarray = 1e-4,
     one_sided: bool = False,
-    image: np.ndarray | None = None,
 ) -> np.ndarray:
-    """dG/du by differences with steps (one, or one a component) relative to the block sizes, smaller where the domain
-    is near.
+    """Return dG/du by differences with steps (one, or one a component) relative to the block sizes, smaller where the
+    domain is near.
 
     Central, or one-sided at half the cost, for smooth maps and small steps. Under a symmetry of the map only the
     invariant states are explored; across them the result is zero.
-
-    Args:
-        image: G(u), where it is known.
 
     Raises:
         DomainError: even steps of 1e-5 of the given ones leave the domain.
     """
     scales = block_scales(u, sizes)
     steps = np.broadcast_to(step, u.shape)
-    base = (state_map(u, sizes) if image is None else image) if one_sided else None
+    base = state_map(u, sizes) if one_sided else None
 
     def slope(along: np.ndarray, size: float, least: float) -> np.ndarray:
         shift = size * along
@@ -89,48 +84,6 @@ def jacobian(
     return matrix
 
 
-class RelativeMap:
-    """G(x) - x and its slopes about a state, x in `RelativeCoordinates` along directions that keep the symmetry.
-
-    Attributes:
-        directions, weights: (k, n), of the coordinates that keep it, and what takes coordinates to those along them.
-        rounding: as of `rounding_of_variance`.
-    """
-
-    def __init__(self, state_map: StateMap, u: np.ndarray, sizes: Sizes) -> None:
-        """Begin at a state; DomainError where its V or q - theta rho*^(-1) theta^T is not positive definite."""
-        self.state_map, self.sizes = state_map, sizes
-        self.at = RelativeCoordinates(state_map.problem, u, sizes)
-        self.rounding = rounding_of_variance(state_map.problem, Overlaps.unpack(u, sizes))
-        self.directions = state_map.symmetry.directions(sizes, len(u))
-        self.weights = self.directions / np.sum(self.directions**2, axis=1)[:, None]
-
-    def state(self, y: np.ndarray) -> np.ndarray:
-        """Return the packed state at coordinates along the directions."""
-        return self.state_map.symmetry.project(self.at.state(y @ self.directions), self.sizes)
-
-    def gap(self, y: np.ndarray) -> np.ndarray:
-        """Return G(x) - x along the directions."""
-        u = self.at.state(y @ self.directions)
-        return self.between(u, self.state_map(u, self.sizes))
-
-    def between(self, u: np.ndarray, image: np.ndarray) -> np.ndarray:
-        """Return G(x) - x along the directions, of a packed state and its image."""
-        found: np.ndarray = self.weights @ (self.at.of_state(image) - self.at.of_state(u))
-        return found
-
-    def slopes(self, step: float = 1e-5) -> np.ndarray:
-        """Return d(G - x)/dx by central differences, with wider steps where rounding asks for them."""
-        count = len(self.directions)
-        return differences(self.gap, np.zeros(count), np.full(count, max(step, np.cbrt(self.rounding))))
-
-    def jacobian(self, slopes: np.ndarray) -> np.ndarray:
-        """Return dG/du; it is zero across what keeps the symmetry."""
-        change = np.stack([self.at.change(unit) for unit in np.eye(self.directions.shape[1])], axis=1)
-        along = change @ self.directions.T @ (slopes + np.eye(len(slopes)))
-        return along @ self.weights @ np.linalg.inv(change)
-
-
 HASTY, PATIENT = Sobol(10, 4), Sobol(12, 8)  # over which the Jacobian of a sampled map is taken
 
 
@@ -141,16 +94,10 @@ def jacobian_by_rule(
     sizes: Sizes,
     sample: Sobol = HASTY,
     symmetry: Symmetry = NO_SYMMETRY,
-    image: np.ndarray | None = None,
 ) -> np.ndarray:
-    """dG/du by differences over the nodes and with the steps of `slope_settings`.
-
-    Args:
-        image: G(u) by the rule, where it is known.
-    """
+    """Return dG/du by differences over the nodes and with the steps of `slope_settings`."""
     used, steps, one_sided = slope_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
-    known = image if used == rule else None
-    return jacobian(StateMap(problem, used, symmetry), u, sizes, steps, one_sided, known)
+    return jacobian(StateMap(problem, used, symmetry), u, sizes, steps, one_sided)
 
 
 def slope_settings(

@@ -16,30 +16,20 @@ from ..errors import DomainError
 from ..integration import pace
 from ..integration.rule import Averages, Rule
 from ..problems import gauge
-from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes, block_scales
+from ..problems.overlaps import Conjugates, Overlaps, Sizes, block_scales
 from ..problems.problem import Problem
 from ..problems.reduced import apart
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 from .domain import fields_outside, loss_outside, step_inside, weights_outside
 
+_KEPT = 8  # averages of a problem
+
 
 def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
     """Conjugates from raw averages (C, row); DomainError where the overlaps do not admit them."""
     hats, known = Conjugates.empty(overlaps.sizes), apart(problem, overlaps)
-    inside = problem.solver.prior.conjugates(
-        problem.alpha,
-        moments,
-        known.q,
-        overlaps.V,
-        overlaps.m,
-        overlaps.theta,
-        problem.law.rho_star,
-        hats.q,
-        hats.V,
-        hats.m,
-        hats.theta,
-    )
-    if not inside:
+    blocks = known.q, *overlaps.blocks[1:]
+    if not problem.solver.prior.conjugates(problem.alpha, moments, *blocks, problem.law.rho_star, *hats.blocks):
         raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
     return hats
 
@@ -50,14 +40,12 @@ class StateMap:
 
     Attributes:
         symmetry: what the iterates keep exactly, under rules that do not keep it, too.
-        latest: averages where it was last evaluated.
     """
 
     problem: Problem
     rule: Rule
     symmetry: Symmetry = NO_SYMMETRY
     evaluations: int = field(default=0)
-    latest: Averages | None = field(default=None, repr=False)
 
     @cached_property
     def turns(self) -> np.ndarray:
@@ -77,7 +65,7 @@ class StateMap:
         return found @ directions[clear].T
 
     def conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-        """As of `conjugates_of`."""
+        """Return `conjugates_of` of the problem."""
         return conjugates_of(self.problem, overlaps, moments)
 
     def overlaps(self, hats: Conjugates, phi: np.ndarray) -> Overlaps:
@@ -86,20 +74,9 @@ class StateMap:
         Raises:
             DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
         """
-        problem = self.problem
-        blocks = {name: np.empty_like(getattr(hats, name)) for name in OVERLAPS}
-        out = Overlaps(**blocks, phi=phi)
-        inside = problem.of_prior("overlaps")(
-            hats.q,
-            hats.V,
-            hats.m,
-            hats.theta,
-            out.q,
-            out.V,
-            out.m,
-            out.theta,
-        )
-        if not inside:
+        q, V, m, theta = map(np.empty_like, hats.blocks)
+        out = Overlaps(q, V, m, theta, phi)
+        if not self.problem.of_prior("overlaps")(*hats.blocks, *out.blocks):
             raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
         return out
 
@@ -124,8 +101,8 @@ class StateMap:
         """Averages at overlaps; TimeLimitError where the time left is not enough for them, DomainError where the loss
         falls faster than V holds.
 
-        The last ones of a problem are kept: who looks whether a rule covers the fields, who iterates from there and who
-        takes slopes all ask for the same.
+        The last ones of a problem are kept: the test whether a rule covers the fields, the iteration from there, slopes
+        and error bars all take the same.
         """
         kept, key = self.problem.once(_last_averages), (self.rule, overlaps.pack().tobytes())
         if key not in kept:
@@ -137,10 +114,10 @@ class StateMap:
             begun = perf_counter()
             found = self.rule.averages(self.problem, overlaps)
             pace.measured(self.problem, self.rule, perf_counter() - begun)
-            kept.clear()
             kept[key] = found
-        self.latest = kept[key]
-        return self.latest
+            for oldest in list(kept)[:-_KEPT]:
+                del kept[oldest]
+        return kept[key]
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """G(u), packed, from the mean of the averages over replicates, with its symmetry kept (see `kept`).
@@ -150,24 +127,21 @@ class StateMap:
             TimeLimitError: the time left is not enough for the averages.
         """
         overlaps = Overlaps.unpack(u, sizes)
-        averages = self.averages(overlaps)
-        return self.kept(u, self.image(overlaps, averages.means), sizes)
+        return self.kept(u, self.image(overlaps, self.averages(overlaps).means), sizes)
 
     def why_outside(self, u: np.ndarray, sizes: Sizes) -> str:
         """Why u, or what follows from it, lies outside the domain, in words; empty where G(u) exists."""
         overlaps = Overlaps.unpack(u, sizes)
-        reason = fields_outside(self.problem, overlaps)
-        if reason:
+        if reason := fields_outside(self.problem, overlaps):
             return reason
         try:
-            averages = self.averages(overlaps)
-            hats = self.conjugates(overlaps, averages.means)
-            reason = weights_outside(self.problem, hats)
-            if not reason:
-                self.overlaps(hats, overlaps.phi)
+            hats = self.conjugates(overlaps, self.averages(overlaps).means)
+            if reason := weights_outside(self.problem, hats):
+                return reason
+            self.overlaps(hats, overlaps.phi)
         except DomainError as error:
             return str(error)
-        return reason
+        return ""
 
     def kept(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
         """The image of u averaged over its symmetry, without a step along the orbit of u."""
@@ -230,7 +204,7 @@ class StateMap:
 
 
 def _last_averages(problem: Problem) -> dict[tuple[Rule, bytes], Averages]:
-    """Of this problem by a rule at packed overlaps; none yet."""
+    """Return the averages of a problem by rule and packed overlaps, the oldest first; none yet."""
     return {}
 
 

@@ -21,7 +21,7 @@ from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.slopes import jacobian, slope_settings
 from ..saddle_point.starts import start_overlaps
 from ..saddle_point.state_map import StateMap, residual_of
-from .finishing import finish_point
+from .error_bars import finish_point
 from .solution import Solution
 from .solve import reach
 from .task import Task

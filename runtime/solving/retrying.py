@@ -1,4 +1,4 @@
-"""A start that left its branch, tried again before that is the verdict: step by step, then back from an easier problem.
+"""Retry a start that left its branch before that is the verdict: step by step, then back from an easier problem.
 
 Mixing earlier iterates finds saddles as readily as minima, so that the plain damped iteration comes first. Then the
 problem is made easier (more samples, less noise, a stronger regulariser, in this order) until the start leads to its
@@ -18,10 +18,10 @@ from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
 from ..progress import say, step
-from ..saddle_point.domain import project_on_teacher
-from ..saddle_point.iteration import FixedPoint, Status
+from ..saddle_point.domain import project_on_teacher, without_teacher
+from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
-from .climbing import newton_at
+from .local import newton_at
 from .saddles import Reach, unstable_direction
 from .solution import Solution, has_lost
 from .task import Task
@@ -53,7 +53,7 @@ class RetryOptions:
 
 
 def has_left(problem: Problem, start: str | Overlaps, found: Solution) -> bool:
-    """Whether a start led to a solution without what it holds, or to none although nothing ran off on the way."""
+    """Return whether a start led to a solution without an overlap of its own, or to none although nothing diverged."""
     if found.losses is None:
         return found.status is Status.MAX_ITERATIONS and not found.outside
     return has_lost(problem, start, found)
@@ -64,7 +64,7 @@ def retried(
     problem: Problem,
     start: str | Overlaps,
     lost: Solution,
-    holds: Callable[[Solution], bool],
+    holds: Callable[[Solution], bool] | None = None,
     *,
     accuracy: float = 1e-4,
     effort: int = 100,
@@ -75,7 +75,8 @@ def retried(
     Args:
         reach: solves from a start, its rule and seed filled in.
         lost: what the start led to.
-        holds: whether a solution, of this problem or of an easier one, is on the branch.
+        holds: whether a solution, of this problem or of an easier one, is on the branch; by default whether it has
+            the overlaps that the start has.
         accuracy, effort: as of `reach`, for the solution.
 
     Returns:
@@ -89,7 +90,9 @@ def retried(
     name = start if isinstance(start, str) else "given"
 
     def on_branch(found: Solution) -> bool:
-        return found.status is not Status.TIME_LIMIT and found.losses is not None and holds(found)
+        if found.status is Status.TIME_LIMIT or found.losses is None:
+            return False
+        return holds(found) if holds else not has_lost(found.problem, start, found)
 
     def led(at: Problem, where: str) -> Solution:
         """Return what the start leads to; without extrapolation if it leads to a saddle otherwise."""
@@ -203,8 +206,7 @@ def _back(
         guess = extrapolated(known, there)
         at = replace(easier.at(options.factor**there), search=first.problem.search)
         task = Task(at, first.start, first.symmetry or NO_SYMMETRY, options.accuracy)
-        u, sizes = guess.overlaps.pack(), guess.overlaps.sizes
-        point = newton_at(task, first.rule, FixedPoint(u, sizes, np.nan, Status.CONVERGED, 0, guess.jacobian))
+        point = newton_at(task, first.rule, replace(guess.fixed_point, drift=0.0))
         if point.status.success and branch_of(point.overlaps, first.errors) == first.branch:
             reached = replace(guess, problem=at, overlaps=point.overlaps, jacobian=point.jacobian, drift=point.drift)
             known[there], here, stride = reached, there, 1.5 * (here - there)
@@ -252,7 +254,7 @@ def _sizes_and_shape(solution: Solution) -> np.ndarray:
     """Return for every packed component the logarithm of the size of its block, then the component relative to it, with
     what the teacher does not explain of q in its place."""
     overlaps = solution.overlaps
-    left = replace(overlaps, q=overlaps.q - project_on_teacher(solution.problem, overlaps.theta)).pack()
+    left = replace(overlaps, q=without_teacher(solution.problem, overlaps)).pack()
     scales, held = overlaps.block_scales, places_of(overlaps.sizes)["q"]
     scales[held] = np.abs(left[held]).max()
     return np.concatenate([np.log(scales), left / scales])

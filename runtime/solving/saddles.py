@@ -1,15 +1,15 @@
-"""Down from a saddle: along the direction in which it is unstable, to the minimum on either side."""
+"""Leave a saddle along the direction in which it is unstable, to the minimum on either side."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..errors import DomainError
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem
 from ..problems.symmetry import exchanges
 from ..progress import step
 from ..saddle_point.slopes import PATIENT, jacobian_by_rule
@@ -20,15 +20,12 @@ _COARSE, _NOISE = Sobol(9, 4), 0.2  # a rule that most spectra are judged by, an
 _AMPLITUDES = (0.3, 0.1, 0.03)  # of the step off a saddle, in block scales, the first that leads to another solution
 
 
-class Reach(Protocol):
-    """`reach` with the caller's rule and seed."""
-
-    def __call__(self, problem: Problem, start: str | Overlaps | Solution, **options: Any) -> Solution:
-        """The solution that a start leads to."""
+Reach = Callable[..., Solution]
+"""`reach` with the caller's rule and seed: a problem, a start and further options to the solution."""
 
 
 def unstable_direction(solution: Solution) -> np.ndarray | None:
-    """The packed direction (n,), of length one in block scales at most, that grows fastest under damped iteration.
+    """Return the packed direction (n,), at most one in block scales, that grows fastest under damped iteration.
 
     None where every eigenvalue of dG/du has a real part below 1 (docs/theory.md (8.9)), or the slopes are not known.
     """
@@ -56,7 +53,7 @@ def unstable_direction(solution: Solution) -> np.ndarray | None:
 
 
 def descended(reach: Reach, saddle: Solution, **options: Any) -> list[Solution]:
-    """Solutions that damped iteration from both sides of a saddle leads to, none where the solution is no saddle.
+    """Return the solutions that damped iteration from both sides of a saddle leads to, none of what is no saddle.
 
     Args:
         reach: solves from a start, the rule and the seed filled in; options: further ones of it.

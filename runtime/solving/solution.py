@@ -1,11 +1,11 @@
-"""A solution with error bars: a plain value."""
+"""A solution with error bars: a plain value, and its verdict on stability."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from ..channel.landscape import Landscape, landscape
 from ..errors import TimeLimitError
 from ..integration import Averages, Rule, slope_rules
 from ..presenting import Result
-from ..problems.overlaps import Conjugates, Overlaps, Sizes
+from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
 from ..progress import step
 from ..saddle_point import observables
-from ..saddle_point.iteration import Status
+from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.printed_slopes import why_not
 from ..saddle_point.starts import branch_of, overlaps_held, start_overlaps
 from ..stability.assess import Stability, assess
@@ -31,10 +31,10 @@ from .thermal import Gibbs, gibbs
 
 @dataclass(frozen=True)
 class HalfWidths(Overlaps):
-    """Half widths under the names of what they belong to: of overlaps in their shapes, of losses and errors.
+    """Error bars under the names of what they belong to: of overlaps in their shapes, of losses and errors.
 
     Attributes:
-        training_loss, test_error: half widths; nan where there is none.
+        training_loss, test_error: error bars; nan where there is none.
         test_errors: of the named metrics, as `Solution.test_errors`.
     """
 
@@ -42,65 +42,81 @@ class HalfWidths(Overlaps):
     test_error: float = np.nan
     test_errors: Mapping[str, float] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        errors: np.ndarray,
-        sizes: Sizes,
-        training_loss: float,
-        test_error: float,
-        test_errors: Mapping[str, float] | None = None,
-    ) -> HalfWidths:
-        """From packed half widths of the overlaps, and those of training loss and test errors."""
-        blocks = Overlaps.unpack(errors, sizes)
-        known = training_loss, test_error, test_errors or {}
-        return cls(blocks.q, blocks.V, blocks.m, blocks.theta, blocks.phi, *known)
 
+class SaddlePoint(Result):
+    """What solutions with and without replica symmetry breaking have in common."""
 
-class Measured(Protocol):
-    """What has a test error, and others by name."""
+    if TYPE_CHECKING:  # fields of one of them, properties of the other
 
-    @property
-    def problem(self) -> Problem:
-        """That is solved."""
+        @property
+        def problem(self) -> Problem: ...  # noqa: D102
+        @property
+        def overlaps(self) -> Overlaps: ...  # noqa: D102
+        @property
+        def training_loss_error(self) -> float: ...  # noqa: D102
+
+    status: Status
+    test_error: float
+    test_error_error: float
+    other_errors: Mapping[str, tuple[float, float]]
 
     @property
-    def test_error(self) -> float:
-        """By the first metric."""
+    def success(self) -> bool:
+        """Whether it is a solution to the accuracy asked; `advice` says what to try otherwise."""
+        return self.status.success
 
     @property
-    def test_error_error(self) -> float:
-        """Its half width."""
+    def _has_errors(self) -> bool:
+        """Whether it has test errors: there are none without a solution."""
+        raise NotImplementedError
 
     @property
-    def other_errors(self) -> Mapping[str, tuple[float, float]]:
-        """By the others: value and half width."""
+    def _overlap_errors(self) -> np.ndarray:
+        """Error bars of the packed `overlaps`, (n,)."""
+        raise NotImplementedError
 
+    @property
+    def named_errors(self) -> dict[str, tuple[float, float]]:
+        """As `test_errors`, with an error bar each."""
+        names = self.problem.metric_names if self._has_errors else ()
+        return {names[0]: (self.test_error, self.test_error_error), **self.other_errors} if names else {}
 
-def by_name(solution: Measured) -> dict[str, tuple[float, float]]:
-    """Test errors and half widths by the names of the metrics, the first first; empty where it has no name."""
-    names = solution.problem.metric_names
-    return {names[0]: (solution.test_error, solution.test_error_error), **solution.other_errors} if names else {}
+    @property
+    def test_errors(self) -> dict[str, float]:
+        """By the names of the metrics, the first first; empty where there is none or one without a name."""
+        return {name: value for name, (value, _) in self.named_errors.items()}
+
+    @property
+    def half_widths(self) -> HalfWidths:
+        """Error bars of everything reported, by its name: q, V, m, theta, phi in their shapes, and of the losses."""
+        blocks = vars(Overlaps.unpack(self._overlap_errors, self.overlaps.sizes))
+        named = {name: width for name, (_, width) in self.named_errors.items()}
+        return HalfWidths(**blocks, training_loss=self.training_loss_error, test_error=self.test_error_error,
+                          test_errors=named)  # fmt: skip
+
+    def table(self, names: Mapping[str, str] | None = None) -> str:
+        """Return the solution for a terminal; `names` are symbols of the reader's own, {"theta": "T", "omega": "a"}."""
+        return presenting.table(self, names)
 
 
 @dataclass(frozen=True, repr=False)
-class Solution(Result):
+class Solution(SaddlePoint):
     """A solution of the saddle point with error bars; or, where `status` says so, the last iterate.
 
     Attributes:
-        errors: half widths of the packed overlaps, two standard errors or the difference of two rules.
-        training_loss_error, test_error_error: half widths.
-        multipliers_error: half widths (s,) of `multipliers`; None where there are none.
+        errors: error bars of the packed overlaps, two standard errors or the difference of two rules.
+        training_loss_error, test_error_error: error bars.
+        multipliers_error: error bars (s,) of `multipliers`; None where there are none.
         error_kind: "estimated" or "verified" (two different rules agree within it).
         second_order: the part of `training_loss_error` that comes from the errors of the overlaps; Phi is stationary.
-        shifts: how far other rules (or each replicate) would move the packed overlaps, the factors of the half widths
+        shifts: how far other rules (or each replicate) would move the packed overlaps, the factors of the error bars
             included, (k, n).
         residual_shift: how far what is left of the residual would move them, (n,).
         jacobian, drift: dG/du that Newton's method used, and how far the overlaps have moved since, in block scales.
         loss_rule: of the training loss, where that is another one than of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
         judge: whether `stability` is worked out when first asked for.
-        other_errors: of the metrics beside the first, by name: value and half width.
+        other_errors: of the metrics beside the first, by name: value and error bar.
         outside: where the iteration left the domain, which matrix lost positivity and along what, or where a branch
             that the start left was found and lost again, in words.
         tried: by which rules, and how that went.
@@ -124,10 +140,10 @@ class Solution(Result):
     iterations: int
     rule: Rule
     errors: np.ndarray
-    losses: observables.Losses | None
-    training_loss_error: float
-    test_error: float
-    test_error_error: float
+    losses: observables.Losses | None = None
+    training_loss_error: float = np.nan
+    test_error: float = np.nan
+    test_error_error: float = np.nan
     second_order: float = 0.0
     error_kind: str = "estimated"
     rank: int | None = None
@@ -145,14 +161,20 @@ class Solution(Result):
     tried: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
-    def test_errors(self) -> dict[str, float]:
-        """By the names of the metrics, the first first; empty where there is none or one without a name."""
-        return {name: value for name, (value, _) in self.named_errors.items()}
+    def _has_errors(self) -> bool:
+        """Whether it is a solution, which has losses and test errors."""
+        return self.losses is not None
 
     @property
-    def named_errors(self) -> dict[str, tuple[float, float]]:
-        """As `test_errors`, a half width beside each."""
-        return by_name(self) if self.losses else {}
+    def _overlap_errors(self) -> np.ndarray:
+        """As `errors`."""
+        return self.errors
+
+    @property
+    def fixed_point(self) -> FixedPoint:
+        """Where it is, to begin from."""
+        u, sizes = self.overlaps.pack(), self.overlaps.sizes
+        return FixedPoint(u, sizes, self.residual, Status.CONVERGED, 0, self.jacobian, self.drift)
 
     @property
     def explanation(self) -> list[str]:
@@ -188,20 +210,8 @@ class Solution(Result):
         return observables.baseline_error(self.problem)
 
     @property
-    def success(self) -> bool:
-        """Whether it is a solution to the accuracy asked; `advice` says what to try otherwise."""
-        return self.status.success
-
-    @property
-    def half_widths(self) -> HalfWidths:
-        """Of everything reported, by its name: q, V, m, theta, phi in their shapes, training_loss and test_error."""
-        named = {name: width for name, (_, width) in self.named_errors.items()}
-        sizes = self.overlaps.sizes
-        return HalfWidths.of(self.errors, sizes, self.training_loss_error, self.test_error_error, named)
-
-    @property
     def relative_error(self) -> float:
-        """Largest half width of an overlap relative to the size of its block, as `accuracy` is counted."""
+        """Largest error bar of an overlap relative to the size of its block, as `accuracy` is counted."""
         return float(np.max(self.errors / self.overlaps.block_scales))
 
     @property
@@ -240,23 +250,26 @@ class Solution(Result):
     def _judged(self, averages: Averages, spectrum: bool, log2_lines: int | None) -> Stability:
         rules = slope_rules(self.rule, self.problem, averages.bistable)
         displaced = Displacements.of(self.overlaps, self.errors, self.shifts, self.residual_shift, self.rule.replicated)
-        if not spectrum:
-            return assess(self.problem, self.overlaps, rules, None, averages, self.rule, displaced, log2_lines)
         # Nodes in the fields do not see what jumps between them add.
         exact = self.rule.in_x or (self.rule.splits_jumps and averages.bistable == 0)
         # The loop that the replicon asks for brings the slopes along.
-        printed = exact and rules[0] == self.rule and why_not(self.problem) is None
-        slopes = MapSpectrum(self.problem, self.rule, self.overlaps.pack(), printed)
-        matrix, error = slopes.judged(displaced)
+        printed = spectrum and exact and rules[0] == self.rule and why_not(self.problem) is None
+        matrix, error = None, np.nan
+        if spectrum:
+            matrix, error = MapSpectrum(self.problem, self.rule, self.overlaps.pack(), printed).judged(displaced)
         found = assess(self.problem, self.overlaps, rules, matrix, averages, self.rule, displaced, log2_lines)
-        by = "printed derivatives" if printed else "differences"
-        return replace(found, slopes_by=by, longitudinal_error=error)
+        return replace(found, slopes_by="printed derivatives" if printed else "differences", longitudinal_error=error)
 
     @cached_property
     def thermal(self) -> Gibbs | None:
         """Energy, entropy and what weights drawn from the Gibbs measure do; None at zero temperature."""
+        if self.problem.inverse_temperature is None or self.losses is None or self.shifts is None:
+            return None
         with step("averages over the Gibbs measure"):
-            return gibbs(self)
+            return gibbs(
+                self.problem, self.overlaps, self.half_widths, self.losses, self.training_loss_error, self.rule,
+                self.shifts,
+            )  # fmt: skip
 
     @cached_property
     def landscape(self) -> Landscape:
@@ -264,26 +277,22 @@ class Solution(Result):
         with step("minima of the Moreau objective at random points"):
             return landscape(self.problem, self.overlaps)
 
-    def table(self, names: Mapping[str, str] | None = None) -> str:
-        """The solution for a terminal; `names` are symbols of the reader's own, {"theta": "T", "omega": "a"}."""
-        return presenting.table(self, names)
 
+def has_lost(problem: Problem, start: str | Overlaps | Solution, solution: SaddlePoint) -> bool:
+    """Return whether theta or m, which a start has, is zero within its error bar at the solution that it led to.
 
-def has_lost(problem: Problem, start: str | Overlaps | Solution, solution: Solution) -> bool:
-    """Whether theta or m, which a start holds, is zero within its error at the solution that it led to.
-
-    What a start by name holds is what its weights do in this problem: encodings that a model lacks promise nothing.
+    What a start by name has is what its weights do in this problem: encodings that a model lacks promise nothing.
     """
     if isinstance(start, Solution):
         held = overlaps_held(start.overlaps, start.errors)
     else:
         held = overlaps_held(start_overlaps(problem, start) if isinstance(start, str) else start)
-    there = overlaps_held(solution.overlaps, solution.errors)
+    there = overlaps_held(solution.overlaps, solution._overlap_errors)
     return any(before and not after for before, after in zip(held, there, strict=True))
 
 
 def agree_within_errors(one: Solution, other: Solution) -> bool:
-    """Whether two solutions of a problem agree within their errors."""
+    """Return whether two solutions of a problem agree within their errors."""
     scales = one.overlaps.block_scales
     tolerance = 3 * (one.errors + other.errors) + 1e-6 * scales
     return bool(np.all(np.abs(one.overlaps.pack() - other.overlaps.pack()) <= tolerance))

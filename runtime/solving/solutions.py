@@ -64,7 +64,7 @@ def solutions(
             twin = next((i for i, other in enumerate(ranked) if agree_within_errors(solution, other)), None)
             if twin is None:
                 ranked.append(solution)
-            elif _is_own(solution) and not _is_own(ranked[twin]):
+            elif _is_own(solution, name) and not _is_own(ranked[twin], ranked[twin].start):
                 ranked[twin] = solution
     with suppress(TimeLimitError):
         ranked += _below(problem, names, ranked, **options)
@@ -87,7 +87,7 @@ def _below(problem: Problem, starts: Sequence[str], known: Sequence[Solution], *
         for solution in descended(partial(reach, **rough), saddle):
             if solution.success and not any(same_orbit(solution, other) for other in (*known, *found)):
                 finished = reach(problem, solution, **options)
-                own = (name for name in starts if branch_of(start_overlaps(problem, name)) == finished.branch)
+                own = (name for name in starts if _is_own(finished, name))
                 found.append(replace(finished, start=next(own, saddle.start)))
     return [solution for solution in found if solution.losses is not None]
 
@@ -100,14 +100,7 @@ def _tried_again(
     found: list[Solution] = []
     for name, solution in lost.items():
         if all(has_lost(problem, name, other) for other in (*known, *found)):
-            again, words = retried(
-                partial(reach, **options),
-                problem,
-                name,
-                solution,
-                partial(_keeps, name),
-                **own,
-            )
+            again, words = retried(partial(reach, **options), problem, name, solution, **own)
             if again is not None:
                 found.append(again)
             elif words:
@@ -115,12 +108,6 @@ def _tried_again(
     return found
 
 
-def _keeps(start: str, solution: Solution) -> bool:
-    """Whether a solution holds what a start by name does."""
-    return not has_lost(solution.problem, start, solution)
-
-
-def _is_own(solution: Solution) -> bool:
-    """Whether the start of a solution, by name, holds the overlaps that the solution does."""
-    problem = solution.problem
-    return branch_of(start_overlaps(problem, solution.start)) == solution.branch
+def _is_own(solution: Solution, start: str) -> bool:
+    """Return whether a start by name has the overlaps that a solution has."""
+    return branch_of(start_overlaps(solution.problem, start)) == solution.branch

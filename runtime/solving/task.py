@@ -1,4 +1,4 @@
-"""What is asked of a solve, handed from one to the next of those who share it."""
+"""What is asked of a solve, passed on between its steps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Task:
 
     Attributes:
         start: name of the start, which names the branch; symmetry: what the iterates keep.
-        accuracy: half width of the overlaps asked, in block scales.
+        accuracy: error bar of the overlaps asked, in block scales.
         seed: of sampled rules; effort: how many sizes of each family may be tried.
-        told: what was tried and why, in the order in which it was; shared by those whom it is handed to.
+        told: what was tried and why, in that order; shared by tasks that are made of this one.
     """
 
     problem: Problem
@@ -30,10 +30,10 @@ class Task:
     told: list[str] = field(default_factory=list, compare=False, repr=False)
 
     def tell(self, text: str) -> None:
-        """Keep what is tried, and why, for who asks (`Solution.explanation`)."""
+        """Keep what is tried, and why (`Solution.explanation`)."""
         if not self.told or self.told[-1] != text:
             self.told.append(text)
 
     def map_by(self, rule: Rule) -> StateMap:
-        """G by a rule, keeping the symmetry."""
+        """Return G by a rule, keeping the symmetry."""
         return StateMap(self.problem, rule, self.symmetry)

@@ -6,9 +6,10 @@ of the weights, so that a weight's overlap with itself is q + V / b; q is that o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,48 +23,9 @@ from ..saddle_point import observables
 from ..saddle_point.state_map import StateMap
 
 
-class Solved(Protocol):
-    """What is asked of a solution: its overlaps, losses, and how far other rules would move the packed overlaps."""
-
-    @property
-    def problem(self) -> Problem:
-        """Solved at a finite temperature, or not."""
-        ...
-
-    @property
-    def overlaps(self) -> Overlaps:
-        """Of the mean of the measure; q also of two weights drawn from it."""
-        ...
-
-    @property
-    def half_widths(self) -> Overlaps:
-        """Of the overlaps."""
-        ...
-
-    @property
-    def rule(self) -> Rule:
-        """That integrated."""
-        ...
-
-    @property
-    def losses(self) -> observables.Losses | None:
-        """None without a solution."""
-        ...
-
-    @property
-    def training_loss_error(self) -> float:
-        """Half width of the free energy."""
-        ...
-
-    @property
-    def shifts(self) -> np.ndarray | None:
-        """How far other rules, or each replicate, would move the packed overlaps, (k, n)."""
-        ...
-
-
 @dataclass(frozen=True)
 class Gibbs:
-    """Per d, with half widths; b is the inverse temperature.
+    """Energy, entropy and errors of the measure, per d, with error bars; b is the inverse temperature.
 
     Attributes:
         free_entropy: (1/d) E log Z, Z the integral of exp(-b risk) over the weights.
@@ -93,7 +55,7 @@ class Gibbs:
 
     @property
     def free_energy_error(self) -> float:
-        """Half width: that of the free entropy over b."""
+        """Error bar: that of the free entropy over b."""
         return self.free_entropy_error / self.inverse_temperature
 
     @property
@@ -103,7 +65,7 @@ class Gibbs:
 
     @property
     def entropy_error(self) -> float:
-        """Half width: that of the free entropy and b times that of the energy, added."""
+        """Error bar: that of the free entropy and b times that of the energy, added."""
         return self.free_entropy_error + self.inverse_temperature * self.energy_error
 
     def to_json(self) -> dict[str, Any]:
@@ -111,21 +73,59 @@ class Gibbs:
         return presenting.to_json(self)
 
 
-def gibbs(solution: Solved) -> Gibbs | None:
-    """Of a solution at a finite temperature; None where it is none, or where there is no solution."""
-    problem, losses = solution.problem, solution.losses
-    if problem.inverse_temperature is None or losses is None or solution.shifts is None:
-        return None
-    b, widths = problem.inverse_temperature, solution.half_widths
-    drawn = of_drawn_weights(solution.overlaps, b)
-    test, own, rule = observables.test_error(problem, drawn)
-    test_error = own + _spread(solution, lambda u: _test_error(solution, u, rule)) if rule else np.nan
+def gibbs(
+    problem: Problem,
+    overlaps: Overlaps,
+    widths: Overlaps,
+    losses: observables.Losses,
+    free_energy_error: float,
+    rule: Rule,
+    shifts: np.ndarray,
+) -> Gibbs:
+    """Return what a solution at a finite temperature says of its measure.
+
+    Args:
+        widths: error bars of the overlaps.
+        rule: by which the problem was solved.
+        shifts: how far other rules, or each replicate, would move the packed overlaps, (k, n).
+    """
+    b, u = problem.inverse_temperature, overlaps.pack()
+    assert b is not None
+    drawn = of_drawn_weights(overlaps, b)
+    test, own, metric_rule = observables.test_error(problem, drawn)
+    test_error = np.nan
+    if metric_rule:
+
+        def test_error_at(there: np.ndarray) -> float:
+            try:
+                moved = of_drawn_weights(Overlaps.unpack(there, overlaps.sizes), b)
+                return observables.average_metric(problem, moved, metric_rule)
+            except DomainError:
+                return np.nan
+
+        test_error = own + _spread([test_error_at(u + shift) for shift in shifts], rule, partial(test_error_at, u))
+
+    def energy_at(there: np.ndarray, by: Rule = rule) -> float:
+        state = Overlaps.unpack(there, overlaps.sizes)
+        try:
+            averages = by.averages(problem, state)
+            hats = StateMap(problem, by).conjugates(state, averages.means)
+        except DomainError:
+            return np.nan
+        parts = observables.losses(problem, state, hats, averages)
+        return parts.data + parts.penalty
+
+    # The energy is not stationary in the overlaps: their errors enter in first order.
+    energies = [energy_at(u + shift, rule.replicate(n)) for n, shift in enumerate(shifts)]
+    energy_error = _spread(energies, rule, partial(energy_at, u))
+    if not rule.replicated:
+        energy_error += abs(energy_at(u, rule.finer()) - energy_at(u))
     return Gibbs(
         inverse_temperature=b,
         free_entropy=b * losses.free_entropy,
-        free_entropy_error=b * solution.training_loss_error,
+        free_entropy_error=b * free_energy_error,
         energy=losses.data + losses.penalty,
-        energy_error=_energy_error(solution),
+        energy_error=energy_error,
         data=losses.data,
         penalty=losses.penalty,
         self_overlap=drawn.q,
@@ -135,51 +135,16 @@ def gibbs(solution: Solved) -> Gibbs | None:
     )
 
 
-def of_drawn_weights(overlaps: Overlaps, inverse_temperature: float) -> Overlaps:
-    """With the overlap of a weight drawn from the measure with itself in place of that of two of them."""
-    return replace(overlaps, q=overlaps.q + overlaps.V / inverse_temperature)
-
-
-def _energy(solution: Solved, rule: Rule, u: np.ndarray) -> float:
-    """At packed overlaps u that need not solve the saddle point; nan outside their domain."""
-    problem, overlaps = solution.problem, Overlaps.unpack(u, solution.overlaps.sizes)
-    try:
-        averages = rule.averages(problem, overlaps)
-        hats = StateMap(problem, rule).conjugates(overlaps, averages.means)
-    except DomainError:
+def _spread(values: Sequence[float], rule: Rule, here: Callable[[], float]) -> float:
+    """Return the error bar of a number from its values by replicates of a rule, or by other rules than `here`."""
+    if not values:
         return np.nan
-    losses = observables.losses(problem, overlaps, hats, averages)
-    return losses.data + losses.penalty
-
-
-def _energy_error(solution: Solved) -> float:
-    """Half width of the energy, to first order in the errors of the overlaps: it is not stationary in them."""
-    rule, u = solution.rule, solution.overlaps.pack()
-    shifts = np.zeros((0, len(u))) if solution.shifts is None else solution.shifts
     if rule.replicated:
-        found = [_energy(solution, rule.replicate(n), u + shift) for n, shift in enumerate(shifts)]
-        return float(two_standard_errors(np.array(found)))
-    here = _energy(solution, rule, u)
-    moved = max((abs(_energy(solution, rule, u + shift) - here) for shift in shifts), default=np.nan)
-    return moved + abs(_energy(solution, rule.finer(), u) - here)
+        return float(two_standard_errors(np.array(values)))
+    own = here()
+    return float(max(abs(value - own) for value in values))
 
 
-def _test_error(solution: Solved, u: np.ndarray, rule: observables.MetricRule) -> float:
-    problem = solution.problem
-    assert problem.inverse_temperature is not None
-    drawn = of_drawn_weights(Overlaps.unpack(u, solution.overlaps.sizes), problem.inverse_temperature)
-    try:
-        return observables.average_metric(problem, drawn, rule)
-    except DomainError:
-        return np.nan
-
-
-def _spread(solution: Solved, function: Callable[[np.ndarray], float]) -> float:
-    """Half width of a function of the packed overlaps by how far other rules, or replicates, would move them."""
-    u, shifts = solution.overlaps.pack(), solution.shifts
-    if shifts is None or not len(shifts):
-        return np.nan
-    if solution.rule.replicated:
-        return float(two_standard_errors(np.array([function(u + shift) for shift in shifts])))
-    here = function(u)
-    return float(max(abs(function(u + shift) - here) for shift in shifts))
+def of_drawn_weights(overlaps: Overlaps, inverse_temperature: float) -> Overlaps:
+    """Return the overlaps with that of a weight drawn from the measure with itself in place of that of two of them."""
+    return replace(overlaps, q=overlaps.q + overlaps.V / inverse_temperature)

@@ -1,4 +1,4 @@
-"""A solution found again by a rule of another family.
+"""Verify a solution: find it again by a rule of another family.
 
 Two rules count as different where they place their nodes in different variables (proximal points or fields) or by
 different formulas; that they read the same symbolic loss is the point.
@@ -27,7 +27,7 @@ _FINEST, _COARSEST = 1e-6, 0.1
 
 
 def other_family(problem: Problem, rule: Rule) -> str:
-    """The family by which a whole solution of a rule is found again: with nodes in X, if those of the rule are not, or
+    """Return the family by which a solution of a rule is found again: with nodes in X, if those of the rule are not, or
     else one that finds jumps and bends of the proximal map in another way, or else any that is made for such a loss.
 
     Raises:
@@ -43,9 +43,9 @@ def other_family(problem: Problem, rule: Rule) -> str:
 def verified(
     solution: Solution, integrator: str | None = None, points: int | None = None, seed: int | None = None
 ) -> Solution:
-    """The solution with half widths that hold the truth if the error bar of either of two rules does.
+    """Return the solution with error bars that contain the truth if those of either of two rules do.
 
-    The problem is solved again with a rule of another family. Half widths become max(own, difference + the other's);
+    The problem is solved again with a rule of another family. Error bars become max(own, difference + the other's);
     error_kind becomes "verified" where the difference of every number is within the sum of both error bars, so that the
     rules agree. Else the error bars stay estimates, and the wider ones tell by how much the rules differ.
 
@@ -78,34 +78,32 @@ def verified(
         raise TimeLimitError(f"the time limit ended the verification by {integrator}")
     if other.losses is None or branch_of(other.overlaps) != branch_of(solution.overlaps):
         raise NotConvergedError(f"{integrator} does not find this solution: {other.status.words}")
-    pairs = [
-        (solution.overlaps.pack(), solution.errors, other.overlaps.pack(), other.errors),
-        *(
-            tuple(np.array(getattr(s, name + suffix)) for s in (solution, other) for suffix in ("", "_error"))
-            for name in ("training_loss", "test_error")
-        ),
-    ]
-    names = list(solution.other_errors)
-    if names:
-        known = [np.array([s.other_errors[name] for name in names]).T for s in (solution, other)]
-        pairs.append((*known[0], *known[1]))
-    strengths, of_other = solution.multipliers, other.multipliers
-    if solution.multipliers_error is not None and other.multipliers_error is not None:
-        assert strengths is not None and of_other is not None
-        pairs.append((strengths, solution.multipliers_error, of_other, other.multipliers_error))
+    names, strengths = list(solution.other_errors), solution.multipliers_error is not None
+
+    def numbers(one: Solution) -> list[Any]:
+        """Return everything reported, with error bars."""
+        found = [
+            (one.overlaps.pack(), one.errors),
+            (np.array(one.training_loss), np.array(one.training_loss_error)),
+            (np.array(one.test_error), np.array(one.test_error_error)),
+            *(tuple(map(np.array, one.other_errors[name])) for name in names),
+        ]
+        return [*found, (one.multipliers, one.multipliers_error)] if strengths else found
+
     agree, widths = True, []
-    for value, width, second, second_width in pairs:
+    for (value, width), (second, second_width) in zip(numbers(solution), numbers(other), strict=True):
         difference = np.abs(value - second)
         agree = agree and not bool(np.any(difference > width + second_width))
         widths.append(np.maximum(width, difference + second_width))
+    errors, training_loss_error, test_error_error, *further = widths
+    multipliers_error = further.pop() if strengths else None
+    named = {name: (solution.other_errors[name][0], float(w)) for name, w in zip(names, further, strict=True)}
     return replace(
         solution,
-        errors=widths[0],
-        training_loss_error=float(widths[1]),
-        test_error_error=float(widths[2]),
-        other_errors={n: (solution.other_errors[n][0], float(w)) for n, w in zip(names, widths[3], strict=True)}
-        if names
-        else {},
-        multipliers_error=widths[-1] if len(widths) > 3 + bool(names) else None,
+        errors=errors,
+        training_loss_error=float(training_loss_error),
+        test_error_error=float(test_error_error),
+        other_errors=named,
+        multipliers_error=multipliers_error,
         error_kind="verified" if agree else "estimated",
     )

@@ -235,7 +235,7 @@ def prior_map(problem: Problem, responses: np.ndarray) -> np.ndarray:
 def responses_of(problem: Problem, hats: Conjugates) -> np.ndarray:
     """E[J (x) J] of `replicon_matrix`, per spectral atom."""
     out = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
-    problem.of_prior("responses")(hats.q, hats.V, hats.m, hats.theta, out)
+    problem.of_prior("responses")(*hats.blocks, out)
     return out
 
 

@@ -59,11 +59,6 @@ class Displacements:
         return cls(overlaps.pack(), scales, rows, replicated, max(1.0, widening))
 
     @property
-    def is_nothing(self) -> bool:
-        """Whether the overlaps are known exactly."""
-        return not np.any(self.shifts)
-
-    @property
     def farthest(self) -> np.ndarray:
         """The displacement (n,) of the size of the error bars along which the overlaps are known least."""
         if self.replicated:

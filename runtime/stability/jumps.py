@@ -44,7 +44,6 @@ class Jumps:
         context: row of every token of its label assignment, (N, L).
         field_jump: g_1 - g_2, (N, L, s); student_jump: X_1 - X_2, (N, L, s); fields: omega, (N, L, s).
         replicates: number of sets.
-        evaluations: proximal points that were computed.
     """
 
     weights: np.ndarray
@@ -54,7 +53,6 @@ class Jumps:
     student_jump: np.ndarray
     fields: np.ndarray
     replicates: int
-    evaluations: int
 
     def average(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """E[delta(F_1 - F_2) h] and two standard errors for values h (N, ...) on the jumps."""
@@ -122,7 +120,6 @@ def find_jumps(
         DomainError: overlaps outside their domain.
     """
     columns: list[tuple[np.ndarray, ...]] = []
-    evaluations = 0
     student = problem.tokens * problem.student_rank
     teacher = problem.tokens * problem.teacher_rank
     for labels, probability in problem.label_choices:
@@ -133,15 +130,14 @@ def find_jumps(
         axes = np.repeat(np.arange(student), replicates * size)
         importance = _importance(nodes, teacher + axes)
         for choice in noise_choices(problem):
-            row, omega, g, x, density, count = _on_lines(problem, fields, nodes, teacher + axes, intervals, choice)
-            evaluations += count
+            row, omega, g, x, density = _on_lines(problem, fields, nodes, teacher + axes, intervals, choice)
             slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), student)
             across = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
             weights = probability * importance[row] * density * np.abs(across) / np.sum(slopes**2, axis=1) / size
             context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
             columns.append((weights, row // size % replicates, context, g, x, omega))
     weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return Jumps(weights, replicate, context, g, x, omega, replicates, evaluations)
+    return Jumps(weights, replicate, context, g, x, omega, replicates)
 
 
 def widened(nodes: np.ndarray, columns: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -169,12 +165,11 @@ def _importance(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
 
 def _on_lines(
     problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, intervals: int, choice: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Line, omega, jump of g, jump of X and density (times the probability of the noise value) of every jump on the
     lines through the nodes, each parallel to its axis."""
     ends = np.linspace(-REACH, REACH, intervals + 1)
     x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
-    count = minima.size
     steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
     two = minima > 1
     shortest = SHORTEST * max(float(np.abs(x).max()), 1e-300)
@@ -182,15 +177,13 @@ def _on_lines(
     steep = steps > 2 * np.median(steps, axis=1, keepdims=True)
     row, place = np.nonzero((two[:, 1:] | two[:, :-1] | steep) & (steps > shortest))
     found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-    (row, low, high, x_low, x_high), visited = narrowed(
-        problem, fields, nodes, axes, found, _HALVINGS, shortest, choice
-    )
+    (row, low, high, x_low, x_high), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS, shortest, choice)
     middle = (low + high) / 2
     shape = (len(row), problem.tokens, problem.student_rank)
     if not len(row):
-        return row, np.zeros(shape), np.zeros(shape), np.zeros(shape), middle, count + visited
+        return row, np.zeros(shape), np.zeros(shape), np.zeros(shape), middle
     omega, *_, weight = points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice)
     jump = (x_low - x_high).reshape(shape)
     field_jump = np.einsum("lab,nlb->nla", fields.precision, jump)
     density = weight * np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)
-    return row, omega, field_jump, jump, density, count + visited + len(row)
+    return row, omega, field_jump, jump, density

@@ -92,11 +92,8 @@ class MapSpectrum:
     def _matrix(self, u: np.ndarray, sample: Sobol) -> np.ndarray:
         if self.printed:
             return self._by_formulas(self.rule, u)
-        return self._by_differences(*self._settings(u, sample))
-
-    def _settings(self, u: np.ndarray, sample: Sobol) -> tuple[Rule, np.ndarray, float | np.ndarray, bool]:
         used, steps, one_sided = slope_settings(self.problem, self.rule, self._overlaps(u), sample)
-        return used, u, steps, one_sided
+        return self._by_differences(used, u, steps, one_sided)
 
     def _by_formulas(self, rule: Rule, u: np.ndarray) -> np.ndarray:
         state_map = StateMap(self.problem, rule)

@@ -23,6 +23,7 @@ from ..channel.points import noise_choices, points_at
 from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..saddle_point.domain import without_teacher
 from .jumps import Jumps, widened
 
 ABSOLUTE, RELATIVE = 1e-3, 0.2  # half width asked of the self-overlap loss, whichever is wider
@@ -173,7 +174,7 @@ def self_overlap(
             spread = 2 * float(np.hypot(root_error / max(root, 1e-300), slope_error / (1 - slope)))
             error = loss * (spread + _NEXT_ORDER * float(np.sqrt(loss)))
             return SelfOverlap(small, loss, error, slope, root, root_error, False)
-    start = farthest = _independent(finite)
+    start = farthest = without_teacher(finite.problem, overlaps)
     while True:
         distance, loss, error = _sampled_fixed_point(finite, start)
         if loss > share(farthest, overlaps):  # copies that share nothing but Y are as far apart as any
@@ -223,10 +224,3 @@ def _sampled_fixed_point(finite: FiniteMap, distance: np.ndarray) -> tuple[np.nd
         step = float(np.clip((y - x) / (1 - gain), -1.5, 1.5))
         distance = image * np.exp(x + step - y)
     return distance, share(distance, overlaps), float(np.nan)
-
-
-def _independent(finite: FiniteMap) -> np.ndarray:
-    """D of copies that share nothing but Y: the covariance of omega given Y."""
-    problem, overlaps = finite.problem, finite.overlaps
-    inverse = np.linalg.inv(problem.law.rho_star)
-    return overlaps.q - overlaps.theta @ inverse @ overlaps.theta.transpose(0, 2, 1)

@@ -17,8 +17,7 @@ from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
-from ..saddle_point.iteration import FixedPoint, Status
-from ..solving.finishing import replicate_shifts
+from ..solving.local import replicate_shifts
 from ..solving.losses import with_losses
 from ..solving.solution import Solution
 from ..solving.task import Task
@@ -82,13 +81,13 @@ def by_rule(solution: Solution, rule: Rule) -> Solution | None:
     """
     problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
     symmetry = solution.symmetry or NO_SYMMETRY
-    point = FixedPoint(u, sizes, solution.residual, Status.CONVERGED, 0, solution.jacobian, solution.drift)
     task = Task(problem, solution.start, symmetry, solution.relative_error)
-    found = replicate_shifts(task, point, rule)
-    if found is None:
+    try:
+        shifts, _ = replicate_shifts(task, solution.fixed_point, rule)
+    except DomainError:
         return None
-    shift = found[0].mean(axis=0)
-    spread = found[0] - shift if rule.replicated else np.zeros((0, len(u)))
+    shift = shifts.mean(axis=0)
+    spread = shifts - shift if rule.replicated else np.zeros((0, len(u)))
     moved = replace(
         solution,
         overlaps=Overlaps.unpack(u + shift, sizes),

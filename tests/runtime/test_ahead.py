@@ -11,7 +11,7 @@ import saddleforge as sf
 from saddleforge.errors import NotConvergedError
 from saddleforge.problems.compiled import loops
 from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.solving import ahead
+from saddleforge.solving import compilation
 from saddleforge.solving.solve import solve
 
 
@@ -40,24 +40,24 @@ def test_all_that_is_called_ahead_is_what_a_solution_calls(name, start):
     assert solution.success and solution.stability is not None
     before = compiled(problem)
     assert sum(before.values()) > 10
-    for call in ahead.calls(problem, start_overlaps(problem, start)):
+    for call in compilation.calls(problem, start_overlaps(problem, start)):
         call()
     assert compiled(problem) == before
 
 
 def test_there_is_no_second_process_on_one_processor_or_at_a_finite_temperature(monkeypatch):
     problem = sf.problem("ridge_regression", alpha=2.0)
-    monkeypatch.setattr(ahead, "processes", 1)
-    assert not ahead._wins(problem)
-    monkeypatch.setattr(ahead, "processes", 2)
+    monkeypatch.setattr(compilation, "processes", 1)
+    assert not compilation._has_a_processor(problem)
+    monkeypatch.setattr(compilation, "processes", 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
-    assert not ahead._wins(problem)
+    assert not compilation._has_a_processor(problem)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    assert not ahead._wins(sf.problem("ridge_regression", alpha=2.0, inverse_temperature=3.0))
+    assert not compilation._has_a_processor(sf.problem("ridge_regression", alpha=2.0, inverse_temperature=3.0))
 
 
 def test_the_second_process_ends_with_the_first_whatever_happens(monkeypatch):
-    monkeypatch.setattr(ahead, "_wins", lambda problem: True)
+    monkeypatch.setattr(compilation, "_has_a_processor", lambda problem: True)
     problem = sf.problem("dot_product_attention", alpha=2.0)
     begun = []
     start = subprocess.Popen
@@ -67,11 +67,11 @@ def test_the_second_process_ends_with_the_first_whatever_happens(monkeypatch):
         return begun[-1]
 
     monkeypatch.setattr(subprocess, "Popen", noted)
-    with pytest.raises(NotConvergedError), ahead.compiling(problem, start_overlaps(problem, "semantic"), True):
+    with pytest.raises(NotConvergedError), compilation.compiling(problem, start_overlaps(problem, "semantic"), True):
         raise NotConvergedError("as it may")
     (process,) = begun
     assert process.poll() is not None
-    with ahead.compiling(problem, start_overlaps(problem, "semantic"), False):
+    with compilation.compiling(problem, start_overlaps(problem, "semantic"), False):
         pass
     assert len(begun) == 1
 
@@ -80,4 +80,4 @@ def test_what_it_is_sent_it_can_read():
     problem = sf.problem("dot_product_attention", alpha=2.0)
     sent = pickle.loads(pickle.dumps((problem, start_overlaps(problem, "semantic"))))
     assert sent[0].parameters.keys() == problem.parameters.keys()
-    assert len(ahead.calls(*sent)) == len(ahead.calls(problem, start_overlaps(problem, "semantic")))
+    assert len(compilation.calls(*sent)) == len(compilation.calls(problem, start_overlaps(problem, "semantic")))

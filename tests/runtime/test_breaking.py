@@ -281,8 +281,8 @@ def test_half_widths_of_samples_hold_states_and_energies_of_grids(monkeypatch, b
     """At the y of grids, along which the energy is flat. (Measured over sizes 6 and 7 and four seeds: every overlap
     within 0.63 of its half width, energies within 0.38.)"""
     rs, exact = by_grids
-    for module in ("solve", "finishing"):
-        monkeypatch.setattr(f"saddleforge.breaking.{module}.ladder", lambda problem: [Samples(6, seed=seed)])
+    for module in ("solve", "refinement"):
+        monkeypatch.setattr(f"saddleforge.breaking.{module}.rules_for", lambda problem: [Samples(6, seed=seed)])
     found = broken(rs, exact.parisi, 1e-2)
     assert exact.success and found.state is not None
     assert np.all(np.abs(found.state.pack() - exact.state.pack()) <= found.errors + exact.errors)
@@ -299,7 +299,7 @@ def at_given(monkeypatch):
     perceptron = solved("perceptron", **PERCEPTRON)
     block, asked = np.ones((1, 1, 1)), []
 
-    def polished(symmetric, begun, given, accuracy, rules):
+    def refined(symmetric, begun, given, accuracy, rules):
         (rule,) = rules
         y, noise = begun.rates[0], np.random.default_rng((rule.log2, int(begun.rates[0]))).uniform(-1, 1)
         width = 3.2e-5 * 2.0**-rule.log2 / 0.5
@@ -312,8 +312,10 @@ def at_given(monkeypatch):
             complexity=-y * slope, complexity_error=y * width,
         )  # fmt: skip
 
-    monkeypatch.setattr("saddleforge.breaking.vanishing.polished", polished)
-    monkeypatch.setattr("saddleforge.breaking.vanishing.ladder", lambda problem: [Samples(6), Samples(8), Samples(10)])
+    monkeypatch.setattr("saddleforge.breaking.vanishing.refined", refined)
+    monkeypatch.setattr(
+        "saddleforge.breaking.vanishing.rules_for", lambda problem: [Samples(6), Samples(8), Samples(10)]
+    )
     begun = newton(BreakingMap(perceptron.problem, Pieces(8)), perceptron.state, np.array([3.0]), 1e-3)
     return perceptron.symmetric, replace(begun, rates=np.array([2500.0])), asked
 
@@ -332,7 +334,7 @@ def test_where_the_complexity_vanishes_lies_within_its_half_width_and_moves_the_
 
 def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(at_given, monkeypatch):
     rs, begun, asked = at_given
-    monkeypatch.setattr("saddleforge.breaking.vanishing.ladder", lambda problem: [Samples(1)])
+    monkeypatch.setattr("saddleforge.breaking.vanishing.rules_for", lambda problem: [Samples(1)])
     found = vanishing.lowest_by_samples(rs, begun, 1e-1)
     assert found.status is Status.ACCURACY_NOT_REACHED and found.given
     assert found.found.startswith("where the complexity vanishes is not resolved (for y in ")
@@ -342,14 +344,14 @@ def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(
 
 def test_a_time_limit_keeps_what_is_known_of_y(at_given, monkeypatch):
     rs, begun, asked = at_given
-    in_time = vanishing.polished
+    in_time = vanishing.refined
 
     def late(*arguments):
         if len(asked) == 3:
             raise TimeLimitError
         return in_time(*arguments)
 
-    monkeypatch.setattr(vanishing, "polished", late)
+    monkeypatch.setattr(vanishing, "refined", late)
     found = vanishing.lowest_by_samples(rs, begun, 1e-9)
     assert found.status is Status.TIME_LIMIT and found.state is not None
 

@@ -11,7 +11,7 @@ from saddleforge import budget
 from saddleforge.errors import InputError, TimeLimitError
 from saddleforge.integration import Pieces, ProxSpace, Sobol, pace
 from saddleforge.saddle_point.iteration import Status
-from saddleforge.solving import finishing
+from saddleforge.solving import error_bars
 
 
 def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +98,8 @@ def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
 def test_half_widths_are_taken_once_wherever_the_time_ends(monkeypatch):
     """They take several evaluations of the rule: begun in time they are finished, beyond it nothing is done twice."""
     finished = []
-    ordinary = finishing._finished
-    monkeypatch.setattr(finishing, "_finished", lambda *at: finished.append(at) or ordinary(*at))
+    ordinary = error_bars._finished
+    monkeypatch.setattr(error_bars, "_finished", lambda *at: finished.append(at) or ordinary(*at))
     needed = evaluations(lambda: sf.solve(problem()), monkeypatch)
     ticks(monkeypatch)
     for share in (0.3, 0.7, 0.8, 0.9, 1.0, 1.1):

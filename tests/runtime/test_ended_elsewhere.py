@@ -13,13 +13,13 @@ from saddleforge.errors import NotConvergedError
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.solving.climbing import APPROACH_RULE
-from saddleforge.solving.collapse import at_rest
-from saddleforge.solving.finishing import far_off
+from saddleforge.solving.approach import APPROACH_RULE
+from saddleforge.solving.checks import growth
 from saddleforge.solving.retrying import RetryOptions, _easier
 from saddleforge.solving.saddles import descended, unstable_direction
 from saddleforge.solving.solution import has_lost
 from saddleforge.solving.solve import reach
+from saddleforge.solving.trivial import trivial_state
 
 
 def attention(alpha: float, **parameters: float) -> sf.Problem:
@@ -155,10 +155,10 @@ def test_what_grew_where_solving_failed_is_named():
 
     problem = sf.problem(scaled, alpha=2)
     overlaps = Overlaps(*(np.full((1, 1, 1), 0.1) for _ in "qV"), np.zeros((1, 1)), np.ones((1, 1, 1)), np.array([9.1]))
-    assert re.search(r"c went from 1 to 9\.1 and has no ridge: .*sf\.trained\(1, ridge\)", far_off(problem, overlaps))
-    assert not far_off(problem, replace(overlaps, phi=np.array([2.0])))
+    assert re.search(r"c went from 1 to 9\.1 and has no ridge: .*sf\.trained\(1, ridge\)", growth(problem, overlaps))
+    assert not growth(problem, replace(overlaps, phi=np.array([2.0])))
     loose = replace(overlaps, phi=np.array([2.0]), V=np.full((1, 1, 1), 1e7))
-    assert far_off(problem, loose).startswith("V grew to 1e+07: weights move without a change of the loss")
+    assert growth(problem, loose).startswith("V grew to 1e+07: weights move without a change of the loss")
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_susceptibility_at_rest_solves_its_own_equation():
     """V = rho / (lambda + sum_l gamma V^_l): the response of weights at zero, here nearly rho / lambda."""
     problem = attention(2.0, **{"lambda": 10.0})
     state = start_overlaps(problem, "semantic")
-    found = at_rest(
+    found = trivial_state(
         problem, Overlaps(1e-4 * state.q, state.V, 1e-2 * state.m, 1e-2 * state.theta), APPROACH_RULE, APPROACH_RULE
     )
     assert found is not None
@@ -189,6 +189,6 @@ def test_susceptibility_at_rest_solves_its_own_equation():
 def test_weights_that_see_a_slope_at_zero_do_not_rest_there(model):
     """Labels pull on W = 0 however strong the ridge: q is small, not zero."""
     problem = sf.problem(model, alpha=0.5, **{"lambda": 50.0})
-    assert at_rest(problem, start_overlaps(problem, "semantic"), APPROACH_RULE, APPROACH_RULE) is None
+    assert trivial_state(problem, start_overlaps(problem, "semantic"), APPROACH_RULE, APPROACH_RULE) is None
     solution = sf.solve(problem, accuracy=1e-3)
     assert solution.status is Status.CONVERGED and 0 < solution.overlaps.q.max() < 1e-2

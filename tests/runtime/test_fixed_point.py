@@ -8,13 +8,13 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.errors import DomainError
-from saddleforge.integration import Pieces, ProxSpace
+from saddleforge.integration import Pieces, ProxSpace, Rule
 from saddleforge.problems.overlaps import Overlaps, Sizes
 from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry
-from saddleforge.saddle_point.domain import RelativeCoordinates, fields_outside, step_inside
+from saddleforge.saddle_point.domain import fields_outside, step_inside
 from saddleforge.saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped, newton
-from saddleforge.saddle_point.relaxation import relax
-from saddleforge.saddle_point.slopes import RelativeMap, jacobian
+from saddleforge.saddle_point.relaxation import RelativeCoordinates, RelativeMap, relax
+from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap, residual_of
 
 SIZES = (1, 1, 1, 0)
@@ -54,12 +54,12 @@ def at(u: np.ndarray) -> FixedPoint:
     return FixedPoint(u, SIZES, np.inf, Status.MAX_ITERATIONS, 0, None)
 
 
-def by_differences(function: Map) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda u, image: jacobian(function, u, SIZES)  # type: ignore[arg-type]
+def by_differences(function: Map) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda u: jacobian(function, u, SIZES)  # type: ignore[arg-type]
 
 
 def test_averages_are_known_of_the_map_that_gave_them_only():
-    """Newton's method ends with those at its state, by its problem and rule; elsewhere they are not known."""
+    """Those at the state where Newton's method ends are kept, by its problem and rule; elsewhere they are not known."""
     problem, rule = sf.problem("ridge_regression", alpha=2.0), Pieces(12)
     state_map = StateMap(problem, rule)
     begun = sf.solve(problem, accuracy=1e-3).overlaps
@@ -67,13 +67,19 @@ def test_averages_are_known_of_the_map_that_gave_them_only():
         state_map,
         FixedPoint(begun.pack(), begun.sizes, np.inf, Status.MAX_ITERATIONS, 0, None),
         1e-10,
-        lambda u, image: jacobian(state_map, u, begun.sizes),
+        lambda u: jacobian(state_map, u, begun.sizes),
     )
-    own = point.averages_by(problem, rule)
-    assert own is not None and np.array_equal(own.moments, rule.averages(problem, point.overlaps).moments)
-    assert point.averages_by(problem, Pieces(16)) is None
-    assert point.averages_by(problem.with_(alpha=2.1), rule) is None
-    assert point.moved(1.01 * point.u).averages_by(problem, rule) is None
+
+    def evaluated(at: sf.Problem, by: Rule, u: np.ndarray) -> int:
+        again = StateMap(at, by)
+        found = again.averages(Overlaps.unpack(u, point.sizes))
+        assert np.array_equal(found.moments, by.averages(at, Overlaps.unpack(u, point.sizes)).moments)
+        return again.evaluations
+
+    assert evaluated(problem, rule, point.u) == 0
+    assert evaluated(problem, Pieces(13), point.u) == 1
+    assert evaluated(problem.with_(alpha=2.1), rule, point.u) == 1
+    assert evaluated(problem, rule, 1.01 * point.u) == 1
 
 
 def test_damping_converges_on_a_contraction():
@@ -149,7 +155,7 @@ def test_a_start_outside_the_domain_is_said_so():
 
     for point in (
         damped(Map(outside), start(), 1e-9),
-        newton(Map(outside), at(TRUTH), 1e-9, lambda u, image: np.eye(4)),
+        newton(Map(outside), at(TRUTH), 1e-9, lambda u: np.eye(4)),
     ):
         assert point.status is Status.LEFT_DOMAIN
         assert point.outside == "V is not positive definite" and "domain" in point.status.advice
@@ -184,7 +190,7 @@ def test_stepping_back_into_the_domain_saves_an_overshoot():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_have_a_status_of_their_own(bad):
     function = Map(lambda u: np.array([bad, 1.0, 0.0, 0.0]))
-    for point in (damped(function, start(), 1e-9), newton(function, at(TRUTH), 1e-9, lambda u, image: np.eye(4))):
+    for point in (damped(function, start(), 1e-9), newton(function, at(TRUTH), 1e-9, lambda u: np.eye(4))):
         assert point.status is Status.NOT_FINITE
         assert not point.status.success
 
@@ -231,11 +237,11 @@ def test_newton_counts_what_it_did_where_it_gives_up_early():
     """A residual that does not fall is left after a few evaluations, however many are allowed."""
     smooth = linear(0.5, 0.3, -0.2, 0.1)
     stuck = Map(lambda u: smooth.function(u) + 1e-5 * np.sign(TRUTH - u + 1e-9))
-    point = newton(stuck, at(TRUTH + 0.02), 1e-9, lambda u, image: jacobian(smooth, u, SIZES), max_iterations=200)
+    point = newton(stuck, at(TRUTH + 0.02), 1e-9, lambda u: jacobian(smooth, u, SIZES), max_iterations=200)
     assert point.status is Status.FLOOR
     assert point.iterations == stuck.evaluations < 200
     singular = Map(lambda u: u + 1.0)
-    point = newton(singular, at(TRUTH), 1e-9, lambda u, image: np.eye(4), max_iterations=200)
+    point = newton(singular, at(TRUTH), 1e-9, lambda u: np.eye(4), max_iterations=200)
     assert not point.status.success
     assert point.iterations == singular.evaluations < 10
 
@@ -246,7 +252,7 @@ def test_the_reported_residual_is_that_of_the_reported_point():
         damped(function, start(), 1e-3),
         damped(function, start(), 1e-12, max_iterations=3),
         newton(function, at(TRUTH + 0.05), 1e-12, by_differences(function)),
-        newton(function, at(TRUTH + 0.05), 1e-12, lambda u, image: np.zeros((4, 4)), max_iterations=2),
+        newton(function, at(TRUTH + 0.05), 1e-12, lambda u: np.zeros((4, 4)), max_iterations=2),
     ):
         scales = Overlaps.unpack(point.u, SIZES).block_scales
         expected = np.max(np.abs(function.function(point.u) - point.u) / scales)
@@ -311,7 +317,7 @@ def test_slopes_are_not_learnt_from_the_noise_of_a_floor():
     smooth, noise = linear(0.6, 0.3, 0.0, -2.0), np.random.default_rng(3)
     exact = jacobian(smooth, TRUTH, SIZES)  # type: ignore[arg-type]
     rough = Map(lambda u: smooth(u, SIZES) + 1e-5 * noise.standard_normal(4))
-    point = newton(rough, at(start().pack()), 1e-12, lambda u, image: exact)
+    point = newton(rough, at(start().pack()), 1e-12, lambda u: exact)
     assert point.status is Status.FLOOR
     assert point.jacobian == pytest.approx(exact, abs=1e-2)
 

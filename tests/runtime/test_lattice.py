@@ -16,7 +16,7 @@ from saddleforge.integration.rule import DIFFERENCE_SAFETY
 from saddleforge.problems.symmetry import NO_SYMMETRY
 from saddleforge.saddle_point.iteration import FixedPoint, Status
 from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.solving import climbing
+from saddleforge.solving import refinement
 from saddleforge.solving.task import Task
 
 # Dimension, shortest vector squared at determinant one, number of shortest vectors (Conway and Sloane, table 1.2, 1.5).
@@ -143,10 +143,10 @@ def test_lattices_that_do_not_lead_to_the_accuracy_by_what_they_gain_are_climbed
         visited.append(finer)
         return errors[len(visited) - 1] / DIFFERENCE_SAFETY * scales, None
 
-    monkeypatch.setattr(climbing, "newton_at", lambda task, level, point: point)
-    monkeypatch.setattr(climbing, "rule_shift", shifted)
-    monkeypatch.setattr(climbing, "finish_point", lambda *_: Reached)
+    monkeypatch.setattr(refinement, "newton_at", lambda task, level, point: point)
+    monkeypatch.setattr(refinement, "rule_shift", shifted)
+    monkeypatch.setattr(refinement, "finish_point", lambda *_: Reached)
     levels = tuple(Lattice(digits) for digits in (2.0, 2.5, 3.0, 3.5, 4.0))
     with budget.offers():
-        climbing._refine(Task(problem, "semantic", NO_SYMMETRY, 1e-2, 0, 2), point, levels, to_the_end=False)
+        refinement.refine_rules(Task(problem, "semantic", NO_SYMMETRY, 1e-2, 0, 2), point, levels, to_the_end=False)
     assert len(visited) == climbed

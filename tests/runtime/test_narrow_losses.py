@@ -23,7 +23,7 @@ from saddleforge.integration import Pieces
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.reduced import integrated
 from saddleforge.saddle_point.iteration import Status
-from saddleforge.solving import finishing
+from saddleforge.solving import checks
 
 DELTA, LAMBDA = 0.25, 0.1
 GROWING = {"cubic": lambda x: x + x**3 / 3, "tanh": sp.tanh, "erf": sp.erf, "quintic": lambda x: x + x**5 / 5}
@@ -156,7 +156,7 @@ def test_a_valley_along_a_curve_is_seen_to_be_missed():
 
 
 def test_a_solution_whose_search_misses_minima_says_so(monkeypatch):
-    monkeypatch.setattr(finishing, "missed", lambda problem, overlaps: 0.03)
+    monkeypatch.setattr(checks, "missed", lambda problem, overlaps: 0.03)
     found = sf.solve(sf.problem("ridge_regression", alpha=2.0))
     assert found.status is Status.MINIMA_MISSED and not found.success
     assert "minimum of the loss at 3.0% of random points" in found.advice and "linear combination" in found.advice

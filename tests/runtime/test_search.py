@@ -18,7 +18,7 @@ from saddleforge.problems.catalogue import catalogue
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.solving.solve import _approach
+from saddleforge.solving.approach import approach
 from saddleforge.thresholds.second_rule import by_rule
 
 STARTS = 60
@@ -121,7 +121,7 @@ def test_hardly_a_miss_on_a_hundred_thousand_points(name, factor):
 @pytest.mark.slow
 def test_the_quick_search_misses_where_it_leads_to_on_hard_targets_and_is_left_there():
     problem = sf.problem("hard_attention", alpha=2.0)
-    overlaps = _approach(problem, start_overlaps(problem, "semantic"), 0).overlaps
+    overlaps = approach(problem, start_overlaps(problem, "semantic"), 0).overlaps
     assert misses(problem, overlaps, 12, QUICK) > 1e-3
     assert searched(problem, overlaps).search == THOROUGH
 

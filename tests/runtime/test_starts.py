@@ -122,13 +122,13 @@ def test_a_start_that_lies_inside_is_taken_as_it_is():
 
 
 def test_weights_that_nothing_holds_are_named():
-    from saddleforge.solving.finishing import run_off
+    from saddleforge.solving.checks import divergence
 
     problem = sf.problem("logistic_regression", alpha=1, lambda_=0)  # of fewer samples than weights
     far, near = (sf.Overlaps.measured(q=size, theta=0.1, V=1.0) for size in (5e16, 5e3))
-    assert "the weights diverge (q 5e+16)" in run_off(problem, far) and run_off(problem, near) == ""
+    assert "the weights diverge (q 5e+16)" in divergence(problem, far) and divergence(problem, near) == ""
     kept = sf.problem("perceptron", alpha=1)  # of given norm
-    assert run_off(kept, far) == ""
+    assert divergence(kept, far) == ""
 
 
 def test_weights_that_nothing_holds_are_named_where_solving_ends():
@@ -141,7 +141,7 @@ def test_a_trained_number_that_nothing_holds_is_named():
     """Of softplus(-beta y X) the risk falls as beta grows and W shrinks, whose ridge alone is paid for."""
     import sympy as sp
 
-    from saddleforge.solving.finishing import run_off
+    from saddleforge.solving.checks import divergence
 
     @sf.model(regulariser=sf.Ridge(0.5))
     def unheld(X, Y, *, beta=sf.trained(1)):
@@ -150,7 +150,7 @@ def test_a_trained_number_that_nothing_holds_is_named():
 
     problem = sf.problem(unheld, alpha=0.5)
     far, near = (sf.Overlaps.measured(q=0.1, theta=0.1, V=1.0, phi=[value]) for value in (70.0, 2.0))
-    assert "beta diverges (70)" in run_off(problem, far) and "it has no ridge" in run_off(problem, far)
-    assert run_off(problem, near) == ""
+    assert "beta diverges (70)" in divergence(problem, far) and "it has no ridge" in divergence(problem, far)
+    assert divergence(problem, near) == ""
     shown = sf.solve(problem, "semantic", accuracy=1e-2, time_limit=1e-3)
     assert "(trained, no ridge)" in shown.table()

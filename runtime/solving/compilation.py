@@ -1,4 +1,4 @@
-"""A second process that compiles what a solution will ask for, while the first compiles its own way there.
+"""A second process that compiles what a solution will call, while the first compiles what leads there.
 
 Numba compiles one function at a time in a process. A solver that is new on a machine is compiled by two where there are
 two processors: the first needs averages and overlaps from conjugates to come near a solution, the second compiles
@@ -26,7 +26,7 @@ from ..integration.rule import Averages
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from ..progress import set_quiet, step
+from ..progress import say, set_quiet, step
 from ..saddle_point.observables import losses, test_error
 from ..saddle_point.printed_slopes import why_not
 from ..stability.assess import responses_of
@@ -35,15 +35,27 @@ from ..threads import used
 processes = 2  # that may compile at a time
 _FEW_NODES = Sobol(4, 1)
 _POLL = 0.02  # seconds
+_announced: set[str] = set()
+
+
+def is_new(problem: Problem) -> bool:
+    """Return whether Numba is about to compile a solver for the first time on this machine, and say so."""
+    part = "channel" if problem.inverse_temperature is None else "thermal"
+    solver = integrated(problem).solver
+    key = f"{solver.folder} {part}"
+    if key in _announced:
+        return False
+    _announced.add(key)
+    if solver.compiled_before(part):
+        return False
+    say(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
+    return True
 
 
 @contextmanager
 def compiling(problem: Problem, overlaps: Overlaps, new: bool) -> Iterator[None]:
-    """While something is solved, with the second process beside it where the solver is new on this machine.
-
-    In the end it is waited for, or until the time is over: what is left is what a verdict on stability would compile.
-    """
-    if not (new and _wins(problem)):
+    """Compile in a second process, while something is solved, what a new solver calls later; wait for it at the end."""
+    if not (new and _has_a_processor(problem)):
         yield
         return
     with companion(__name__, (problem, overlaps), {"NUMBA_NUM_THREADS": "1"}) as is_running:
@@ -53,26 +65,26 @@ def compiling(problem: Problem, overlaps: Overlaps, new: bool) -> Iterator[None]
                 sleep(_POLL)
 
 
-def _wins(problem: Problem) -> bool:
-    """Whether a second process has a processor, and enough to do."""
+def _has_a_processor(problem: Problem) -> bool:
+    """Return whether a second process has a processor, and enough to do."""
     fits = bool(sys.executable) and min(processes, processors(), used()) > 1
     return fits and problem.inverse_temperature is None
 
 
 def serve() -> None:
-    """The second process: a problem and overlaps on stdin; it ends early where stdin does."""
+    """Run the second process: a problem and overlaps on stdin; it ends early where stdin does."""
     problem, overlaps = received()
     set_quiet(True)
     for call in calls(problem, overlaps):
         if select.select([sys.stdin], [], [], 0)[0]:
             return
-        with suppress(Exception):  # the first process will meet it, and say so
+        with suppress(Exception):  # the first process will raise it, too
             call()
 
 
 def calls(problem: Problem, overlaps: Overlaps) -> list[Callable[[], Any]]:
-    """What is called at overlaps, each of which is compiled when first called: in the order in which it is needed, and
-    without what the first process has to compile first, laws of the fields and averages of its approach."""
+    """Return what is called at overlaps, each of which is compiled when first called, in the order in which it is
+    needed; without what the first process has to compile first, laws of the fields and averages of its approach."""
     overlaps = Overlaps.unpack(overlaps.pack(), overlaps.sizes)
     one = np.broadcast_to(np.eye(problem.student_rank), overlaps.q.shape)
     hats = Conjugates(one.copy(), one.copy(), np.zeros_like(overlaps.m), np.zeros_like(overlaps.theta))
