@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +14,26 @@ Names = dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]  # symbol -> (stem, i
 
 @dataclass(frozen=True)
 class Relation:
-    """left `sign` right, then words. Stacked: the symbols are those of all tokens of a sentence, without an index."""
+    """left `sign` right, then words."""
 
     left: Any
     right: Any
     note: str = ""
     sign: str = "="
-    stacked: bool = False
 
 
 @dataclass(frozen=True)
 class Words:
-    """A sentence; each {} is replaced by the printed object of `objects`."""
+    """A sentence; each {} is replaced by the next printed object of `objects`, {NAME} by that symbol of the theory."""
 
     text: str
     objects: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = iter(self.objects)
+        objects = [sp.Symbol(name) if name else next(given) for name in re.findall(r"\{(\w*)\}", self.text)]
+        object.__setattr__(self, "text", re.sub(r"\{\w+\}", "{}", self.text))
+        object.__setattr__(self, "objects", (*objects, *given))
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,19 @@ class Report:
 
 @dataclass(frozen=True)
 class Stacked:
-    """An expression printed without token and context indices."""
+    """An expression printed without token and context indices: its symbols are those of all tokens of a sentence."""
 
     expression: Any
+
+
+def written(value: Any, prose: Callable[[str], str], formula: Callable[[Any], str]) -> str:
+    """A string, words or an object in a form that writes prose and formulas so."""
+    if isinstance(value, str):
+        return prose(value)
+    if not isinstance(value, Words):
+        return formula(value)
+    objects = [written(part, prose, formula) for part in value.objects]
+    return "".join(prose(piece) + part for piece, part in zip(value.text.split("{}"), [*objects, ""], strict=True))
 
 
 def said(text: str) -> Words:

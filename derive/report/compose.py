@@ -39,48 +39,33 @@ def report(
     at = model.at(structure)
     return Report(
         title=model.name,
-        sections=(
-            *setting_sections(model, at),
-            *reads_sections(at),
-            *(_dynamics(model, at) if dynamics else _theory(model, at, steps, rsb)),
-        ),
+        sections=(*setting_sections(model, at), *reads_sections(at), *_derived(model, at, steps, rsb, dynamics)),
         names=symbols_of(at),
     )
 
 
-def _theory(model: Model, at: ModelAt, steps: bool, rsb: int) -> tuple[Section, ...]:
+def _derived(model: Model, at: ModelAt, steps: bool, rsb: int, dynamics: bool) -> tuple[Section, ...]:
+    """What follows from the model that is given, and the works that it cites."""
+    if not (steps or dynamics):  # the equations in matrix form and with the model's own symbols
+        *sections, stability = theory_sections(at)
+        return (*sections, own_section(at), stability)
     works = Bibliography()
-    if rsb:
-        _cite_source(model, works)
-        return breaking_sections(at, works, rsb)
-    theory = theory_sections(at)
-    return _with_steps(model, at, theory, works) if steps else _with_own(at, theory)
-
-
-def _dynamics(model: Model, at: ModelAt) -> tuple[Section, ...]:
-    works = Bibliography()
-    _cite_source(model, works)
-    return (*dynamics_sections(at, works), reference_section(works))
-
-
-def _cite_source(model: Model, works: Bibliography) -> None:
     if model.source:
         works.cite(model.source)
+    if dynamics:
+        derived = dynamics_sections(at, works)
+    elif rsb:
+        derived = breaking_sections(at, works, rsb)
+    else:
+        derived = _with_steps(at, works)
+    return (*derived, reference_section(works))
 
 
-def _with_own(at: ModelAt, theory: tuple[Section, ...]) -> tuple[Section, ...]:
-    """The equations in matrix form and with the model's own symbols."""
-    *sections, stability = theory
-    return (*sections, own_section(at), stability)
-
-
-def _with_steps(model: Model, at: ModelAt, theory: tuple[Section, ...], works: Bibliography) -> tuple[Section, ...]:
+def _with_steps(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
     """Each step before the sections that hold its result."""
-    _cite_source(model, works)
-    overlaps, free, saddle, observables, stability = theory
+    overlaps, free, saddle, observables, stability = theory_sections(at)
     step = step_sections(at, works)
     return (
         overlaps, assumption_section(at), *[step[number] for number in range(1, 8)], free, step[8], saddle,
-        observables, checked_own_section(at), step[9], stability, gamp_section(at, works),
-        *bayes_sections(at, works), reference_section(works),
+        observables, checked_own_section(at), step[9], stability, gamp_section(at, works), *bayes_sections(at, works),
     )  # fmt: skip

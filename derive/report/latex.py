@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import sympy as sp
@@ -11,11 +12,11 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
-from .blocks import Relation, Report, Table, Words
+from .blocks import Relation, Report, Table, Words, written
 from .compose import report
 from .latex_printer import LatexPrinter, escaped
-from .long_lines import broken, visible
-from .printing import terms_positive_first
+from .long_lines import broken, packed, visible
+from .printing import terms_of
 from .symbols import renamed
 from .text_printer import TextPrinter
 
@@ -64,66 +65,45 @@ def document(
 def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:
     """A report as a LaTeX document, as `document` returns it."""
     theory = renamed(names or {}, content.names)
-    printer, ruler = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
-    title = escaped(content.title)
-    lines = [_PREAMBLE, r"\begin{document}", rf"\begin{{center}}\Large\bfseries {title}\end{{center}}"]
-    lines += [r"\tableofcontents", *_summary(content, printer, ruler), r"\clearpage"]
-    numbers = _Numbers()
+    printers = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
+    relations = [item for section in content.sections for item in section.items if isinstance(item, Relation)]
+    labels = {id(relation): f"eq:{number}" for number, relation in enumerate(relations, 1)}
+    title = rf"\begin{{center}}\Large\bfseries {escaped(content.title)}\end{{center}}"
+    lines = [_PREAMBLE, r"\begin{document}", title, r"\tableofcontents", *_summary(content, labels, *printers)]
+    lines.append(r"\clearpage")
     for section in content.sections:
-        lines += ["", rf"\section{{{_heading(section.title)}}}", rf"\label{{{_section_label(section.title)}}}"]
-        pending: list[Relation] = []
-        for item in section.items:
-            if isinstance(item, Relation):
-                pending.append(item)
-                continue
-            lines += _display(pending, printer, ruler, numbers)
-            pending = []
-            lines += (
-                ["", _referred(_words(item, printer), content)] if isinstance(item, Words) else _table(item, printer)
-            )
-        lines += _display(pending, printer, ruler, numbers)
+        lines += ["", rf"\section{{{escaped(section.title)}}}", rf"\label{{{_section_label(section.title)}}}"]
+        for kind, items in groupby(section.items, type):
+            if kind is Relation:
+                lines += _display([(item, rf"\label{{{labels[id(item)]}}}") for item in items], *printers)
+            elif kind is Words:
+                lines += [line for item in items for line in ("", _referred(_cell(item, printers[0]), content))]
+            else:
+                lines += [line for item in items for line in _table(item, printers[0])]
     return "\n".join([*lines, r"\end{document}"]) + "\n"
 
 
-class _Numbers:
-    """Labels of equations, in the order in which they stand: eq:1, eq:2, ..."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def next(self) -> str:
-        self.count += 1
-        return f"eq:{self.count}"
-
-
-def _labels(content: Report) -> dict[int, str]:
-    """Of every relation, by its identity, the label that it will have."""
-    numbers = _Numbers()
-    relations = [item for section in content.sections for item in section.items if isinstance(item, Relation)]
-    return {id(relation): numbers.next() for relation in relations}
-
-
-def _summary(content: Report, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+def _summary(content: Report, labels: Mapping[int, str], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
     """The equations that a program needs, on a page of their own, each with the number that it has below."""
-    labels = _labels(content)
-    wanted = [
-        (section.title, [item for item in section.items if isinstance(item, Relation)])
-        for section in content.sections
-        if section.title in _CODED
-    ]
-    if not any(relations for _, relations in wanted):
+    lines: list[str] = []
+    for section in content.sections:
+        relations = [item for item in section.items if isinstance(item, Relation)]
+        if relations and section.title in _CODED:
+            reference = rf"section~\ref{{{_section_label(section.title)}}}"
+            lines += ["", rf"\textbf{{{escaped(section.title)}}} ({reference})"]
+            cited = [(relation, rf"\tag{{\ref{{{labels[id(relation)]}}}}}") for relation in relations]
+            lines += _display(cited, printer, ruler)
+    if not lines:
         return []
-    lines = [r"\clearpage", rf"\section*{{{_SUMMARY}}}", rf"\addcontentsline{{toc}}{{section}}{{{_SUMMARY}}}"]
-    lines += ["Symbols are explained where the equations stand, under the same numbers.", r"{\small"]
-    for title, relations in wanted:
-        if relations:
-            lines += ["", rf"\textbf{{{_heading(title)}}} (section~\ref{{{_section_label(title)}}})"]
-            lines += _display(relations, printer, ruler, labels)
-    return [*lines, "}"]
-
-
-def _heading(title: str) -> str:
-    return escaped(title)
+    return [
+        r"\clearpage",
+        rf"\section*{{{_SUMMARY}}}",
+        rf"\addcontentsline{{toc}}{{section}}{{{_SUMMARY}}}",
+        "Symbols are explained where the equations stand, under the same numbers.",
+        r"{\small",
+        *lines,
+        "}",
+    ]
 
 
 def _section_label(title: str) -> str:
@@ -132,23 +112,18 @@ def _section_label(title: str) -> str:
 
 def _referred(text: str, content: Report) -> str:
     """Words in which a step that is named is a reference to its section."""
-    steps = {
-        found[1]: section.title for section in content.sections if (found := re.match(r"Step (\d+):", section.title))
-    }
 
     def link(found: re.Match[str]) -> str:
-        title = steps.get(found[2])
+        titles = (section.title for section in content.sections if section.title.startswith(f"Step {found[2]}:"))
+        title = next(titles, None)
         return found[0] if title is None else rf"\hyperref[{_section_label(title)}]{{{found[0]}}}"
 
     return re.sub(r"\b([Ss]teps?) (\d+)\b", link, text)
 
 
-def _words(item: Words, printer: LatexPrinter) -> str:
-    pieces = item.text.split("{}")
-    text = _prose(pieces[0])
-    for piece, value in zip(pieces[1:], item.objects, strict=True):
-        text += (_prose(value) if isinstance(value, str) else f"${printer.show(value)}$") + _prose(piece)
-    return text
+def _cell(value: Any, printer: LatexPrinter) -> str:
+    """Words, a string or a formula."""
+    return written(value, _prose, lambda formula: f"${printer.show(formula)}$")
 
 
 def _prose(text: str) -> str:
@@ -168,40 +143,25 @@ _MATHEMATICS = re.compile(
 )
 
 
-def _display(
-    relations: list[Relation], printer: LatexPrinter, ruler: TextPrinter, numbers: _Numbers | Mapping[int, str]
-) -> list[str]:
-    """One align for consecutive relations, a number each; notes in words at the right or below, long sums over several
-    lines.
-
-    Args:
-        numbers: labels to come, or those that relations have elsewhere, which are cited.
-    """
-    if not relations:
-        return []
+def _display(relations: list[tuple[Relation, str]], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """One align for consecutive relations, each with its label or tag; notes in words at the right or below, long sums
+    over several lines."""
     rows: list[str] = []
-    for relation in relations:
-        label = (
-            rf"\label{{{numbers.next()}}}"
-            if isinstance(numbers, _Numbers)
-            else rf"\tag{{\ref{{{numbers[id(relation)]}}}}}"
-        )
-        sign = {">": r"\succ", "->": r"\to"}.get(relation.sign, relation.sign)
-        left = printer.show(relation.left, relation.stacked)
+    for relation, label in relations:
+        left = printer.show(relation.left)
         if isinstance(relation.right, sp.MatrixBase) and _width(relation.right, ruler) > 2 * LINE:
             first, *others = _entries(left, relation.right, printer)
             rows += [f"{first} {label}", *(rf"{row} \notag" for row in others)]
             continue
         room = WIDTH - min(visible(left), WIDTH / 3)
-        parts = [line for part in _broken(relation, printer, ruler) for line in broken(part, room)]
-        rows.append(f"{left} &{sign} {parts[0]} {label}")
-        rows += [rf"&\quad {part} \notag" for part in parts[1:]]
-        if relation.note:
-            note = rf"\text{{\small ({_prose(relation.note)})}}"
-            if len(parts) == 1 and visible(left) + visible(parts[0]) + len(relation.note) <= LINE:
-                rows[-1] = rows[-1].replace(f" {label}", rf" \qquad {note} {label}")
-            else:
-                rows.append(rf"&\qquad {note} \notag")
+        first, *others = [line for part in _broken(relation, printer, ruler) for line in broken(part, room)]
+        note = rf"\text{{\small ({_prose(relation.note)})}}" if relation.note else ""
+        fits = not others and visible(left) + visible(first) + len(relation.note) <= LINE
+        beside = rf"\qquad {note} " if note and fits else ""
+        rows.append(f"{left} &{printer.sign(relation)} {first} {beside}{label}")
+        rows += [rf"&\quad {part} \notag" for part in others]
+        if note and not fits:
+            rows.append(rf"&\qquad {note} \notag")
     return [r"\begin{align}", " \\\\\n".join(rows), r"\end{align}"]
 
 
@@ -234,42 +194,26 @@ def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> li
     if len(sums) == 1 and _width(value, ruler) > 1.2 * room:
         outside = printer.show(value / sums[0]).strip()
         outside = {"1": "", "-1": "-"}.get(outside, outside)
-        lines = _lines_of(sums[0], relation, printer, ruler, room - min(room // 3, len(outside) // 4))
-        return [rf"{outside} \Bigl({lines[0]}", *lines[1:-1], rf"{lines[-1]} \Bigr)"] if len(lines) > 1 else [
-            rf"{outside} \Bigl({lines[0]}\Bigr)"
-        ]  # fmt: skip
+        room -= min(room // 3, len(outside) // 4)
+        lines = _lines_of(sums[0], printer, ruler, room)
+        lines[0] = rf"{outside} \Bigl({lines[0]}"
+        lines[-1] += r" \Bigr)" if len(lines) > 1 else r"\Bigr)"
+        return lines
     if not isinstance(value, sp.Add | sp.MatAdd) or _width(value, ruler) <= room:
-        return [printer.show(value, relation.stacked)]
-    return _lines_of(value, relation, printer, ruler, room)
+        return [printer.show(value)]
+    return _lines_of(value, printer, ruler, room)
 
 
-def _lines_of(value: Any, relation: Relation, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
+def _lines_of(total: sp.Add | sp.MatAdd, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
     """A sum as lines of whole terms."""
-    terms = value.args if isinstance(value, sp.MatAdd) else value.as_ordered_terms()
-    printer.stacked = relation.stacked
-    printed = printer.join_terms(terms)
-    printer.stacked = False
-    lengths = [len(ruler.show(term)) + 3 for term in terms_positive_first(terms)]
-    lines, used = [printed[0]], lengths[0]
-    for text, length in zip(printed[1:], lengths[1:], strict=True):
-        if used + length > room:
-            lines.append(text)
-            used = length
-        else:
-            lines[-1] += f" {text}"
-            used += length
-    return lines
+    widths = [len(ruler.show(term)) + 3 for term in terms_of(total)]
+    return packed(printer.signed_terms(total), widths, room, " ")
 
 
 def _table(table: Table, printer: LatexPrinter) -> list[str]:
-    def cell(value: Any) -> str:
-        if isinstance(value, str):
-            return _prose(value)
-        return _words(value, printer) if isinstance(value, Words) else f"${printer.show(value)}$"
-
     printer._settings |= {"fold_short_frac": True, "mat_str": "smallmatrix"}
     columns = "l" * (len(table.head) - 1) + ("p{50mm}" if len(table.head) > 2 else "l")
-    rows = [" & ".join(cell(value) for value in row) + r" \\" for row in table.rows]
+    rows = [" & ".join(_cell(value, printer) for value in row) + r" \\" for row in table.rows]
     head = " & ".join(rf"\textit{{{escaped(name)}}}" for name in table.head) + r" \\ \hline"
     printer._settings |= {"fold_short_frac": None, "mat_str": None}
     return ["", r"\medskip", rf"\begin{{tabular}}{{{columns}}}", head, *rows, r"\end{tabular}", r"\medskip", ""]

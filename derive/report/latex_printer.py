@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partialmethod
 from typing import Any
 
 import sympy as sp
@@ -12,7 +13,7 @@ from sympy.printing.latex import LatexPrinter as SympyLatexPrinter
 from .blocks import Names
 from .names import GREEK
 from .printing import FormulaPrinter, parameters_first
-from .symbols import LATEX, THEORY, Entry, own_entry
+from .symbols import LATEX, THEORY, Entry
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "_": r"\_", "^": r"\textasciicircum{}", "&": r"\&", "%": r"\%", "#": r"\#", "$": r"\$",
@@ -28,45 +29,33 @@ _LEAVES = {
     "change of": r"\mathrm{d}\,%s", "mean": r"\mathbb{E}", "sum": r"\sum_{%s} %s",
     "log integral": r"\log \int %s\mathrm{d}%s \exp\left\{%s\right\}", "all replicas": r"\prod_{a} ",
     "minimum": r"\min_{X} \left\{%s\right\}", "maximum": r"\max_{%s} \left\{%s\right\}",
-    "softmax": "S^{(%s)}", "softmax entry": "_{%s}",
+    "softmax": "S^{(%s)}", "softmax entry": "_{%s}", "B0": "B_{0}", "rho": r"\rho", ">": r"\succ", "->": r"\to",
+    "plus": "+ %s", "minus": "- %s", "minus in front": "- %s",
 }  # fmt: skip
 
 
 class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
     """SymPy objects of this package in LaTeX's mathematics mode."""
 
-    form, leaves = LATEX, _LEAVES
+    form, leaves, exponent = LATEX, _LEAVES, r"\^"  # rho^star and the like hold one: TeX refuses a second
 
     def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None) -> None:
         settings = {"mat_delim": "(", "order": "none", "mul_symbol": r" \, ", "long_frac_ratio": 2}
         super().__init__(settings, names, theory)
 
-    def own(self, stem: str, indices: tuple[int | str, ...]) -> str:
-        """As of `FormulaPrinter`; indices of several letters are set upright, those of B_0 stand behind brackets."""
-        kind, _, word = stem.rpartition(" ")
-        symbol = {"B0": "B_{0}", "rho": r"\rho"}.get(word, word)
-        if kind:
-            symbol = own_entry(stem, self.entries, parameter_symbol(word, self.entries))[LATEX]
-        if kind and indices and "_" in symbol:
-            symbol = f"{{{symbol}}}"  # TeX refuses a second index
-        separator = "," if any(len(str(n)) > 1 for n in indices) else ""
-        subscript = separator.join(re.sub(r"([a-z]{2,})", r"\\mathrm{\1}", str(n)) for n in indices)
-        if word == "B0":
-            return f"(B_{{0}})_{{{subscript}}}" if subscript else symbol
-        return symbol + (f"_{{{subscript}}}" if subscript else "")
+    def parameter(self, name: str) -> str:
+        """As of `FormulaPrinter`."""
+        return parameter_symbol(name, self.entries)
 
-    def join_terms(self, terms: Any) -> list[str]:
-        """The printed terms of a sum, each with its sign; the first bare unless negative."""
-        printed: list[str] = []
-        for negative, body in self.signed_terms(terms):
-            printed.append(f"{'-' if negative else '+' if printed else ''} {body}".strip())
-        return printed
+    def index(self, number: str) -> str:
+        """As of `FormulaPrinter`; several letters are set upright."""
+        return re.sub(r"([a-z]{2,})", r"\\mathrm{\1}", number)
 
-    def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
-        return " ".join(self.join_terms(expr.as_ordered_terms()))
-
-    def _print_MatAdd(self, expr: sp.MatAdd) -> str:
-        return " ".join(self.join_terms(expr.args))
+    def indexed(self, symbol: str, indices: str) -> str:
+        """As of `FormulaPrinter`; TeX refuses a second index."""
+        if "_" in symbol:
+            symbol = f"({symbol})" if symbol == self.leaf("B0") else f"{{{symbol}}}"
+        return f"{symbol}_{{{indices}}}"
 
     def _print_Mul(self, expr: sp.Mul) -> str:
         number, rest = expr.as_coeff_Mul()
@@ -76,28 +65,20 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
             return rf"{'-' if number < 0 else ''}\frac{{{abs(number).p}}}{{{number.q}}} \, {body}"
         return super()._print_Mul(parameters_first(expr, self.names))
 
-    def has_exponent(self, symbol: str) -> bool:
-        """As of `FormulaPrinter`: any superscript is one, for TeX refuses a second."""
-        return "^" in symbol  # rho^star and the like hold a superscript already
+    def _applied(self, name: str, expr: sp.Function, exp: Any = None) -> str:
+        return rf"{name}\left({self._print(expr.args[0])}\right)" + (f"^{{{exp}}}" if exp else "")
 
-    def _print_log(self, expr: sp.log, exp: Any = None) -> str:
-        return rf"\log\left({self._print(expr.args[0])}\right)" + (f"^{{{exp}}}" if exp else "")
-
-    def _print_ExpBase(self, expr: sp.exp, exp: Any = None) -> str:
-        return rf"\exp\left({self._print(expr.args[0])}\right)" + (f"^{{{exp}}}" if exp else "")
+    _print_log = partialmethod(_applied, r"\log")
+    _print_ExpBase = partialmethod(_applied, r"\exp")
 
     def _print_Function(self, expr: sp.Function, exp: Any = None) -> str:
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
         body = self.named_function(name, arguments)
         if body is None:
-            shown = {"Sigmoid": "sigmoid", "Softplus": "softplus", "softmax": "softmax"}.get(name)
+            shown = {"Sigmoid": "sigmoid", "Softplus": "softplus", "softmax": "softmax", "sign": "sign"}.get(name)
             if shown is None:
                 return super()._print_Function(expr, exp)
             body = rf"\operatorname{{{shown}}}\left({', '.join(arguments)}\right)"
-        return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
-
-    def _print_sign(self, expr: sp.sign, exp: Any = None) -> str:
-        body = rf"\operatorname{{sign}}\left({self._print(expr.args[0])}\right)"
         return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
 
     _print_tuple = FormulaPrinter._print_Tuple

@@ -3,74 +3,72 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 
 _TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|[{}_^]|\s+|.", re.DOTALL)
-_NAMED = {
-    "operatorname",
-    "mathrm",
-    "mathtt",
-    "mathsf",
-    "text",
-    "mathbf",
-    "mathcal",
-    "mathbb",
-}  # as wide as their letters
 _WIDE = {"log", "det", "exp", "min", "max", "lim", "sum", "int", "prod"}
-_NOTHING = {"displaystyle", "tfrac", "hat", "check", "tilde", "bar", "mathrm", "nonumber", "notag"}
+_NOTHING = {
+    "displaystyle", "tfrac", "hat", "check", "tilde", "bar", "nonumber", "notag", "operatorname", "mathrm", "mathtt",
+    "mathsf", "text", "mathbf", "mathcal", "mathbb",
+}  # fmt: skip
 _SMALL = 0.65  # of an index
 _THIN = 0.35  # the space that \, is, and that TeX puts around \left and \right
-_RELATIVE = {"{": 1, "}": -1}
+_DEPTH = {"{": 1, r"\begin": 1, "}": -1, r"\end": -1}
+_BRACKET = re.compile(r"\\(left|right)(?![a-z])")
 
 
 def visible(text: str) -> float:
     """Width of a formula in letters, about."""
-    width, _ = _measured(_TOKEN.findall(text), 0)
+    return _width(deque(_TOKEN.findall(text)))
+
+
+def _width(tokens: deque[str]) -> float:
+    """Width of all that comes up to the closing brace of the group."""
+    width = 0.0
+    while tokens and (token := tokens.popleft()) != "}":
+        width += _width_of(token, tokens)
     return width
 
 
-def _measured(tokens: list[str], start: int, until: str = "") -> tuple[float, int]:
-    """Width from a place on, to a closing brace where `until` is one, and the place behind it."""
-    width, n = 0.0, start
-    while n < len(tokens):
-        token = tokens[n]
-        if token == until:
-            return width, n + 1
-        if token == "{":
-            inner, n = _measured(tokens, n + 1, "}")
-            width += inner
-            continue
-        if token in ("_", "^"):
-            inner, n = _argument(tokens, n + 1)
-            width += _SMALL * inner
-            continue
-        name = token[1:] if token.startswith("\\") and token[1:].isalpha() else ""
-        if name in ("frac", "tfrac", "dfrac"):
-            above, n = _argument(tokens, n + 1)
-            below, n = _argument(tokens, n)
-            width += max(above, below) * (_SMALL if name == "tfrac" else 1) + 0.5
-            continue
-        if name in ("begin", "end"):
-            _, n = _argument(tokens, n + 1)
-            width += 1
-            continue
-        n += 1
-        if name in ("left", "right") or token in (r"\,", r"\;"):
-            width += _THIN
-            continue
-        if name in _NOTHING or token.isspace() or name in _NAMED or token == r"\!":
-            continue
-        width += 3 if name in _WIDE else 2 if token in ("+", "-", "=") or name in ("quad", "to", "succ") else 1
-    return width, n
+def _width_of(token: str, tokens: deque[str]) -> float:
+    """Width of a token with its arguments, which are taken from those that come."""
+    name = token[1:] if token.startswith("\\") and token[1:].isalpha() else ""
+    if token == "{":
+        return _width(tokens)
+    if token in ("_", "^"):
+        return _SMALL * _argument(tokens)
+    if name in ("frac", "tfrac", "dfrac"):
+        return max(_argument(tokens), _argument(tokens)) * (_SMALL if name == "tfrac" else 1) + 0.5
+    if name in ("begin", "end"):
+        _argument(tokens)
+        return 1.0
+    if name in ("left", "right") or token in (r"\,", r"\;"):
+        return _THIN
+    if name in _NOTHING or token.isspace() or token == r"\!":
+        return 0.0
+    return 3.0 if name in _WIDE else 2.0 if token in ("+", "-", "=") or name in ("quad", "to", "succ") else 1.0
 
 
-def _argument(tokens: list[str], start: int) -> tuple[float, int]:
-    """Width of a braced group, or of the one token there."""
-    while start < len(tokens) and tokens[start].isspace():
-        start += 1
-    if start < len(tokens) and tokens[start] == "{":
-        return _measured(tokens, start + 1, "}")
-    return visible(tokens[start]) if start < len(tokens) else 0.0, start + 1
+def _argument(tokens: deque[str]) -> float:
+    """Width of the braced group or of the one token that comes next."""
+    while tokens and tokens[0].isspace():
+        tokens.popleft()
+    return _width_of(tokens.popleft(), tokens) if tokens else 0.0
+
+
+def packed(pieces: Iterable[str], widths: Iterable[float], room: float, between: str = "") -> list[str]:
+    """The pieces in as few lines as hold them, each of as many as fit."""
+    lines: list[str] = []
+    used = room
+    for piece, width in zip(pieces, widths, strict=True):
+        if not lines or used + width > room:
+            lines.append(piece)
+            used = width
+        else:
+            lines[-1] += between + piece
+            used += width
+    return lines
 
 
 def broken(text: str, room: float) -> list[str]:
@@ -82,27 +80,18 @@ def broken(text: str, room: float) -> list[str]:
     if visible(text) <= room:
         return [text]
     pieces = list(_pieces(text))
-    lines = [pieces[0]]
-    for piece in pieces[1:]:
-        if visible(lines[-1] + piece) > room and lines[-1].strip():
-            lines.append(piece)
-        else:
-            lines[-1] += piece
-    return [line.strip() for line in _with_fixed_brackets(lines)]
+    lines = _with_fixed_brackets("\n".join(packed(pieces, map(visible, pieces), room))).split("\n")
+    return [line.strip() for line in lines]
 
 
 def _pieces(text: str) -> Iterator[str]:
     """Parts that may begin a line, each with its sign in front."""
-    depth = matrices = 0
-    begun, place = 0, 0
+    depth = begun = 0
     before = ""
     for found in _TOKEN.finditer(text):
         token, place = found[0], found.start()
-        if token in _RELATIVE:
-            depth += _RELATIVE[token]
-        elif token in (r"\begin", r"\end"):
-            matrices += 1 if token == r"\begin" else -1
-        elif token in ("+", "-") and depth == matrices == 0 and _binary(before) and place > begun:
+        depth += _DEPTH.get(token, 0)
+        if token in ("+", "-") and depth == 0 and _binary(before) and place > begun:
             yield text[begun:place]
             begun = place
         if not token.isspace():
@@ -115,22 +104,13 @@ def _binary(before: str) -> bool:
     return bool(before) and before not in ("(", "[", ",", "=", "+", "-", r"\{", r"\left", r"\,")
 
 
-def _with_fixed_brackets(lines: list[str]) -> list[str]:
+def _with_fixed_brackets(text: str) -> str:
     """The lines, with \\left and \\right whose partner is on another line as brackets of a fixed size."""
-    opened: list[tuple[int, int]] = []
-    changed: dict[int, list[tuple[int, int, str]]] = {n: [] for n in range(len(lines))}
-    for n, line in enumerate(lines):
-        for found in re.finditer(r"\\(left|right)(?![a-z])", line):
-            if found[1] == "left":
-                opened.append((n, found.start()))
-            elif opened:
-                other, place = opened.pop()
-                if other != n:
-                    changed[other].append((place, place + len(r"\left"), r"\Bigl"))
-                    changed[n].append((found.start(), found.end(), r"\Bigr"))
-    out = []
-    for n, line in enumerate(lines):
-        for start, end, size in sorted(changed[n], reverse=True):
-            line = line[:start] + size + line[end:]
-        out.append(line)
-    return out
+    opened: list[int] = []
+    fixed: dict[int, str] = {}
+    for found in _BRACKET.finditer(text):
+        if found[1] == "left":
+            opened.append(found.start())
+        elif opened and "\n" in text[(begun := opened.pop()) : found.start()]:
+            fixed |= {begun: r"\Bigl", found.start(): r"\Bigr"}
+    return _BRACKET.sub(lambda found: fixed.get(found.start(), found[0]), text)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from itertools import groupby
 from typing import Any
 
 import sympy as sp
@@ -13,15 +14,15 @@ import sympy as sp
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
 from ..replicas import message_passing
-from ..replicas.algebra.step import Check, Derivation, Step
+from ..replicas.algebra.step import Check, Step
 from ..replicas.bayes_optimal import bayes_derivation
 from ..replicas.own import specialisation
 from ..replicas.steps.derivation import derivation
-from .blocks import Names, Relation, Report, Table, Words
+from .blocks import Relation, Report, Table, Words, written
 from .compose import report
 from .latex import typeset
 from .latex_printer import LatexPrinter
-from .symbols import Entry, renamed
+from .symbols import renamed
 from .text import shown
 
 _LINE = 90  # characters of LaTeX from which a sum is broken between its terms
@@ -32,28 +33,19 @@ class ShownStep(Step):
     """A step with the symbols in which a notebook shows what comes out.
 
     Attributes:
-        names: symbols of the model at hand, as a report holds them.
-        entries: symbols of the theory, as `symbols.renamed` returns them; the default ones if none.
+        printer: of these symbols.
     """
 
-    names: Names = field(default_factory=dict)
-    entries: Mapping[str, Entry] | None = None
+    printer: LatexPrinter
 
     def _repr_latex_(self) -> str:
         """What comes out, for a notebook."""
-        printer = LatexPrinter(self.names, self.entries)
         rows = []
         for name, expression in self.after.items():
             words = rf"\text{{{name.replace('_', ' ')}}}"
-            label = None if "|" in name else printer.theory(name)
-            rows.append(rf"{label or words}: & \quad {printer.show(expression)}")
-        return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
-
-
-def markdown(derived: Derivation) -> str:
-    """Every step with its rule and result, in the symbols of the theory, for a notebook."""
-    steps = [ShownStep(**vars(step)) for step in derived.steps]
-    return "\n\n".join(f"**Step {step.number}: {step.name}.** {step.rule}\n\n{step._repr_latex_()}" for step in steps)
+            label = None if "|" in name else self.printer.theory(name)
+            rows.append(rf"{label or words}: & \quad {self.printer.show(expression)}")
+        return _aligned(rows)
 
 
 @dataclass(frozen=True)
@@ -105,7 +97,7 @@ class ModelDerivation:
         return tuple(map(self._in_own_symbols, bayes_derivation().steps))
 
     def _in_own_symbols(self, step: Step) -> ShownStep:
-        return ShownStep(**vars(step), names=self._report.names, entries=self._printer.entries)
+        return ShownStep(**vars(step), printer=self._printer)
 
     def __getitem__(self, number: int) -> ShownStep:
         if not 1 <= number <= len(self.steps):
@@ -169,30 +161,23 @@ class ModelDerivation:
         parts = [f"<h3>{escape(self._report.title)}</h3>"]
         for section in self._report.sections:
             parts.append(f"<h4>{escape(section.title)}</h4>")
-            relations: list[Relation] = []
-            for item in (*section.items, None):
-                if isinstance(item, Relation):
-                    relations.append(item)
-                    continue
-                if relations:
-                    parts.append(escape(_display(relations, self._printer), quote=False))
-                    relations = []
-                if isinstance(item, Words):
-                    parts.append(f"<p>{_cell(item, self._printer)}</p>")
-                elif isinstance(item, Table):
-                    parts.append(_table(item, self._printer))
+            for kind, items in groupby(section.items, type):
+                if kind is Relation:
+                    parts.append(_escaped(_display(items, self._printer)))
+                elif kind is Words:
+                    parts += [f"<p>{_cell(item, self._printer)}</p>" for item in items]
+                else:
+                    parts += [_table(item, self._printer) for item in items]
         return "\n".join(parts)
+
+
+def _escaped(text: str) -> str:
+    return escape(text, quote=False)
 
 
 def _cell(value: Any, printer: LatexPrinter) -> str:
     """Words, a string or a formula in HTML."""
-    if isinstance(value, str):
-        return escape(value, quote=False)
-    if isinstance(value, Words):
-        pieces = value.text.split("{}")
-        shown = [_cell(part, printer) for part in value.objects]
-        return "".join(a + b for a, b in zip([escape(p, quote=False) for p in pieces], [*shown, ""], strict=True))
-    return f"${escape(printer.show(value), quote=False)}$"
+    return written(value, _escaped, lambda formula: f"${_escaped(printer.show(formula))}$")
 
 
 def _table(table: Table, printer: LatexPrinter) -> str:
@@ -201,24 +186,19 @@ def _table(table: Table, printer: LatexPrinter) -> str:
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 
-def _display(relations: list[Relation], printer: LatexPrinter) -> str:
-    rows = []
-    for relation in relations:
-        sign = {">": r"\succ", "->": r"\to"}.get(relation.sign, relation.sign)
-        first, *others = _lines(relation, printer)
-        rows += [f"{printer.show(relation.left, relation.stacked)} &{sign} {first}", *[rf"&\quad {o}" for o in others]]
-        if relation.note:
-            rows[-1] += rf" \quad \text{{({relation.note})}}"
+def _aligned(rows: list[str]) -> str:
     return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
 
 
-def _lines(relation: Relation, printer: LatexPrinter) -> list[str]:
-    """The right side, a long sum with a term a line."""
-    value = relation.right
-    whole = printer.show(value, relation.stacked)
-    if len(whole) <= _LINE or not isinstance(value, sp.Add | sp.MatAdd):
-        return [whole]
-    printer.stacked = relation.stacked
-    terms = printer.join_terms(value.args if isinstance(value, sp.MatAdd) else value.as_ordered_terms())
-    printer.stacked = False
-    return terms
+def _display(relations: Iterable[Relation], printer: LatexPrinter) -> str:
+    """Relations with the right sides of long sums a term a line."""
+    rows = []
+    for relation in relations:
+        terms = [printer.show(relation.right)]
+        if len(terms[0]) > _LINE and isinstance(relation.right, sp.Add | sp.MatAdd):
+            terms = printer.signed_terms(relation.right)
+        rows.append(f"{printer.show(relation.left)} &{printer.sign(relation)} {terms[0]}")
+        rows += [rf"&\quad {term}" for term in terms[1:]]
+        if relation.note:
+            rows[-1] += rf" \quad \text{{({relation.note})}}"
+    return _aligned(rows)

@@ -55,15 +55,12 @@ def symbols_of(at: ModelAt) -> Names:
     add(fresh_fields(at), "h")
     if at.baseline:
         add(at.baseline[1], "B0")
-    for name, (symbol, _) in at.noise.items():
-        names[symbol] = (f"noise {name}", ())
+    names |= {symbol: (f"noise {name}", ()) for name, (symbol, _) in at.noise.items()}
     given = {name.rstrip("_") for name in (*at.noise, *at.trained, *at.parameters)}
     letter = next(letter for letter in ("r", "v", "combination") if letter not in given)
-    for n in range(len(integration_variables(at))):
-        names[combination_symbol(n)] = (letter, (n + 1,))
-    for l, label in enumerate(at.labels):
-        names[label] = ("k", (l + 1,))
-        names[token_weight(l)] = ("rho", (l + 1,) if len(at.labels) > 1 else ())
+    names |= {combination_symbol(n): (letter, (n + 1,)) for n in range(len(integration_variables(at)))}
+    names |= {label: ("k", (l + 1,)) for l, label in enumerate(at.labels)}
+    add(sp.Matrix([token_weight(l) for l in range(len(at.labels))]), "rho")
     for group, short in (("observed", "obs"), ("hidden", "hid")):
         for coordinate in getattr(at.output, group, ()):
             word = coordinate.name.rstrip("0123456789")
@@ -77,24 +74,22 @@ def symbols_of(at: ModelAt) -> Names:
             for i, inner in enumerate(value):
                 parameter(inner, stem, (*indices, i + 1) if len(value) > 1 else indices)
         else:
-            names[value] = (f"parameter {stem}", indices)
+            names[value] = stem, indices
 
     for l, matrix in enumerate(at.Q):
         for a in range(matrix.rows):
             for b in range(a, matrix.cols):
                 both = (l + 1, a + 1, b + 1) if matrix.rows > 1 else (l + 1,)
                 names[matrix[a, b]] = ("overlap q", both)
-    for a, symbol in enumerate(at.multipliers):
-        names[symbol] = ("parameter lambda", (a + 1,) if len(at.multipliers) > 1 else ())
-    for name, (symbol, _) in at.trained.items():
-        names[symbol] = (f"parameter {name}", ())
+    add(sp.Matrix(at.multipliers), "parameter lambda")
+    names |= {symbol: (f"parameter {name}", ()) for name, (symbol, _) in at.trained.items()}
     if at.penalty is not None:
-        for matrix, stem in ((at.penalty.w, "w"), (at.penalty.pi, "pi")):
-            for i, symbol in enumerate(matrix):
-                names[symbol] = (f"row {stem}", (i + 1,) if len(matrix) > 1 else ())
+        add(at.penalty.w, "row w")
+        add(at.penalty.pi, "row pi")
     for known in at.parameters.values():
-        parameter(known.symbols(at.structure), known.name.rstrip("_"), ())
+        stem = f"parameter {known.name.rstrip('_')}"
+        parameter(known.symbols(at.structure), stem, ())
         axes = [size for size in known.shape(at.structure) if size > 1]
-        names[entry_symbol(known.name)] = (f"parameter {known.name.rstrip('_')}", tuple("ijkl"[: len(axes)]))
-        names[_bare_symbol(known.name)] = (f"parameter {known.name.rstrip('_')}", ())
+        names[entry_symbol(known.name)] = stem, tuple("ijkl"[: len(axes)])
+        names[_bare_symbol(known.name)] = stem, ()
     return names

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 from sympy.printing.printer import Printer
 
-from ..calculus.averages import CHANNEL, CONTEXTS, Average, Jacobian, MatrixAverage
+from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage
 from ..theory.stability import TOKENS
-from .blocks import Names, Stacked
-from .symbols import CONTEXT_INDEX, FIELDS, MEANS, STEMS, SUMS, THEORY, TILTED, TOKEN_INDEX, Entry, theory_entry
+from .blocks import Names, Relation, Stacked
+from .symbols import CONTEXT_INDEX, THEORY, TOKEN_INDEX, Entry, own_entry, theory_entry
+
+# Of symbols with an index -> their entry.
+STEMS = {"tau": "tau", "pi": "pi", "rhostar": "rho_star", "psi": "psi", "psistar": "psi_star"}
+# Kind of a sum -> the entry of its index.
+SUMS = {
+    "replicas": "replica_index", "pairs": "replica_pair", "samples": "sample_index", "rows": "row_index",
+    "hidden": "hidden_index",
+}  # fmt: skip
+# Kind of an average with a symbol of its own -> the entry of it.
+MEANS = {
+    COORDINATE: "mean_coordinate", "field": "mean_field", "row field": "mean_row_field", "row law": "mean_row",
+    "output": "mean_output", "sentences of a block": "mean_block", "outer field": "mean_outer_field",
+    "sentences of a block of blocks": "mean_block_of_blocks", "field between": "mean_field_between",
+    "atom": "mean_atom",
+}  # fmt: skip
+# Kinds of averages that are written in angle brackets: over the states of a block.
+TILTED = ("tilted", "row tilted", "outer tilted", "outer row tilted")
+# Kinds of averages over fields of a row or of a sentence that are given its context: they bind no index.
+FIELDS = ("field", "outer field", "field between", "sentences of a block", "sentences of a block of blocks")
 
 
 class Indices:
@@ -23,8 +42,9 @@ class Indices:
         self.context, self.token, self.depth = "c", "l", 0
 
 
-def terms_positive_first(terms: Any) -> list[Any]:
-    """The same terms, those with a minus sign last."""
+def terms_of(total: sp.Add | sp.MatAdd) -> list[Any]:
+    """The terms of a sum in SymPy's order, those with a minus sign last."""
+    terms = total.args if isinstance(total, sp.MatAdd) else total.as_ordered_terms()
     return sorted(terms, key=lambda term: bool(term.as_coeff_Mul()[0].is_negative or _matrix_negative(term)))
 
 
@@ -58,11 +78,8 @@ def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
         base = factor.as_base_exp()[0]
         if factor.is_number or not base.is_Symbol:
             return 0 if factor.is_number else 3
-        if (
-            base.name == "alpha"
-            or base.name.startswith("parisi_parameter")
-            or names.get(base, ("",))[0].startswith(("parameter", "rho"))
-        ):
+        is_parameter = names.get(base, ("",))[0].startswith(("parameter", "rho"))
+        if is_parameter or base.name == "alpha" or base.name.startswith("parisi_parameter"):
             return 1
         return 2 if base.name.startswith("moment@") else 3
 
@@ -84,10 +101,12 @@ class FormulaPrinter(Printer):
     Attributes:
         form: TEXT or LATEX, the column of an entry.
         leaves: name of a piece of a formula -> how it is written, with its parts as %s.
+        exponent: what is found in a printed symbol with an exponent of its own, which another one must not follow.
     """
 
     form: int
     leaves: Mapping[str, str]
+    exponent: str
 
     def __init__(self, settings: dict[str, Any], names: Names, theory: Mapping[str, Entry] | None = None) -> None:
         super().__init__(settings)
@@ -99,8 +118,24 @@ class FormulaPrinter(Printer):
         return self.leaves[name] % parts
 
     def own(self, stem: str, indices: tuple[int | str, ...]) -> str:
-        """A symbol of the model."""
-        raise NotImplementedError
+        """A symbol of the model; its indices have commas between them where one has several characters."""
+        kind, _, word = stem.rpartition(" ")
+        default = self.parameter(word)
+        symbol = own_entry(stem, self.entries, default)[self.form] if kind else self.leaves.get(word, word)
+        separator = "," if any(len(str(n)) > 1 for n in indices) else ""
+        return self.indexed(symbol, separator.join(self.index(str(n)) for n in indices)) if indices else symbol
+
+    def parameter(self, name: str) -> str:
+        """A parameter of the model, in a symbol that is not the reader's."""
+        return name
+
+    def index(self, number: str) -> str:
+        """One index of a symbol of the model."""
+        return number
+
+    def indexed(self, symbol: str, indices: str) -> str:
+        """A symbol of the model with its indices."""
+        return f"{symbol}_{indices}"
 
     def theory(self, name: str) -> str | None:
         """A symbol of the theory by its name; None if it has none."""
@@ -138,15 +173,25 @@ class FormulaPrinter(Printer):
             return self.leaf("derivative", self.leaf("loss"), variable)
         return self.theory(expr.name) or expr.name
 
-    def signed_terms(self, terms: Any) -> Iterator[tuple[bool, str]]:
-        """(is there a minus sign in front, the term without it) of a sum, those with one last."""
-        for term in terms_positive_first(terms):
+    def signed_terms(self, total: sp.Add | sp.MatAdd) -> list[str]:
+        """The printed terms of a sum, each with its sign, the first bare unless negative; those with a minus last."""
+        printed: list[str] = []
+        for term in terms_of(total):
             negative, bare = _signed(term)
-            printed = self._print(bare)
-            yield (
-                negative,
-                self.leaf("brackets", printed) if negative and isinstance(bare, sp.Add | sp.MatAdd) else printed,
-            )
+            body = self._print(bare)
+            if negative and isinstance(bare, sp.Add | sp.MatAdd):
+                body = self.leaf("brackets", body)
+            if printed:
+                body = self.leaf("minus" if negative else "plus", body)
+            elif negative:
+                body = self.leaf("minus in front", body)
+            printed.append(body)
+        return printed
+
+    def _print_sum(self, expr: sp.Add | sp.MatAdd, order: Any = None) -> str:
+        return " ".join(self.signed_terms(expr))
+
+    _print_Add = _print_MatAdd = _print_sum
 
     def _print_MatMul(self, expr: sp.MatMul) -> str:
         negative, bare = _signed(expr)
@@ -166,15 +211,8 @@ class FormulaPrinter(Printer):
     def raised(self, expr: MatrixExpr) -> str:
         """What an exponent may follow."""
         printed = self._print(expr)
-        return (
-            printed
-            if isinstance(expr, sp.MatrixSymbol) and not self.has_exponent(printed)
-            else self.leaf("brackets", printed)
-        )
-
-    def has_exponent(self, symbol: str) -> bool:
-        """Whether a printed symbol holds an exponent of its own, which another one must not follow."""
-        raise NotImplementedError
+        is_bare = isinstance(expr, sp.MatrixSymbol) and not re.search(self.exponent, printed)
+        return printed if is_bare else self.leaf("brackets", printed)
 
     def _print_Identity(self, expr: sp.Identity) -> str:
         return "I"
@@ -249,22 +287,21 @@ class FormulaPrinter(Printer):
 
     def named_function(self, name: str, arguments: list[str]) -> str | None:
         """What a report writes as a function, but as no f(x); None for all others."""
-        if name == "minimum":
-            return self.leaf("minimum", arguments[0])
+        written = {"minimum": "minimum", "maximum": "maximum", "gradient": "derivative", "change": "change of"}
         if name == "maximum":
-            return self.leaf("maximum", self.entries["w"][self.form], arguments[0])
-        if name == "gradient":
-            return self.leaf("derivative", *arguments)
-        if name == "change":
-            return self.leaf("change of", arguments[0])
-        return None
+            arguments = [self.entries["w"][self.form], *arguments]
+        return self.leaf(written[name], *arguments) if name in written else None
 
-    def show(self, value: Any, stacked: bool = False) -> str:
+    def sign(self, relation: Relation) -> str:
+        """What stands between the sides of a relation."""
+        return self.leaves.get(relation.sign, relation.sign)
+
+    def show(self, value: Any) -> str:
         """Print an object of a report."""
-        if isinstance(value, Stacked):
-            value, stacked = value.expression, True
-        self.stacked = stacked
-        try:
+        if not isinstance(value, Stacked):
             return self.doprint(value)
+        self.stacked = True
+        try:
+            return self.doprint(value.expression)
         finally:
             self.stacked = False

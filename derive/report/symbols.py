@@ -5,231 +5,169 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ..calculus.averages import COORDINATE
 from ..errors import ModelError
 from .blocks import Names
 from .names import GREEK, RENAMED, both_forms
 
 CONTEXT_INDEX, TOKEN_INDEX, NO_INDEX = "context", "token", ""
+TEXT, LATEX = 0, 1
 Entry = tuple[str, str, str]  # text, LaTeX, index
+Symbol = tuple[str, str]  # text, LaTeX
+Symbols = dict[str, str | Symbol]
 
 
-def _of_steps() -> dict[str, Entry]:
-    """What there is one of in each of two steps of breaking."""
-    entries: dict[str, Entry] = {}
-    for k, sub in ((1, "₁"), (2, "₂")):
-        entries |= {
-            f"Delta_{k}": (f"Δ{sub}q", rf"\Delta_{{{k}}} q", CONTEXT_INDEX),
-            f"Delta_{k}_hat": (f"Δ{sub}q^", rf"\Delta_{{{k}}} \hat{{q}}", CONTEXT_INDEX),
-            f"V_tilde_{k}": (f"V{sub}", rf"V_{{{k}}}", CONTEXT_INDEX),
-            f"V_tilde_{k}_hat": (f"V{sub}^", rf"\hat{{V}}_{{{k}}}", CONTEXT_INDEX),
-            f"Q_Delta_{k}": (f"Δ{sub}Q", rf"\Delta_{{{k}}} Q", NO_INDEX),
-            f"R_tilde_{k}": (f"R{sub}", rf"R_{{{k}}}", NO_INDEX),
-            f"replicas_of_block_{k}": (f"n{sub}", f"n_{{{k}}}", NO_INDEX),
-            f"parisi_parameter_{k}": (f"𝔶{sub}", rf"\mathfrak{{y}}_{{{k}}}", NO_INDEX),
-        }
-    return entries
+def _hats(*names: str) -> Symbols:
+    return {f"{name}_hat": (f"<{name}>^", rf"\hat{{<{name}>}}") for name in names}
 
 
-THEORY: dict[str, Entry] = {
-    "q": ("q", "q", CONTEXT_INDEX),
-    "V": ("V", "V", CONTEXT_INDEX),
-    "m": ("m", "m", CONTEXT_INDEX),
-    "theta": ("θ", r"\theta", CONTEXT_INDEX),
-    "q_hat": ("q^", r"\hat{q}", CONTEXT_INDEX),
-    "V_hat": ("V^", r"\hat{V}", CONTEXT_INDEX),
-    "m_hat": ("m^", r"\hat{m}", CONTEXT_INDEX),
-    "theta_hat": ("θ^", r"\hat{\theta}", CONTEXT_INDEX),
-    "rho_star": ("ρ⋆", r"\rho^{\star}", CONTEXT_INDEX),
-    "m_star": ("m⋆", r"m^{\star}", CONTEXT_INDEX),
-    "gamma": ("γ", r"\gamma", CONTEXT_INDEX),
-    "tau": ("τ", r"\tau", CONTEXT_INDEX),
-    "D": ("D", r"D", CONTEXT_INDEX),
-    "D_hat": ("D^", r"\hat{D}", CONTEXT_INDEX),
-    "D_prime": ("D'", r"D'", CONTEXT_INDEX),
-    "x": ("x", "x", TOKEN_INDEX),
-    "g": ("g", "g", TOKEN_INDEX),
-    "omega": ("ω", r"\omega", TOKEN_INDEX),
-    "Y": ("Y", "Y", TOKEN_INDEX),
-    "domega": ("δω", r"\delta\omega", TOKEN_INDEX),
-    "dY": ("δY", r"\delta Y", TOKEN_INDEX),
-    "z": ("z", "z", TOKEN_INDEX),
-    "C": ("C", "C", TOKEN_INDEX),
-    "dmean": ("dz̄", r"\mathrm{d}\bar{z}", TOKEN_INDEX),
-    "S": ("𝒮", r"\mathcal{S}", TOKEN_INDEX),
-    "Delta": ("Δq", r"\Delta q", CONTEXT_INDEX),
-    "Delta_hat": ("Δq^", r"\Delta \hat{q}", CONTEXT_INDEX),
-    "V_tilde": ("V~", r"\tilde{V}", CONTEXT_INDEX),
-    "V_tilde_hat": ("V~^", r"\hat{\tilde{V}}", CONTEXT_INDEX),
-    "omega_0": ("ω⁰", r"\omega^{0}", TOKEN_INDEX),
-    "b_0": ("b⁰", "b^{0}", NO_INDEX),
-    "Q_Delta": ("ΔQ", r"\Delta Q", NO_INDEX),
-    "R_tilde": ("R~", r"\tilde{R}", NO_INDEX),
-    "replicas_of_block": ("n₁", "n_{1}", NO_INDEX),
-    "parisi_parameter": ("𝔶", r"\mathfrak{y}", NO_INDEX),
-    **_of_steps(),
-    "omega_1": ("ω¹", r"\omega^{1}", TOKEN_INDEX),
-    "b_1": ("b¹", "b^{1}", NO_INDEX),
-    "mean_block_of_blocks": ("E_ω¹", r"\mathbb{E}_{\omega^{1}}", NO_INDEX),
-    "mean_field_between": ("E_b¹", r"\mathbb{E}_{b^{1}}", NO_INDEX),
-    "dPhi_dy": ("∂Φ/∂𝔶", r"\tfrac{\partial\Phi}{\partial\mathfrak{y}}", NO_INDEX),
-    "complexity": ("Σ(𝔶)", r"\Sigma(\mathfrak{y})", NO_INDEX),
-    "energy": ("e(𝔶)", r"e(\mathfrak{y})", NO_INDEX),
-    "Phi_symmetric": ("Φ at Δq = 0", r"\Phi|_{\Delta q = 0}", NO_INDEX),
-    "Phi_equal": ("Φ at 𝔶 = 0", r"\Phi|_{\mathfrak{y} = 0}", NO_INDEX),
-    "outer_field_mean": ("mean of (ω⁰_l, Y_l)", r"\mathbb{E}[(\omega^{0}_{\ell}, Y_{\ell})]", NO_INDEX),
-    "outer_field_covariance": ("Cov(ω⁰_l, Y_l)", r"\operatorname{Cov}(\omega^{0}_{\ell}, Y_{\ell})", NO_INDEX),
-    "mean_block": ("E_ω", r"\mathbb{E}_{\omega}", NO_INDEX),
-    "mean_outer_field": ("E_b⁰", r"\mathbb{E}_{b^{0}}", NO_INDEX),
-    "G": ("G", "G", NO_INDEX),
-    "B": ("B", "B", NO_INDEX),
-    "Q": ("Q", "Q", NO_INDEX),
-    "R": ("R", "R", NO_INDEX),
-    "H": ("H", "H", NO_INDEX),
-    "w": ("w", "w", NO_INDEX),
-    "b": ("b", "b", NO_INDEX),
-    "N": ("N", r"\mathcal{N}", NO_INDEX),
-    "phi": ("φ", r"\varphi", NO_INDEX),
-    "Kappa": ("κ", r"\kappa", NO_INDEX),
-    "loss_q": ("∂loss/∂q", r"\tfrac{\partial\ell}{\partial q}", CONTEXT_INDEX),
-    "loss_phi": ("∂loss/∂φ", r"\tfrac{\partial\ell}{\partial\varphi}", NO_INDEX),
-    "penalty": ("r(w)", "r(w)", NO_INDEX),
-    "Lambda": ("Λ", r"\Lambda", NO_INDEX),
-    "Norms": ("norm²", r"\mathrm{norm}^{2}", NO_INDEX),
-    "pi": ("π", r"\pi", NO_INDEX),
-    "alpha": ("α", r"\alpha", NO_INDEX),
-    "Phi": ("Φ", r"\Phi", NO_INDEX),
-    "M": ("M", r"\mathcal{M}", NO_INDEX),
-    "loss": ("loss(X, Y, k, u)", r"\ell(X, Y, k, u)", NO_INDEX),
-    "loss_gradient": ("∇loss(x)", r"\nabla\ell(x)", NO_INDEX),
-    "metric": ("error(h, Y, k, u)", r"\varepsilon(h, Y, k, u)", NO_INDEX),
-    "baseline": ("error of B₀", r"\varepsilon_{B_0}(Y, k, u)", NO_INDEX),
-    "training_loss": ("e_t", r"e_{\mathrm{t}}", NO_INDEX),
-    "replicon": ("replicon", r"\lambda_{\mathrm{R}}", NO_INDEX),
-    "beta": ("β", r"\beta", NO_INDEX),
-    "Z": ("Z", "Z", NO_INDEX),
-    "W": ("W", "W", NO_INDEX),
-    "W_star": ("W⋆", r"W^{\star}", NO_INDEX),
-    "Sigma": ("Σ", r"\Sigma", CONTEXT_INDEX),
-    "mu": ("x̄", r"\bar{\mathbf{x}}", CONTEXT_INDEX),
-    "encoding": ("p", "p", TOKEN_INDEX),
-    "token": ("𝐱", r"\mathbf{x}", TOKEN_INDEX),
-    "sample_loss": ("loss(X^μ, Y^μ, k^μ, u^μ)", r"\ell(X^{\mu}, Y^{\mu}, k^{\mu}, u^{\mu})", NO_INDEX),
-    "row_penalty": ("r(w^i)", "r(w^{i})", NO_INDEX),
-    "replica_index": ("a", "a", NO_INDEX),
-    "replica_pair": ("a≠a'", r"a \neq a'", NO_INDEX),
-    "sample_index": ("μ", r"\mu", NO_INDEX),
-    "row_index": ("i", "i", NO_INDEX),
-    "risk": ("risk", r"\mathcal{R}(W)", NO_INDEX),
-    "alpha_d": ("α d", r"\alpha d", NO_INDEX),
-    "replicated_action": ("log(E[Zⁿ])/d", r"\tfrac{1}{d} \log \mathbb{E}\left[Z^{n}\right]", NO_INDEX),
-    "S_trace": ("S_trace", r"S_{\mathrm{trace}}", NO_INDEX),
-    "S_rows": ("S_rows", r"S_{\mathrm{rows}}", NO_INDEX),
-    "S_sentences": ("S_sentences", r"S_{\mathrm{sent.}}", NO_INDEX),
-    "S_trained": ("S_trained", r"S_{\mathrm{trained}}", NO_INDEX),
-    "mean_field": ("E_b", r"\mathbb{E}_{b}", NO_INDEX),
-    "field_mean": ("mean of (ω_l, Y_l)", r"\mathbb{E}[(\omega_{\ell}, Y_{\ell})]", NO_INDEX),
-    "field_covariance": ("Cov(ω_l, Y_l)", r"\operatorname{Cov}(\omega_{\ell}, Y_{\ell})", NO_INDEX),
-    "Phi_beta": ("Φ_β", r"\Phi_{\beta}", NO_INDEX),
-    "objective": ("F(X)", "F(X)", NO_INDEX),
-    "row_objective": ("f(w)", "f(w)", NO_INDEX),
-    "H_w": ("ℋⁿ_w", r"\mathcal{H}^{(n)}_{w}", NO_INDEX),
-    "h_w": ("ℋ_w", r"\mathcal{H}_{w}", NO_INDEX),
-    "h_x": ("ℋ_X", r"\mathcal{H}_{X}", NO_INDEX),
-    "epsilon": ("η", r"\eta", NO_INDEX),
-    "Gamma": ("Γ", r"\Gamma", NO_INDEX),
-    "second_variation": ("δ²S", r"\delta^{2} S", NO_INDEX),
-    "A_row": ("G_i", "G_{i}", NO_INDEX),
-    "xi": ("ξ", r"\xi", NO_INDEX),
-    "xi_row": ("ξ_i", r"\xi_{i}", NO_INDEX),
-    "N_row": ("N_i", "N_{i}", NO_INDEX),
-    "penalty_gradient": ("∇r(w)", r"\nabla r(w)", NO_INDEX),
-    "omega_mean": ("E[ω_l]", r"\mathbb{E}[\omega_{\ell}]", NO_INDEX),
-    "omega_covariance": ("Cov(ω_l)", r"\operatorname{Cov}(\omega_{\ell})", NO_INDEX),
-    "omega_teacher": ("Cov(ω_l, Y_l)", r"\operatorname{Cov}(\omega_{\ell}, Y_{\ell})", NO_INDEX),
-    "b_mean": ("E[b]", r"\mathbb{E}[b]", NO_INDEX),
-    "b_covariance": ("Cov(b)", r"\operatorname{Cov}(b)", NO_INDEX),
-    "g_previous": ("g'", "g'", TOKEN_INDEX),
-    "fields_X": ("X", "X", NO_INDEX),
-    "fields_Y": ("Y", "Y", NO_INDEX),
-    "z_vector": ("ζ", r"\zeta", NO_INDEX),
-    "gram": ("E[ζᵀ ζ]", r"\mathbb{E}[\zeta^{T} \zeta]", NO_INDEX),
-    "gamma_vector": ("γ", r"\gamma", NO_INDEX),
-    "teacher_means": ("m⋆ (one row a context)", r"(m^{\star}_c)^{T}_{c}", NO_INDEX),
-    "mean_coordinate": ("E_ν", r"\mathbb{E}_{\nu}", NO_INDEX),
-    "mean_context": ("E_c", r"\mathbb{E}_{c}", NO_INDEX),
-    "Omega": ("Ω", r"\Omega", NO_INDEX),
-    "psi": ("ψ", r"\psi", NO_INDEX),
-    "psi_star": ("ψ⋆", r"\psi^{\star}", NO_INDEX),
-    "moment": ("𝒯", r"\mathcal{T}", NO_INDEX),
-    "b_pi": ("E[b πᵀ]", r"\mathbb{E}[b \, \pi^{T}]", NO_INDEX),
-    "b_tau": ("E[b τ]", r"\mathbb{E}[b \, \tau]", NO_INDEX),
-    "dw/db": ("∂w/∂b", r"\tfrac{\partial w}{\partial b}", NO_INDEX),
-    "rho_token": ("ρ_l", r"\rho_{\ell}", NO_INDEX),
-    "q_bayes": ("qᴮ", r"q^{\mathrm{B}}", CONTEXT_INDEX),
-    "q_hat_bayes": ("q^ᴮ", r"\hat{q}^{\mathrm{B}}", CONTEXT_INDEX),
-    "V_bayes": ("Vᴮ", r"V^{\mathrm{B}}", CONTEXT_INDEX),
-    "omega_bayes": ("ωᴮ", r"\omega^{\mathrm{B}}", TOKEN_INDEX),
-    "g_bayes": ("gᴮ", r"g^{\mathrm{B}}", TOKEN_INDEX),
-    "Q_bayes": ("Qᴮ", r"Q^{\mathrm{B}}", NO_INDEX),
-    "b_bayes": ("bᴮ", r"b^{\mathrm{B}}", NO_INDEX),
-    "pi_mean": ("⟨π⟩", r"\langle\pi\rangle", NO_INDEX),
-    "Phi_bayes": ("Φᴮ", r"\Phi^{\mathrm{B}}", NO_INDEX),
-    "Z_row": ("Z_π", r"Z_{\pi}", NO_INDEX),
-    "Z_out": ("Z_out", r"Z_{\mathrm{out}}", NO_INDEX),
-    "Z_any": ("Z_•", r"Z_{\bullet}", NO_INDEX),
-    "Z_slope_1": ("(∂₁Z_•)", r"(\partial_{1} Z_{\bullet})", NO_INDEX),
-    "Z_slope_2": ("(∂₂Z_•)", r"(\partial_{2} Z_{\bullet})", NO_INDEX),
-    "C_any": ("C_•", r"C_{\bullet}", NO_INDEX),
+def _bayes_optimal(*names: str) -> Symbols:
+    return {f"{name}_bayes": (f"<{name}>ᴮ", rf"<{name}>^{{\mathrm{{B}}}}") for name in names}
+
+
+def _of_step(k: int, index: str) -> Symbols:
+    """Order parameters of one of two steps of breaking."""
+    return {
+        f"Delta_{k}": (f"Δ{index}<q>", rf"\Delta_{{{k}}} <q>"),
+        f"Delta_{k}_hat": (f"Δ{index}<q>^", rf"\Delta_{{{k}}} <q_hat>"),
+        f"V_tilde_{k}": (f"<V>{index}", f"<V>_{{{k}}}"),
+        f"V_tilde_{k}_hat": (f"<V>{index}^", f"<V_hat>_{{{k}}}"),
+    }
+
+
+def _of_step_without_index(k: int, index: str) -> Symbols:
+    return {
+        f"Q_Delta_{k}": (f"Δ{index}<Q>", rf"\Delta_{{{k}}} <Q>"),
+        f"R_tilde_{k}": (f"<R>{index}", f"<R>_{{{k}}}"),
+        f"replicas_of_block_{k}": (f"n{index}", f"n_{{{k}}}"),
+        f"parisi_parameter_{k}": (f"𝔶{index}", rf"\mathfrak{{y}}_{{{k}}}"),
+    }
+
+
+# The symbols as text and in LaTeX, one string where these are the same but for Greek letters; <name> stands for the
+# symbol of another entry, which may be a reader's own. First those with the index of a context, then of a token.
+_OF_CONTEXT: Symbols = {
+    "q": "q", "V": "V", "m": "m", "theta": r"\theta", "gamma": r"\gamma", "tau": r"\tau", "D": "D", "D_prime": "<D>'",
+    "rho_star": ("ρ⋆", r"\rho^{\star}"), "m_star": ("m⋆", r"m^{\star}"),
+    "Sigma": r"\Sigma", "mu": ("x̄", r"\bar{\mathbf{x}}"), "T_atom": ("𝖳", r"\mathsf{T}"),
+    "H_slope": ("𝖧", r"\mathsf{H}"), "K_slope": ("𝖪", r"\mathsf{K}"),
+    "Delta": ("Δ<q>", r"\Delta <q>"), "Delta_hat": ("Δ<q>^", r"\Delta <q_hat>"),
+    "V_tilde": ("<V>~", r"\tilde{<V>}"), "V_tilde_hat": ("<V>~^", r"\hat{\tilde{<V>}}"),
+    "loss_q": ("∂loss/∂<q>", r"\tfrac{\partial\ell}{\partial <q>}"),
+    **_hats("q", "V", "m", "theta", "D"), **_bayes_optimal("q", "q_hat", "V"), **_of_step(1, "₁"), **_of_step(2, "₂"),
+}  # fmt: skip
+_OF_TOKEN: Symbols = {
+    "x": "x", "g": "g", "omega": r"\omega", "Y": "Y", "z": "z", "C": "C", "encoding": "p", "X_token": "X",
+    "loss_slope": "D", "token": ("𝐱", r"\mathbf{x}"), "S": ("𝒮", r"\mathcal{S}"), "g_previous": "<g>'",
+    "omega_0": ("<omega>⁰", "<omega>^{0}"), "omega_1": ("<omega>¹", "<omega>^{1}"),
+    "domega": ("δ<omega>", r"\delta<omega>"), "dY": ("δY", r"\delta Y"), "dX": ("δX", r"\delta X"),
+    "dmean": ("dz̄", r"\mathrm{d}\bar{z}"), **_bayes_optimal("omega", "g"),
+}  # fmt: skip
+_WITHOUT_INDEX: Symbols = {
+    # Of the problem: the learner, its loss and its data.
+    "alpha": r"\alpha", "beta": r"\beta", "W": "W", "w": "w", "b": "b", "pi": r"\pi", "Lambda": r"\Lambda", "Z": "Z",
+    "phi": ("φ", r"\varphi"), "Kappa": r"\kappa", "sample_index": r"\mu", "row_index": "i", "replica_index": "a",
+    "W_star": ("W⋆", r"W^{\star}"), "Norms": ("norm²", r"\mathrm{norm}^{2}"), "risk": ("risk", r"\mathcal{R}(<W>)"),
+    "alpha_d": ("<alpha> d", "<alpha> d"), "rho_token": ("ρ_l", r"\rho_{\ell}"), "fields_X": "X", "fields_Y": "Y",
+    "replica_pair": ("a≠a'", r"a \neq a'"), "penalty": "r(<w>)", "row_penalty": ("r(<w>^i)", "r(<w>^{i})"),
+    "penalty_gradient": ("∇r(<w>)", r"\nabla r(<w>)"), "loss": ("loss(X, Y, k, u)", r"\ell(X, Y, k, u)"),
+    "loss_gradient": ("∇loss(x)", r"\nabla\ell(x)"),
+    "loss_phi": ("∂loss/∂<phi>", r"\tfrac{\partial\ell}{\partial<phi>}"),
+    "sample_loss": (
+        "loss(X^<sample_index>, Y^<sample_index>, k^<sample_index>, u^<sample_index>)",
+        r"\ell(X^{<sample_index>}, Y^{<sample_index>}, k^{<sample_index>}, u^{<sample_index>})",
+    ),
+    "metric": ("error(h, Y, k, u)", r"\varepsilon(h, Y, k, u)"),
+    "baseline": ("error of B₀", r"\varepsilon_{B_0}(Y, k, u)"), "training_loss": ("e_t", r"e_{\mathrm{t}}"),
+    "z_vector": r"\zeta", "gram": ("E[<z_vector>ᵀ <z_vector>]", r"\mathbb{E}[<z_vector>^{T} <z_vector>]"),
+    "gamma_vector": "<gamma>", "teacher_means": ("<m_star> (one row a context)", "(<m_star>_c)^{T}_{c}"),
+    # Of the free entropy, the saddle point and its stability.
+    "Phi": r"\Phi", "G": "G", "B": "B", "Q": "Q", "R": "R", "H": "H", "N": ("N", r"\mathcal{N}"),
+    "M": ("M", r"\mathcal{M}"), "replicon": ("replicon", r"\lambda_{\mathrm{R}}"), "Omega": r"\Omega",
+    "psi": r"\psi", "psi_star": ("ψ⋆", r"\psi^{\star}"), "moment": ("𝒯", r"\mathcal{T}"),
+    "b_pi": ("E[<b> <pi>ᵀ]", r"\mathbb{E}[<b> \, <pi>^{T}]"), "b_tau": ("E[<b> <tau>]", r"\mathbb{E}[<b> \, <tau>]"),
+    "dw/db": ("∂<w>/∂<b>", r"\tfrac{\partial <w>}{\partial <b>}"),
+    "mean_coordinate": ("E_ν", r"\mathbb{E}_{\nu}"), "mean_context": ("E_c", r"\mathbb{E}_{c}"),
+    # Of the replica calculation.
+    "replicated_action": ("log(E[Zⁿ])/d", r"\tfrac{1}{d} \log \mathbb{E}\left[Z^{n}\right]"),
+    "S_trace": ("S_trace", r"S_{\mathrm{trace}}"), "S_rows": ("S_rows", r"S_{\mathrm{rows}}"),
+    "S_sentences": ("S_sentences", r"S_{\mathrm{sent.}}"), "S_trained": ("S_trained", r"S_{\mathrm{trained}}"),
+    "mean_field": ("E_<b>", r"\mathbb{E}_{<b>}"), "Phi_beta": ("<Phi>_<beta>", "<Phi>_{<beta>}"),
+    "field_mean": ("mean of (<omega>_l, Y_l)", r"\mathbb{E}[(<omega>_{\ell}, Y_{\ell})]"),
+    "field_covariance": ("Cov(<omega>_l, Y_l)", r"\operatorname{Cov}(<omega>_{\ell}, Y_{\ell})"),
+    "objective": "F(X)", "row_objective": "f(<w>)", "H_w": ("ℋⁿ_<w>", r"\mathcal{H}^{(n)}_{<w>}"),
+    "h_w": ("ℋ_<w>", r"\mathcal{H}_{<w>}"), "h_x": ("ℋ_X", r"\mathcal{H}_{X}"), "epsilon": r"\eta",
+    "Gamma": r"\Gamma", "second_variation": ("δ²S", r"\delta^{2} S"),
+    # Of message passing.
+    "A_row": ("<G>_i", "<G>_{i}"), "N_row": ("N_i", "N_{i}"), "xi": r"\xi", "xi_row": ("<xi>_i", "<xi>_{i}"),
+    "omega_mean": ("E[<omega>_l]", r"\mathbb{E}[<omega>_{\ell}]"), "b_mean": ("E[<b>]", r"\mathbb{E}[<b>]"),
+    "omega_covariance": ("Cov(<omega>_l)", r"\operatorname{Cov}(<omega>_{\ell})"),
+    "omega_teacher": ("Cov(<omega>_l, Y_l)", r"\operatorname{Cov}(<omega>_{\ell}, Y_{\ell})"),
+    "b_covariance": ("Cov(<b>)", r"\operatorname{Cov}(<b>)"),
+    # With broken replica symmetry.
+    "b_0": ("<b>⁰", "<b>^{0}"), "b_1": ("<b>¹", "<b>^{1}"), "Q_Delta": ("Δ<Q>", r"\Delta <Q>"),
+    "R_tilde": ("<R>~", r"\tilde{<R>}"), "replicas_of_block": ("n₁", "n_{1}"),
+    "parisi_parameter": ("𝔶", r"\mathfrak{y}"), "complexity": ("Σ(𝔶)", r"\Sigma(\mathfrak{y})"),
+    "energy": ("e(𝔶)", r"e(\mathfrak{y})"), "dPhi_dy": ("∂<Phi>/∂𝔶", r"\tfrac{\partial<Phi>}{\partial\mathfrak{y}}"),
+    "Phi_symmetric": ("<Phi> at Δ<q> = 0", r"<Phi>|_{\Delta <q> = 0}"),
+    "Phi_equal": ("<Phi> at 𝔶 = 0", r"<Phi>|_{\mathfrak{y} = 0}"),
+    "mean_block": ("E_<omega>", r"\mathbb{E}_{<omega>}"), "mean_outer_field": ("E_<b>⁰", r"\mathbb{E}_{<b>^{0}}"),
+    "mean_block_of_blocks": ("E_<omega>¹", r"\mathbb{E}_{<omega>^{1}}"),
+    "mean_field_between": ("E_<b>¹", r"\mathbb{E}_{<b>^{1}}"),
+    "outer_field_mean": ("mean of (<omega>⁰_l, Y_l)", r"\mathbb{E}[(<omega>^{0}_{\ell}, Y_{\ell})]"),
+    "outer_field_covariance": ("Cov(<omega>⁰_l, Y_l)", r"\operatorname{Cov}(<omega>^{0}_{\ell}, Y_{\ell})"),
+    # Of Bayes-optimal inference.
+    "pi_mean": ("⟨<pi>⟩", r"\langle<pi>\rangle"), "Z_row": ("Z_<pi>", r"Z_{<pi>}"),
+    "hidden_index": ("hidden", r"\mathrm{hidden}"), "Z_out": ("Z_out", r"Z_{\mathrm{out}}"),
+    "Z_any": ("Z_•", r"Z_{\bullet}"), "C_any": ("C_•", r"C_{\bullet}"),
+    "Z_slope_1": ("(∂₁Z_•)", r"(\partial_{1} Z_{\bullet})"), "Z_slope_2": ("(∂₂Z_•)", r"(\partial_{2} Z_{\bullet})"),
     "Z_log_Z_gradient": (
         "∂E[Z_• log(Z_•)]/∂C_•",
         r"\tfrac{\partial}{\partial C_{\bullet}} \mathbb{E}\left[Z_{\bullet} \log Z_{\bullet}\right]",
-        NO_INDEX,
     ),
-    "mean_row_field": ("E_bᴮ", r"\mathbb{E}_{b^{\mathrm{B}}}", NO_INDEX),
-    "mean_row": ("E_π", r"\mathbb{E}_{\pi}", NO_INDEX),
-    "mean_output": ("E_out", r"\mathbb{E}_{\mathrm{out}}", NO_INDEX),
-    "mean_output_context": ("E_out,c", r"\mathbb{E}_{\mathrm{out},c}", NO_INDEX),
-    "law_row_field": ("-log Pr(bᴮ; π)", r"-\log \Pr(b^{\mathrm{B}} \mid \pi)", NO_INDEX),
-    "evidence_power": (
-        "log(E[evidenceⁿ])/d",
-        r"\tfrac{1}{d} \log \mathbb{E}\left[\mathrm{evidence}^{n}\right]",
-        NO_INDEX,
+    "mean_row_field": ("E_<b>ᴮ", r"\mathbb{E}_{<b>^{\mathrm{B}}}"), "mean_row": ("E_<pi>", r"\mathbb{E}_{<pi>}"),
+    "mean_output": ("E_out", r"\mathbb{E}_{\mathrm{out}}"),
+    "mean_output_context": ("E_out,c", r"\mathbb{E}_{\mathrm{out},c}"),
+    "law_row_field": ("-log Pr(<b>ᴮ; <pi>)", r"-\log \Pr(<b>^{\mathrm{B}} \mid <pi>)"),
+    "evidence_power": ("log(E[evidenceⁿ])/d", r"\tfrac{1}{d} \log \mathbb{E}\left[\mathrm{evidence}^{n}\right]"),
+    "normal_weight": (
+        "normal(Y; <omega>ᴮ, <V>ᴮ)", r"\operatorname{normal}(Y; <omega>^{\mathrm{B}}, <V>^{\mathrm{B}})",
     ),
-    "hidden_index": ("hidden", r"\mathrm{hidden}", NO_INDEX),
-    "normal_weight": ("normal(Y; ωᴮ, Vᴮ)", r"\operatorname{normal}(Y; \omega^{\mathrm{B}}, V^{\mathrm{B}})", NO_INDEX),
-    "output_jacobian": ("log abs(det ∂Y)", r"\log \left|\det \partial Y\right|", NO_INDEX),
-    "S_atom": ("𝖲", r"\mathsf{S}", NO_INDEX),
-    "T_atom": ("𝖳", r"\mathsf{T}", CONTEXT_INDEX),
-    "P_atom": ("𝖯", r"\mathsf{P}", NO_INDEX),
-    "A_drift": ("𝖠", r"\mathsf{A}", NO_INDEX),
-    "b_drift": ("𝖻", r"\mathsf{b}", NO_INDEX),
-    "H_slope": ("𝖧", r"\mathsf{H}", CONTEXT_INDEX),
-    "K_slope": ("𝖪", r"\mathsf{K}", CONTEXT_INDEX),
-    "dX": ("δX", r"\delta X", TOKEN_INDEX),
-    "X_token": ("X", "X", TOKEN_INDEX),
-    "loss_slope": ("D", "D", TOKEN_INDEX),
-    "rate": ("η", r"\eta", NO_INDEX),
-    "rate_trained": ("η_φ", r"\eta_{\varphi}", NO_INDEX),
-    "batch": ("B", "B", NO_INDEX),
-    "batch_share": ("β", r"\beta", NO_INDEX),
-    "mean_atom": ("E_a", r"\mathbb{E}_{a}", NO_INDEX),
-    "step_of_row": ("Δw_i", r"\Delta w_{i}", NO_INDEX),
-    "step_of_trained": ("Δφ", r"\Delta\varphi", NO_INDEX),
-    "rate_of_S": ("d𝖲/dt", r"\tfrac{\mathrm{d}\mathsf{S}}{\mathrm{d}t}", NO_INDEX),
-    "rate_of_T": ("d𝖳_c'/dt", r"\tfrac{\mathrm{d}\mathsf{T}_{c'}}{\mathrm{d}t}", NO_INDEX),
-    "rate_of_P": ("d𝖯/dt", r"\tfrac{\mathrm{d}\mathsf{P}}{\mathrm{d}t}", NO_INDEX),
-    "rate_of_phi": ("dφ/dt", r"\tfrac{\mathrm{d}\varphi}{\mathrm{d}t}", NO_INDEX),
-    "mean_drift": ("E[dw]/dt", r"\tfrac{\mathbb{E}[\mathrm{d}w]}{\mathrm{d}t}", NO_INDEX),
-    "covariance_drift": ("Cov(dw)/dt", r"\tfrac{\operatorname{Cov}(\mathrm{d}w)}{\mathrm{d}t}", NO_INDEX),
-    "covariance_batch": ("Cov(Δw)", r"\operatorname{Cov}(\Delta w)", NO_INDEX),
-    "moved_S": ("𝖲'", r"\mathsf{S}'", NO_INDEX),
-    "moved_T": ("𝖳'_c'", r"\mathsf{T}'_{c'}", NO_INDEX),
-    "moved_P": ("𝖯'", r"\mathsf{P}'", NO_INDEX),
-    "output_likelihood": ("log Pr(observed; Y)", r"\log \Pr(\mathrm{observed} \mid Y)", NO_INDEX),
+    "output_jacobian": ("log abs(det ∂Y)", r"\log \left|\det \partial Y\right|"),
+    "output_likelihood": ("log Pr(observed; Y)", r"\log \Pr(\mathrm{observed} \mid Y)"),
+    # Of descent.
+    "S_atom": ("𝖲", r"\mathsf{S}"), "P_atom": ("𝖯", r"\mathsf{P}"), "A_drift": ("𝖠", r"\mathsf{A}"),
+    "b_drift": ("𝖻", r"\mathsf{b}"), "moved_S": ("𝖲'", r"\mathsf{S}'"), "moved_P": ("𝖯'", r"\mathsf{P}'"),
+    "moved_T": ("𝖳'_c'", r"\mathsf{T}'_{c'}"), "rate": r"\eta", "rate_trained": ("η_<phi>", r"\eta_{<phi>}"),
+    "batch": "B", "batch_share": r"\beta", "mean_atom": ("E_a", r"\mathbb{E}_{a}"),
+    "step_of_row": ("Δ<w>_i", r"\Delta <w>_{i}"), "step_of_trained": ("Δ<phi>", r"\Delta<phi>"),
+    "rate_of_S": ("d𝖲/dt", r"\tfrac{\mathrm{d}\mathsf{S}}{\mathrm{d}t}"),
+    "rate_of_T": ("d𝖳_c'/dt", r"\tfrac{\mathrm{d}\mathsf{T}_{c'}}{\mathrm{d}t}"),
+    "rate_of_P": ("d𝖯/dt", r"\tfrac{\mathrm{d}\mathsf{P}}{\mathrm{d}t}"),
+    "rate_of_phi": ("d<phi>/dt", r"\tfrac{\mathrm{d}<phi>}{\mathrm{d}t}"),
+    "mean_drift": ("E[d<w>]/dt", r"\tfrac{\mathbb{E}[\mathrm{d}<w>]}{\mathrm{d}t}"),
+    "covariance_drift": ("Cov(d<w>)/dt", r"\tfrac{\operatorname{Cov}(\mathrm{d}<w>)}{\mathrm{d}t}"),
+    "covariance_batch": ("Cov(Δ<w>)", r"\operatorname{Cov}(\Delta <w>)"),
+    **_bayes_optimal("Q", "b", "Phi"), **_of_step_without_index(1, "₁"), **_of_step_without_index(2, "₂"),
+}  # fmt: skip
+_SYMBOLS = {
+    name: both_forms(symbol) if isinstance(symbol, str) else symbol
+    for name, symbol in (_OF_CONTEXT | _OF_TOKEN | _WITHOUT_INDEX).items()
 }
+_INDEX = dict.fromkeys(_OF_CONTEXT, CONTEXT_INDEX) | dict.fromkeys(_OF_TOKEN, TOKEN_INDEX)
 
 
+def _entries(own: Mapping[str, Symbol]) -> dict[str, Entry]:
+    """Every symbol, made of those of other entries: the reader's own where there is one."""
+
+    def symbol(name: str, form: int) -> str:
+        if name in own:
+            return own[name][form]
+        return re.sub(r"<(\w+)>", lambda part: symbol(part[1], form), _SYMBOLS[name][form])
+
+    return {name: (symbol(name, TEXT), symbol(name, LATEX), _INDEX.get(name, NO_INDEX)) for name in {**_SYMBOLS, **own}}
+
+
+THEORY = _entries({})
 _SELF_OVERLAP = {"r": "q", "r_hat": "q_hat"}  # the overlap of a replica with itself is q_aa
 
 
@@ -252,10 +190,6 @@ def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, st
     return None if entry is None else (change, entry, replicas)
 
 
-# Of symbols with an index -> their entry.
-STEMS = {"tau": "tau", "pi": "pi", "rhostar": "rho_star", "psi": "psi", "psistar": "psi_star"}
-
-
 def own_entry(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str, str]:
     """(text, LaTeX) of a symbol of the model, "parameter omega" say: the reader's, or else a default."""
     kind, _, word = stem.rpartition(" ")
@@ -263,27 +197,8 @@ def own_entry(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str
     return theory[known][:2] if known in theory else (default, default)
 
 
-# Entries that are written with the symbol of another.
-_MADE_OF = {
-    "loss_q": "q", "loss_phi": "phi", "D_prime": "D", "domega": "omega", "field_mean": "omega", "H_w": "w", "h_w": "w",
-    "field_covariance": "omega", "penalty": "w", "row_penalty": "w", "row_objective": "w", "penalty_gradient": "w",
-    "mean_field": "b", "b_mean": "b", "b_covariance": "b", "b_pi": ("b", "pi"), "b_tau": ("b", "tau"),
-    "dw/db": ("w", "b"), "alpha_d": "alpha", "Phi_beta": ("Phi", "beta"), "teacher_means": "m_star",
-    "gamma_vector": "gamma", "gram": "z_vector", "risk": "W", "sample_loss": "sample_index", "A_row": "G",
-    "xi_row": "xi", "g_previous": "g", "omega_mean": "omega", "omega_covariance": "omega", "omega_teacher": "omega",
-    "outer_field_mean": "omega", "outer_field_covariance": "omega", "omega_0": "omega", "mean_block": "omega",
-    "b_0": "b", "mean_outer_field": "b", "V_tilde": "V", "V_tilde_hat": "V",
-    "R_tilde": "R", "Q_Delta": "Q", "Delta": "q", "Delta_hat": "q", "dPhi_dy": "Phi", "Phi_equal": "Phi",
-    "Phi_symmetric": ("Phi", "q"),
-    "q_bayes": "q", "q_hat_bayes": "q", "V_bayes": "V", "omega_bayes": "omega", "g_bayes": "g", "Q_bayes": "Q",
-    "b_bayes": "b", "mean_row_field": "b", "Phi_bayes": "Phi", "pi_mean": "pi", "Z_row": "pi", "mean_row": "pi",
-    "law_row_field": ("b", "pi"), "normal_weight": ("omega", "V"),
-    "step_of_trained": "phi", "rate_of_phi": "phi", "rate_trained": "phi", "step_of_row": "w", "mean_drift": "w",
-    "covariance_drift": "w", "covariance_batch": "w",
-}  # fmt: skip
 # What a formula may hold that keeps its symbol: fields, labels, noise, sizes, indices, rho of a token and the like.
 _FIXED = (*"XYhxykuLKstdnlciIEZSCHzJUNr", r"\ell", r"\rho")
-TEXT, LATEX = 0, 1
 
 
 def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[str, Entry]:
@@ -298,10 +213,8 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
     Raises:
         ModelError: a name is unknown, or a symbol would stand for two things.
     """
-    theory = dict(THEORY)
-    if not names:
-        return theory
     of_model = {stem.rpartition(" ")[2]: stem for stem, _ in own.values() if stem.startswith(("parameter ", "noise "))}
+    new: dict[str, Symbol] = {}
     changed: dict[str, str] = {}  # entry -> what the reader calls it
     for name, symbol in names.items():
         key = name.removeprefix("theory.") if name.startswith("theory.") else of_model.get(name.rstrip("_"), name)
@@ -313,19 +226,12 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
         if key in changed:
             raise ModelError(f"{name} is renamed twice")
         text, symbol = both_forms(symbol)
-        hat = rf"\hat{{{symbol}}}"
         # An index or exponent of its own is followed by that of a context or of Bayes-optimal inference.
-        symbol = f"{{{symbol}}}" if re.search("[_^]", symbol) else symbol
-        theory[key] = (text, symbol, THEORY[key][2] if key in THEORY else NO_INDEX)
-        if f"{key}_hat" in THEORY:
-            theory[f"{key}_hat"] = (f"{text}^", hat, THEORY[key][2])
+        new[key] = text, f"{{{symbol}}}" if re.search("[_^]", symbol) else symbol
+        if f"{key}_hat" in _SYMBOLS:
+            new[f"{key}_hat"] = f"{text}^", rf"\hat{{{symbol}}}"
         changed[key] = name
-    for key, parts in _MADE_OF.items():
-        new = {part: theory[part] for part in ([parts] if isinstance(parts, str) else parts) if part in changed}
-        text, symbol = (
-            _put({THEORY[p][i]: entry[i] for p, entry in new.items()}, THEORY[key][i]) for i in (TEXT, LATEX)
-        )
-        theory[key] = (text, symbol, THEORY[key][2])
+    theory = _entries(new)
     for key, name in changed.items():
         taken = _taken(theory, of_model, column)
         twins = [other for other, symbol in taken if other != key and symbol == theory[key][column]]
@@ -334,14 +240,6 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
             why = f"for {other}; rename {other}, too" if other else "keeps its meaning in every formula"
             raise ModelError(f"{theory[key][column]} would stand for {name} and {why}")
     return theory
-
-
-def _put(new: Mapping[str, str], whole: str) -> str:
-    """A symbol that holds others, old -> new, with these replaced all at once; letters of a word are no symbols."""
-    if not new:
-        return whole
-    ways = [("" if old.startswith("\\") else r"(?<![A-Za-z\\])") + re.escape(old) for old in new]
-    return re.sub(rf"(?:{'|'.join(ways)})(?![A-Za-z])", lambda found: new[found[0]], whole)
 
 
 def _taken(theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int) -> Iterator[tuple[str, str]]:
@@ -353,21 +251,3 @@ def _taken(theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int
         yield (stem, theory[stem][column]) if stem in theory else (name, greek if name in GREEK else name)
     for symbol in _FIXED:
         yield "", both_forms(symbol)[column]
-
-
-# Kind of a sum -> the entry of its index.
-SUMS = {
-    "replicas": "replica_index", "pairs": "replica_pair", "samples": "sample_index", "rows": "row_index",
-    "hidden": "hidden_index",
-}  # fmt: skip
-# Kind of an average with a symbol of its own -> the entry of it.
-MEANS = {
-    COORDINATE: "mean_coordinate", "field": "mean_field", "row field": "mean_row_field", "row law": "mean_row",
-    "output": "mean_output", "sentences of a block": "mean_block", "outer field": "mean_outer_field",
-    "sentences of a block of blocks": "mean_block_of_blocks", "field between": "mean_field_between",
-    "atom": "mean_atom",
-}  # fmt: skip
-# Kinds of averages that are written in angle brackets: over the states of a block.
-TILTED = ("tilted", "row tilted", "outer tilted", "outer row tilted")
-# Kinds of averages over fields of a row or of a sentence that are given its context: they bind no index.
-FIELDS = ("field", "outer field", "field between", "sentences of a block", "sentences of a block of blocks")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from itertools import zip_longest
 
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
@@ -55,9 +56,8 @@ def _lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
         return _wrapped(printer.show(item), "", "", printer.width)
     if isinstance(item, Table):
         return _table(item, printer)
-    sign = {">": "≻", "->": "→"}.get(item.sign, item.sign)
-    left = f"{printer.show(item.left, item.stacked)} {sign} "
-    right = printer.show(item.right, item.stacked)
+    left = f"{printer.show(item.left)} {printer.sign(item)} "
+    right = printer.show(item.right)
     lines = _wrapped(right, f"    {left}", " " * (4 + min(len(left), 16)), printer.width, formula=True)
     if not item.note:
         return lines
@@ -68,10 +68,11 @@ def _lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
 
 def _wrapped(text: str, first: str, following: str, width: int, formula: bool = False) -> list[str]:
     """Lines of at most `width` columns; a formula is broken in the outermost brackets that make it fit."""
+    forms = [_tied(text, level) for level in range(4)] if formula else []
     lines: list[str] = []
-    for level in range(4) if formula else [0]:
+    for form in (*forms, text.replace(TIE, " ")):
         lines = textwrap.wrap(
-            _tied(text, level) if formula else text.replace(TIE, " "),
+            form,
             width,
             initial_indent=first.replace(" ", TIE),
             subsequent_indent=following,
@@ -80,9 +81,6 @@ def _wrapped(text: str, first: str, following: str, width: int, formula: bool = 
         )
         if all(len(line) <= width for line in lines):
             break
-    else:
-        if formula:
-            return _wrapped(text, first, following, width)
     return [line.replace(TIE, " ").rstrip() for line in lines]
 
 
@@ -103,7 +101,7 @@ def _table(table: Table, printer: TextPrinter) -> list[str]:
     lines: list[str] = []
     for row in rows:
         cells = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
-        for n in range(max(len(cell) for cell in cells)):
-            parts = [(cell[n] if n < len(cell) else "").ljust(w) for cell, w in zip(cells, widths, strict=True)]
-            lines.append(("    " + "  ".join(parts)).rstrip())
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = [part.ljust(width) for part, width in zip(parts, widths, strict=True)]
+            lines.append(f"    {'  '.join(padded)}".rstrip())
     return lines

@@ -9,9 +9,9 @@ import sympy as sp
 from sympy.printing.str import StrPrinter
 
 from ..calculus.functions import SoftmaxEntry
-from .blocks import Names, Stacked, Words
+from .blocks import Names, written
 from .printing import FormulaPrinter, parameters_first
-from .symbols import TEXT, Entry, own_entry
+from .symbols import TEXT, Entry
 
 WIDTH = 100
 TIE = "\u00a0"  # a blank at which a line is not broken if it can be helped
@@ -21,37 +21,19 @@ _LEAVES = {
     "square brackets": "[%s]", "transpose": "%sᵀ", "inverse": "%s⁻¹", "trace": "Tr[%s]", "log det": f"log{TIE}det(%s)",
     "derivative": "∂%s/∂%s", "slope": "∂%s/∂n at n = 0", "change of": f"d{TIE}%s", "mean": "E", "sum": f"Σ_%s{TIE}%s",
     "log integral": "log ∫ %sd%s exp{ %s }", "all replicas": "Π_a ", "minimum": "min_X { %s }",
-    "maximum": "max_%s { %s }", "softmax": "S%s", "softmax entry": "[%s]",
+    "maximum": "max_%s { %s }", "softmax": "S%s", "softmax entry": "[%s]", "B0": "B₀", "rho": "ρ", ">": "≻", "->": "→",
+    "plus": f"+{TIE}%s", "minus": f"-{TIE}%s", "minus in front": "-%s",
 }  # fmt: skip
 
 
 class TextPrinter(FormulaPrinter, StrPrinter):
     """SymPy objects of this package as one line of Unicode text."""
 
-    form, leaves = TEXT, _LEAVES
+    form, leaves, exponent = TEXT, _LEAVES, "ᴮ$"  # Qᴮ⁻¹ is no power
 
     def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None, width: int = WIDTH) -> None:
         self.width = width
         super().__init__({"order": "none"}, names, theory)  # of factors, which come in an order of their own
-
-    def own(self, stem: str, indices: tuple[int | str, ...]) -> str:
-        """As of `FormulaPrinter`; indices behind one underscore, with commas where one has several characters."""
-        kind, _, word = stem.rpartition(" ")
-        shown = {"B0": "B₀", "rho": "ρ"}.get(word, word) if not kind else own_entry(stem, self.entries, word)[TEXT]
-        separator = "," if any(len(str(n)) > 1 for n in indices) else ""
-        return shown + (f"_{separator.join(str(n) for n in indices)}" if indices else "")
-
-    def _sum(self, terms: Any) -> str:
-        text = ""
-        for negative, printed in self.signed_terms(terms):
-            text += (f" {'-' if negative else '+'}{TIE}" if text else "-" if negative else "") + printed
-        return text
-
-    def _print_Add(self, expr: sp.Add, order: Any = None) -> str:
-        return self._sum(expr.as_ordered_terms())
-
-    def _print_MatAdd(self, expr: sp.MatAdd) -> str:
-        return self._sum(expr.args)
 
     def _print_Mul(self, expr: sp.Mul) -> str:
         return super()._print_Mul(parameters_first(expr, self.names)).replace("*", TIE)
@@ -66,10 +48,6 @@ class TextPrinter(FormulaPrinter, StrPrinter):
 
     def _print_MatPow(self, expr: sp.MatPow) -> str:
         return self.raised(expr.base) + str(expr.exp).translate(_SUPERSCRIPT)
-
-    def has_exponent(self, symbol: str) -> bool:
-        """As of `FormulaPrinter`: the letter B that Bayes-optimal symbols end in."""
-        return symbol.endswith("ᴮ")  # Qᴮ⁻¹ is no power
 
     def _print_softmax(self, expr: sp.Expr) -> str:
         return f"softmax({', '.join(self._print(z) for z in expr.args)})"
@@ -95,13 +73,6 @@ class TextPrinter(FormulaPrinter, StrPrinter):
 
     _print_ImmutableDenseMatrix = _print_MutableDenseMatrix = _print_MatrixBase
 
-    def _print_Stacked(self, expr: Stacked) -> str:
-        return self.show(expr.expression, stacked=True)
-
-    def show(self, value: Any, stacked: bool = False) -> str:
-        """Print an object of a report; strings pass unchanged."""
-        if isinstance(value, str):
-            return value
-        if isinstance(value, Words):
-            return value.text.format(*[self.show(e) for e in value.objects])
-        return super().show(value, stacked)
+    def show(self, value: Any) -> str:
+        """Print an object of a report or words about some."""
+        return written(value, str, super().show)

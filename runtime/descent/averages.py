@@ -149,7 +149,7 @@ class AverageRule:
             sets = rule.node_sets(self.part, fields, reduction)
             shares = 1 / len(sets)
             self._kept[key] = [
-                known for nodes, weights in sets for known in _known(self.part, fields, labels, nodes, shares * weights)
+                known for nodes, weights in sets for known in _known(self.part, fields, nodes, shares * weights)
             ]
         return reduction, self._kept[key]
 
@@ -159,16 +159,16 @@ class AverageRule:
         part = self.part
         planes = part.planes("loss", fields.constants)
         if len(planes):
-            return self._between(fields.in_nodes(planes, part.noise_scale), fields, labels, points)
+            return self._between(fields.in_nodes(planes, part.noise_scale), fields, points)
         if float(points) ** part.dimension > _MOST_KEPT:
-            return self._between(planes, fields, labels, points)
+            return self._between(planes, fields, points)
         if labels not in self._kept:
-            self._kept[labels] = list(self._between(planes, fields, labels, points))
+            self._kept[labels] = list(self._between(planes, fields, points))
         return self._kept[labels]
 
-    def _between(self, planes: np.ndarray, fields: Fields, labels: tuple[int, ...], points: int) -> Iterator[_Set]:
+    def _between(self, planes: np.ndarray, fields: Fields, points: int) -> Iterator[_Set]:
         for nodes, weights in Split.of(planes, self.part.dimension).blocks(points):
-            yield from _known(self.part, fields, labels, nodes, weights)
+            yield from _known(self.part, fields, nodes, weights)
 
 
 def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
@@ -237,42 +237,32 @@ def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...],
     )
 
 
-def _known(
-    part: Problem, fields: Fields, labels: tuple[int, ...], nodes: np.ndarray, weights: np.ndarray
-) -> Iterator[_Set]:
+def _known(part: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> Iterator[_Set]:
     """One for every value of the labelled noise and so many nodes that arrays of them stay in what memory a process has
     already: larger ones are given back and asked for again at every average."""
-    room = max(1, _ROOM // (part.tokens * max(part.student_rank, part.teacher_rank)))
-    for first in range(0, len(nodes), room):
-        block = slice(first, first + room)
-        yield from _few_known(part, fields, labels, nodes[block], weights[block])
-
-
-def _few_known(
-    part: Problem, fields: Fields, labels: tuple[int, ...], nodes: np.ndarray, weights: np.ndarray
-) -> Iterator[_Set]:
-    """One for every value of the labelled noise."""
     L, s, t = part.tokens, part.student_rank, part.teacher_rank
     channel: Any = part.solver.channel
-    z_teacher, z, noise = np.split(nodes, [L * t, L * (t + s)], axis=1)
-    z_teacher, z = (
-        np.ascontiguousarray(block.reshape(len(nodes), L, size).transpose(1, 2, 0))
-        for block, size in ((z_teacher, t), (z, s))
-    )
-    dY = np.einsum("lab,lbn->lan", fields.teacher_factor, z_teacher)
-    teachers = (dY + fields.teacher_mean[..., None]).transpose(2, 0, 1)
-    teachers = np.ascontiguousarray(teachers.reshape(len(nodes), L * t))
     gaussian = part.is_gaussian
-    u = np.zeros((len(nodes), len(gaussian)))
-    u[:, gaussian] = noise * part.noise_scale
-    laws = part.solver.proximal.noise_law_at(teachers, fields.constants) if channel.LABELLED_NOISE else None
-    for choice in noise_choices(part):
-        shares = weights
-        if laws is not None:
-            u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
-            shares = weights * laws[:, choice]
-        known = channel.features_at(teachers, u, fields.constants)
-        yield _Set(z, z_teacher, dY, known, shares)
+    room = max(1, _ROOM // (L * max(s, t)))
+    for first in range(0, len(nodes), room):
+        block, shares = nodes[first : first + room], weights[first : first + room]
+        count = len(block)
+        z_teacher, z, noise = np.split(block, [L * t, L * (t + s)], axis=1)
+        z_teacher, z = (
+            np.ascontiguousarray(part_of_z.reshape(count, L, size).transpose(1, 2, 0))
+            for part_of_z, size in ((z_teacher, t), (z, s))
+        )
+        dY = np.einsum("lab,lbn->lan", fields.teacher_factor, z_teacher)
+        teachers = (dY + fields.teacher_mean[..., None]).transpose(2, 0, 1)
+        teachers = np.ascontiguousarray(teachers.reshape(count, L * t))
+        u = np.zeros((count, len(gaussian)))
+        u[:, gaussian] = noise * part.noise_scale
+        laws = part.solver.proximal.noise_law_at(teachers, fields.constants) if channel.LABELLED_NOISE else None
+        for choice in noise_choices(part):
+            if laws is not None:
+                u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
+            known = channel.features_at(teachers, u, fields.constants)
+            yield _Set(z, z_teacher, dY, known, shares if laws is None else shares * laws[:, choice])
 
 
 def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float]:

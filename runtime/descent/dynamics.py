@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -164,10 +164,6 @@ class Dynamics(Result, Recorded):
                 continue  # the fields have no density, or the half widths reach beyond the domain
         return values, errors
 
-    def to_xarray(self) -> Any:
-        """An xarray dataset, time being its axis."""
-        return presenting.to_dataset(self)
-
     def to_pandas(self) -> Any:
         """A pandas data frame, a row a time."""
         return presenting.to_frame(self)
@@ -231,8 +227,14 @@ def dynamics(
     require_known("method", method, METHODS)
     require_in("accuracy", accuracy, "[1e-11, 1)")
     name, begin = (start.branch, start.moments(-1)) if isinstance(start, Dynamics) else start_of(problem, start)
-    wanted = _wanted(problem, events or {}, size)
-    return _refined(problem, schedule, size, times, (name, begin), wanted, accuracy, method)
+    events = dict(events or {})
+    known = [key for key in block_columns(problem, begin.overlaps(problem)) if not key.startswith("V")]
+    for overlap, value in events.items():
+        require_known("overlap", overlap, known, "events")
+        require_in(overlap, value, "(-inf, inf)")
+    if events and size.share is not None:
+        raise InputError("events are located in continuous time, and batches of order d move by steps: leave one out")
+    return _Descent(problem, schedule, size, times, name, begin, events, method).refined(accuracy)
 
 
 def _times(time: Any, batch: Batch) -> np.ndarray:
@@ -255,149 +257,193 @@ def _times(time: Any, batch: Batch) -> np.ndarray:
     return given
 
 
-def _wanted(problem: Problem, events: Mapping[str, float], batch: Batch) -> dict[str, float]:
-    known = [key for key in block_columns(problem, _start_overlaps(problem)) if not key.startswith("V")]
-    for name, value in events.items():
-        require_known("overlap", name, known, "events")
-        require_in(name, value, "(-inf, inf)")
-    if events and batch.share is not None:
-        raise InputError("events are located in continuous time, and batches of order d move by steps: leave one out")
-    return dict(events)
-
-
-def _start_overlaps(problem: Problem) -> Overlaps:
-    return start_of(problem, "random")[1].overlaps(problem)
-
-
 def _scales(problem: Problem, path: np.ndarray) -> np.ndarray:
     """For every packed moment the size of its kind at each time, (n, N): S, and what S allows T and P to be."""
-    shape = Moments.unpack(np.arange(path.shape[1], dtype=float), problem)
-    sizes = np.ones_like(path)
     law, contexts = problem.law, problem.contexts
     z = np.sqrt(np.einsum("a,aii->i", law.weights, law.gram))
-    for row, u in zip(sizes, path, strict=True):
-        S = float(np.abs(Moments.unpack(u, problem).S).max()) + 1e-300
-        row[:] = S
-        row[shape.T.ravel().astype(int)] = np.sqrt(S) * max(float(z[:contexts].max()), 1e-3)
-        row[shape.P.ravel().astype(int)] = np.sqrt(S) * float(z[contexts:].max())
-        row[shape.phi.astype(int)] = np.maximum(np.abs(u[shape.phi.astype(int)]), 1.0)
+    of_T, of_P = max(float(z[:contexts].max()), 1e-3), float(z[contexts:].max())
+    sizes = np.empty_like(path)
+    for n, u in enumerate(path):
+        found = Moments.unpack(u, problem)
+        size = float(np.abs(found.S).max()) + 1e-300
+        T, P = (np.full_like(block, np.sqrt(size) * of_z) for block, of_z in ((found.T, of_T), (found.P, of_P)))
+        sizes[n] = Moments(np.full_like(found.S, size), T, P, np.maximum(np.abs(found.phi), 1.0)).pack()
     return sizes
 
 
-def _refined(
-    problem: Problem,
-    schedule: Schedule,
-    batch: Batch,
-    times: np.ndarray,
-    start: tuple[str, Moments],
-    events: Mapping[str, float],
-    accuracy: float,
-    method: str,
-) -> Dynamics:
-    """By finer rules until half widths are what is asked for: of the averages the change from rule to rule, of the time
-    steps that against a larger tolerance, by the coarsest rule."""
-    name, begin = start
-    rules = sizes_for(problem)
-    tolerance = max(accuracy / 100, _LEAST_TOLERANCE)
+@dataclass(frozen=True)
+class _Descent:
+    """What is asked: from the moments of a start to the times, at a rate and a batch, with events, by a method."""
 
-    def solve(rule: AverageRule, to: float) -> _Solved:
-        return _solve(problem, rule, schedule, batch, times, begin, events, to, method)
+    problem: Problem
+    schedule: Schedule
+    batch: Batch
+    times: np.ndarray
+    start: str
+    begin: Moments
+    events: Mapping[str, float]
+    method: str
 
-    own: list[_Solved] = []
-    steps: np.ndarray | float = 0.0
-    used, status = rules[0], "accuracy_not_reached"
-    widths: np.ndarray | None = None
-    drift: _Solved | None = None
-    moved: list[np.ndarray] = []
-    for number, rule in enumerate(rules):
-        known = f", error bar {widths.max():.1e}" if widths is not None else ""
-        left(f"rule {number + 1} of at most {len(rules)}{known}")
+    def flow(self, rule: AverageRule) -> Flow:
+        """The equations of motion by a rule."""
+        return Flow(self.problem, rule, np.inf if self.schedule.flow else self.batch.sentences)
+
+    def refined(self, accuracy: float) -> Dynamics:
+        """By finer rules until half widths are what is asked for: of the averages the change from rule to rule, of the
+        time steps that against a larger tolerance, by the coarsest rule."""
+        problem, schedule, times = self.problem, self.schedule, self.times
+        rules = sizes_for(problem)
+        tolerance = max(accuracy / 100, _LEAST_TOLERANCE)
+        own: list[_Solved] = []
+        steps = np.zeros((len(times), len(self.begin.pack())))
+        used, status = rules[0], "accuracy_not_reached"
+        widths: np.ndarray | None = None
+        drift: _Solved | None = None
+        moved: list[np.ndarray] = []
+        for number, rule in enumerate(rules):
+            known = f", error bar {widths.max():.1e}" if widths is not None else ""
+            left(f"rule {number + 1} of at most {len(rules)}{known}")
+            try:
+                if not own and self.batch.share is None:
+                    solved, drift, tolerance = self.stepped(rule, tolerance, accuracy)
+                    steps = _difference(problem, solved, drift)
+                else:
+                    solved = self.solve(rule, tolerance)
+            except TimeLimitError:
+                if not own:
+                    raise
+                status = "time_limit"
+                break
+            used = rule
+            if own:
+                moved.insert(0, _difference(problem, solved, own[-1]))
+            own.append(solved)
+            if len(own) > 2 or (len(own) > 1 and rule is rules[-1]):
+                last = moved[0]
+                sizes = [each.max(initial=0.0) * np.ones(1) for each in moved[:2]]
+                counted = ladder_half_width(sizes, _LEAST_COUNTS[: len(sizes)])
+                factor = counted / max(float(last.max(initial=0.0)), 1e-300)
+                widths = last * min(factor, 10.0) + _STEP_SAFETY * _padded(steps, len(last)) + _ROUNDING
+                if widths.max() <= accuracy:
+                    status = "converged"
+                    break
+                if own[-1].left and own[-2].left:  # the next one would, too
+                    break
+        final, before = own[-1], own[-2] if len(own) > 1 else own[-1]
+        path, count = final.path, len(final.path)
+        if final.left:
+            status = "left_domain"
+        half = np.full(path.shape, np.nan) if widths is None else _padded(widths, count) * _scales(problem, path)
+        flow, coarse = self.flow(used), self.flow(rules[max(0, len(own) - 1 - _BEFORE)])
+        constant = self.batch.share is None and schedule.is_constant
+        speeds, loss = _moving(flow, schedule.rate, path) if constant else (None, _losses(used, path))
+        loss_before = _losses(rules[len(own) - 2], before.path) if len(own) > 1 else loss
+        loss_error = _changed(loss, loss_before, count)
+        if drift is not None:
+            loss_error += _changed(_losses(rules[0], own[0].path), _losses(rules[0], drift.path), count)
+        return Dynamics(
+            problem=problem,
+            start=self.start,
+            rate=schedule,
+            batch=self.batch,
+            times=times[:count],
+            path=path,
+            half_widths=half,
+            loss=loss,
+            loss_error=loss_error,
+            events=_timed(self.events, final, before, own[0], drift),
+            plateaus=_plateaus(flow, coarse, schedule, times[:count], path, speeds),
+            reached=_reached(flow, coarse, schedule, path[-1]) if constant and not final.left else None,
+            status=status,
+            integrator=used.describe(),
+            method=final.method,
+            evaluations=sum(rule.evaluations for rule in rules),
+        )
+
+    def stepped(self, rule: AverageRule, tolerance: float, accuracy: float) -> tuple[_Solved, _Solved, float]:
+        """A trajectory, that of a tolerance thirty times as large, and the tolerance: smaller where what grows from
+        little, as out of a plateau, asks for smaller steps, and not for finer averages."""
+        solved, looser = self.solve(rule, tolerance), self.solve(rule, _LOOSER * tolerance)
+        while tolerance > _LEAST_TOLERANCE and not solved.left:
+            near = _STEP_SAFETY * np.max(_difference(self.problem, solved, looser)) <= accuracy / 2
+            if near and not looser.left:
+                break
+            tolerance = max(tolerance / _LOOSER, _LEAST_TOLERANCE)
+            solved, looser = self.solve(rule, tolerance), solved
+        return solved, looser, tolerance
+
+    def solve(self, rule: AverageRule, tolerance: float) -> _Solved:
+        """By a rule for the averages and a tolerance of the time steps."""
+        if self.batch.share is not None:
+            return self.mapped(rule, self.batch.share)
+        from scipy.integrate import solve_ivp
+
+        problem, times, method = self.problem, self.times, self.method
+        flow, u = self.flow(rule), self.begin.pack()
         try:
-            if not own and batch.share is None:
-                solved, drift, tolerance = _stepped(solve, rule, tolerance, accuracy)
-                steps = _difference(problem, solved, drift)
-            else:
-                solved = solve(rule, tolerance)
-        except TimeLimitError:
-            if not own:
-                raise
-            status = "time_limit"
-            break
-        used = rule
-        if own:
-            moved.insert(0, _difference(problem, solved, own[-1]))
-        own.append(solved)
-        if len(own) > 2 or (len(own) > 1 and rule is rules[-1]):
-            last = moved[0]
-            sizes = [each.max(initial=0.0) * np.ones(1) for each in moved[:2]]
-            counted = ladder_half_width(sizes, _LEAST_COUNTS[: len(sizes)])
-            factor = counted / max(float(last.max(initial=0.0)), 1e-300)
-            widths = last * min(factor, 10.0) + _STEP_SAFETY * _common(steps, len(last)) + _ROUNDING
-            if widths.max() <= accuracy:
-                status = "converged"
+            flow.slope(self.begin, self.schedule(times[0]))
+        except DomainError as error:
+            raise InputError(f"start: {error}") from None
+        if method == "auto":
+            values = np.linalg.eigvals(flow.jacobian(u, self.schedule.rate))
+            stiff = float(np.abs(values).max()) * (times[-1] - times[0]) > _STIFF
+            method = "Radau" if stiff else "DOP853"
+
+        def passing(name: str, value: float) -> Any:
+            def function(_: float, at_u: np.ndarray) -> float:
+                columns = block_columns(problem, Moments.unpack(at_u, problem).overlaps(problem))
+                # What is between two steps may leave the domain where steps are large: it was passed somewhere there.
+                return float(np.nan_to_num(columns[name] - value, nan=0.0))
+
+            return function
+
+        def slope(t: float, at_u: np.ndarray) -> np.ndarray:
+            budget.check()
+            return flow.packed(at_u, self.schedule(t))
+
+        def size(_: float, at_u: np.ndarray) -> float:
+            return float(np.max(np.abs(at_u) / largest)) - 1.0
+
+        size.terminal = True  # type: ignore[attr-defined]
+        largest = _DIVERGED * (1.0 + np.abs(u).max())
+        with np.errstate(all="ignore"):
+            found = solve_ivp(
+                slope,
+                (times[0], times[-1]),
+                u,
+                method=method,
+                t_eval=times,
+                rtol=max(tolerance, 100 * np.finfo(float).eps),
+                atol=tolerance * 1e-2 * np.maximum(_scales(problem, u[None])[0], 1e-12),
+                events=[*(passing(name, value) for name, value in self.events.items()), size],
+            )
+        path = found.y.T
+        inside = np.isfinite(path).all(axis=1)
+        path = path if inside.all() else path[: int(np.argmin(inside))]
+        when = tuple(tuple(map(float, each)) for each in found.t_events[:-1])
+        return _Solved(path, when, method, not found.success or len(path) < len(times))
+
+    def mapped(self, rule: AverageRule, share: float) -> _Solved:
+        """One step of the map for every unit of time."""
+        flow, at_step, wanted = self.flow(rule), self.begin, set(self.times.astype(int).tolist())
+        path, left_domain = [], False
+        for number in range(int(self.times[0]), int(self.times[-1]) + 1):
+            budget.check()
+            try:
+                following = flow.step(at_step, self.schedule(float(number)), share)
+            except DomainError:
+                left_domain = True
                 break
-            if own[-1].left and own[-2].left:  # the next one would, too
-                break
-    final = own[-1]
-    count = len(final.path)
-    if final.left:
-        status = "left_domain"
-    half = np.full(final.path.shape, np.nan)
-    if widths is not None:
-        shared = min(count, len(widths))
-        half[:shared] = widths[:shared] * _scales(problem, final.path[:shared])
-    flow = Flow(problem, used, _sentences(schedule, batch))
-    coarse = Flow(problem, rules[max(0, len(own) - 1 - _BEFORE)], flow.batch)
-    constant = batch.share is None and schedule.is_constant
-    speeds, loss = _moving(flow, schedule.rate, final.path) if constant else (None, _losses(used, final.path))
-    before = own[-2] if len(own) > 1 else final
-    loss_before = _losses(rules[len(own) - 2], before.path) if len(own) > 1 else loss
-    loss_error = _changed(loss, loss_before, count)
-    if drift is not None:
-        loss_error += _changed(_losses(rules[0], own[0].path), _losses(rules[0], drift.path), count)
-    return Dynamics(
-        problem=problem,
-        start=name,
-        rate=schedule,
-        batch=batch,
-        times=times[:count],
-        path=final.path,
-        half_widths=half,
-        loss=loss,
-        loss_error=loss_error,
-        events=_timed(events, final, before, own[0], drift),
-        plateaus=_plateaus(flow, coarse, schedule, times[:count], final.path, speeds),
-        reached=_reached(flow, coarse, schedule, final.path[-1]) if constant and not final.left else None,
-        status=status,
-        integrator=used.describe(),
-        method=final.method,
-        evaluations=sum(rule.evaluations for rule in rules),
-    )
+            if number in wanted:
+                path.append(at_step.pack())
+            at_step = following
+        if not path:
+            raise InputError("start: these moments are those of no weights")
+        return _Solved(np.array(path), (), "map", left_domain or len(path) < len(self.times))
 
 
-def _stepped(
-    solve: Callable[[AverageRule, float], _Solved], rule: AverageRule, tolerance: float, accuracy: float
-) -> tuple[_Solved, _Solved, float]:
-    """A trajectory, that of a tolerance thirty times as large, and the tolerance: smaller where what grows from little,
-    as out of a plateau, asks for smaller steps, and not for finer averages."""
-    solved, looser = solve(rule, tolerance), solve(rule, _LOOSER * tolerance)
-    while tolerance > _LEAST_TOLERANCE and not solved.left:
-        near = _STEP_SAFETY * np.max(_difference(rule.problem, solved, looser)) <= accuracy / 2
-        if near and not looser.left:
-            break
-        tolerance = max(tolerance / _LOOSER, _LEAST_TOLERANCE)
-        solved, looser = solve(rule, tolerance), solved
-    return solved, looser, tolerance
-
-
-def _sentences(schedule: Schedule, batch: Batch) -> float:
-    return np.inf if schedule.flow else batch.sentences
-
-
-def _common(values: Any, count: int) -> Any:
+def _padded(values: np.ndarray, count: int) -> np.ndarray:
     """Of the first `count` times; not numbers at those that were not reached."""
-    if np.ndim(values) == 0:
-        return values
     found = np.full((count, *values.shape[1:]), np.nan)
     shared = min(count, len(values))
     found[:shared] = values[:shared]
@@ -408,91 +454,6 @@ def _difference(problem: Problem, one: _Solved, other: _Solved) -> np.ndarray:
     """Of two trajectories at the times that both reached, in units of `_scales`."""
     count = min(len(one.path), len(other.path))
     return np.abs(one.path[:count] - other.path[:count]) / _scales(problem, one.path[:count])
-
-
-def _solve(
-    problem: Problem,
-    rule: AverageRule,
-    schedule: Schedule,
-    batch: Batch,
-    times: np.ndarray,
-    begin: Moments,
-    events: Mapping[str, float],
-    tolerance: float,
-    method: str,
-) -> _Solved:
-    if batch.share is not None:
-        return _mapped(problem, rule, schedule, batch.share, times, begin)
-    from scipy.integrate import solve_ivp
-
-    flow, u = Flow(problem, rule, _sentences(schedule, batch)), begin.pack()
-    try:
-        flow.slope(begin, schedule(times[0]))
-    except DomainError as error:
-        raise InputError(f"start: {error}") from None
-    if method == "auto":
-        values = np.linalg.eigvals(flow.jacobian(u, schedule.rate))
-        stiff = float(np.abs(values).max()) * (times[-1] - times[0]) > _STIFF
-        method = "Radau" if stiff else "DOP853"
-
-    def passing(name: str, value: float) -> Any:
-        def function(_: float, at_u: np.ndarray) -> float:
-            columns = block_columns(problem, Moments.unpack(at_u, problem).overlaps(problem))
-            # What is between two steps may leave the domain where steps are large: it was passed somewhere there.
-            return float(np.nan_to_num(columns[name] - value, nan=0.0))
-
-        return function
-
-    scale = np.maximum(_scales(problem, u[None])[0], 1e-12)
-
-    def slope(t: float, at_u: np.ndarray) -> np.ndarray:
-        budget.check()
-        return flow.packed(at_u, schedule(t))
-
-    def size(_: float, at_u: np.ndarray) -> float:
-        return float(np.max(np.abs(at_u) / largest)) - 1.0
-
-    size.terminal = True  # type: ignore[attr-defined]
-    largest = _DIVERGED * (1.0 + np.abs(u).max())
-
-    with np.errstate(all="ignore"):
-        found = solve_ivp(
-            slope,
-            (times[0], times[-1]),
-            u,
-            method=method,
-            t_eval=times,
-            rtol=max(tolerance, 100 * np.finfo(float).eps),
-            atol=tolerance * 1e-2 * scale,
-            events=[*(passing(name, value) for name, value in events.items()), size],
-        )
-    path = found.y.T
-    inside = np.isfinite(path).all(axis=1)
-    count = len(path) if inside.all() else int(np.argmin(inside))
-    path = path[:count]
-    when = tuple(tuple(map(float, each)) for each in found.t_events[:-1])
-    return _Solved(path, when, method, not found.success or count < len(times))
-
-
-def _mapped(
-    problem: Problem, rule: AverageRule, schedule: Schedule, share: float, times: np.ndarray, begin: Moments
-) -> _Solved:
-    """One step of the map for every unit of time."""
-    flow, at_step, wanted = Flow(problem, rule), begin, set(times.astype(int).tolist())
-    path, left_domain = [], False
-    for number in range(int(times[0]), int(times[-1]) + 1):
-        budget.check()
-        try:
-            following = flow.step(at_step, schedule(float(number)), share)
-            if number in wanted:
-                path.append(at_step.pack())
-            at_step = following
-        except DomainError:
-            left_domain = True
-            break
-    if not path:
-        raise InputError("start: these moments are those of no weights")
-    return _Solved(np.array(path), (), "map", left_domain or len(path) < len(times))
 
 
 def _timed(
@@ -524,10 +485,7 @@ def _losses(rule: AverageRule, path: np.ndarray) -> np.ndarray:
 
 def _changed(loss: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
     """Half widths of the loss at `count` times, not numbers where one of the two ends before."""
-    found = np.full(count, np.nan)
-    shared = min(count, len(loss), len(other))
-    found[:shared] = 1.5 * np.abs(loss[:shared] - other[:shared])
-    return found
+    return 1.5 * np.abs(_padded(loss, count) - _padded(other, count))
 
 
 def _plateaus(
@@ -543,13 +501,9 @@ def _plateaus(
     while n < len(times) - 1:
         after = speed[n:].max()
         if speed[n] <= speed[n - 1] and speed[n] <= speed[n + 1] and speed[n] < _SLOW * after:
-            slow = speed < _SLOW * after
-            first = n
-            while first > 0 and slow[first - 1]:
-                first -= 1
-            last = n
-            while last < len(times) - 1 and slow[last + 1]:
-                last += 1
+            fast = np.flatnonzero(~(speed < _SLOW * after))
+            first = int(fast[fast < n].max(initial=-1)) + 1
+            last = int(fast[fast > n].min(initial=len(times))) - 1
             n = first + int(np.argmin(speed[first : last + 1]))
             point = _beside((coarse, flow), schedule, path[n], scales[n], _BESIDE)
             if last < len(times) - 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,9 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import left, step
 from ..saddle_point.starts import branch_of
-from .averages import AverageRule, sizes_for
-from .flow import Flow, refuse
+from .flow import Flow
 from .state import RANDOM, Moments, start_of
-from .stationary import StationaryPoint, at, constant, newton
+from .stationary import StationaryPoint, agreeing, at, constant, newton
 
 _LEAST_SHARE = 0.2  # of the largest entry: what words about a direction name
 _MOST_EXPONENT = 6
@@ -103,39 +101,26 @@ def escape(
         >>> found.information_exponent, round(found.rate, 4)
         (2, 0.0395)
     """
-    refuse(problem)
-    schedule, sentences = constant(rate, batch)
+    schedule, sentences = constant(problem, rate, batch)
     if d is not None:
         require_whole("d", d, 2)
     require_whole("seeds", seeds, 1)
     require_in("threshold", threshold, "(0, 1)")
     require_in("time", time, "(0, inf)")
-    rule = _rule(problem, accuracy, schedule.rate, sentences)
-    flow = Flow(problem, rule, sentences)
+    # A random start with overlaps, at which the slopes of two rules tell whether the finer one will do.
+    some = drawn(problem, 30, 0).pack()
+    _, flow = agreeing(problem, sentences, some, schedule.rate, lambda slope: accuracy * np.abs(slope).max())
     u = _without_overlaps(flow, schedule.rate)
     point = at(flow, u, schedule, np.full_like(u, np.nan))
     exponent = _information_exponent(flow, point)
-    times, branches = np.zeros(0), []
+    found: list[tuple[float, str]] = []
     if d is not None:
-        found = []
-        for seed in range(first, first + seeds):
-            left(f"draw {seed - first + 1} of {seeds}")
-            when, branch = _followed(flow, drawn(problem, d, seed), schedule.rate, time, threshold, accuracy)
-            found.append(when)
-            branches.append(branch)
-        times = np.array(found)
-    return Escape(point, _growths(point), exponent, d, threshold, times, tuple(branches))
-
-
-def _rule(problem: Problem, accuracy: float, rate: float, sentences: float) -> AverageRule:
-    """The coarsest whose slope at a random start with overlaps is that of the next to the accuracy."""
-    rules = sizes_for(problem)
-    u = drawn(problem, 30, 0).pack()
-    for coarse, fine in pairwise(rules):
-        values = [Flow(problem, rule, sentences).packed(u, rate) for rule in (coarse, fine)]
-        if np.abs(values[0] - values[1]).max() <= accuracy * np.abs(values[1]).max():
-            return fine
-    return rules[-1]
+        for number in range(seeds):
+            left(f"draw {number + 1} of {seeds}")
+            begin = drawn(problem, d, first + number)
+            found.append(_followed(flow, begin, schedule.rate, time, threshold, accuracy))
+    times, branches = np.array([when for when, _ in found]), tuple(branch for _, branch in found)
+    return Escape(point, _growths(point), exponent, d, threshold, times, branches)
 
 
 def drawn(problem: Problem, d: int, seed: int) -> Moments:
@@ -190,10 +175,7 @@ def _without_overlaps(flow: Flow, rate: float) -> np.ndarray:
             "escape from"
         )
     u = newton(flow, nothing.pack(), rate)
-    if u is None:
-        raise NotConvergedError(f"{problem.solver.name}: no stationary point without overlaps is near a random start")
-    found = Moments.unpack(u, problem)
-    if branch_of(found.overlaps(problem)) != "uninformed":
+    if u is None or branch_of(Moments.unpack(u, problem).overlaps(problem)) != "uninformed":
         raise NotConvergedError(f"{problem.solver.name}: no stationary point without overlaps is near a random start")
     return u
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, describe_unknown
-from ..problems.columns import block_shape, index_text
+from ..problems.columns import entry_columns
 from ..problems.overlaps import Overlaps, triangle
 from ..problems.problem import Problem
 from ..saddle_point.starts import start_mixture
@@ -98,12 +98,13 @@ def of_mixture(problem: Problem, mix: np.ndarray, noise: np.ndarray) -> Moments:
     """Of rows w = mix z + noise, z = (tau, pi).
 
     Args:
-        mix: (s, C + t); noise: covariance, (s, s).
+        mix: (s, C + t); noise: covariance, (s, s); or both of every atom.
     """
     law, contexts = problem.law, problem.contexts
     with_z = mix @ law.gram  # (A, s, C + t)
     phi = np.array([float(number["start"]) for number in problem.trained])
-    return Moments(with_z @ mix.T + noise, np.swapaxes(with_z[..., :contexts], 1, 2), with_z[..., contexts:], phi)
+    S = with_z @ np.swapaxes(mix, -1, -2) + noise
+    return Moments(S, np.swapaxes(with_z[..., :contexts], 1, 2), with_z[..., contexts:], phi)
 
 
 def start_of(problem: Problem, start: Any) -> tuple[str, Moments]:
@@ -174,7 +175,9 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
     """
     law, (contexts, s, t, _) = problem.law, problem.sizes
     size = contexts + t
-    known = _entries(problem)
+    shapes = {"m": (contexts, s), "theta": (contexts, s, t)}
+    units: dict[str, np.ndarray | None] = {"m": None, "theta": np.eye(s, t)}
+    known = {name: place for name, place in entry_columns(problem).items() if place[0] in shapes}
     # Rows of a linear system for mix (s, C + t), which has m_c = E[mix z tau_c], theta_c = E[gamma_c mix z pi^T].
     of_m = np.einsum("a,azc->cz", law.weights, law.gram[:, :, :contexts])
     of_theta = np.einsum("a,ac,azb->cbz", law.weights, law.gamma, law.gram[:, :, contexts:])
@@ -184,16 +187,14 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
         if name == "q":
             q = _block(name, numbers, (contexts, s, s), np.eye(s), problem)
             continue
-        if name in ("m", "theta"):
-            shape = (contexts, s) if name == "m" else (contexts, s, t)
-            unit = None if name == "m" else np.eye(s, t)
-            wanted = np.ndenumerate(_block(name, numbers, shape, unit, problem))
-            entries = [((name, index), each) for index, each in wanted]
+        if name in shapes:
+            block, wanted = name, [*np.ndenumerate(_block(name, numbers, shapes[name], units[name], problem))]
         elif name in known and numbers.ndim == 0:
-            entries = [(known[name], float(numbers))]
+            block, place = known[name]
+            wanted = [(np.unravel_index(place, shapes[block]), float(numbers))]
         else:
             raise InputError(describe_unknown("overlap", name, ["q", "m", "theta", *known], "the start"))
-        for (block, index), each in entries:
+        for index, each in wanted:
             row = np.zeros((s, size))
             row[index[1]] = of_m[index[0]] if block == "m" else of_theta[index[0], index[2]]
             rows.append(row.ravel())
@@ -219,16 +220,6 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
     if np.linalg.eigvalsh(noise)[0] < -_SAME:
         raise InputError("start: q is smaller than m and theta require: no such weights exist")
     return of_mixture(problem, mix, noise)
-
-
-def _entries(problem: Problem) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Names of the entries of m and theta in tables, and where they stand."""
-    found: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for block in ("m", "theta"):
-        shown = block_shape(problem, block)
-        for index in np.ndindex(*shown):
-            found[block + index_text(index, shown)] = block, (index[0] * shown[1] + index[1], *index[2:])
-    return found
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:

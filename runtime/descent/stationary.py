@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -14,10 +15,10 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..progress import left, step
 from ..saddle_point.starts import branch_of
-from .averages import AverageRule, sizes_for
+from .averages import sizes_for
 from .flow import Flow, refuse
 from .schedule import Schedule, batch_of, schedule_of
-from .state import Moments, possible, start_of
+from .state import Moments, of_mixture, possible, start_of
 
 _MOST_STEPS = 60
 _CREEPING, _MOST_CREEPING = 0.05, 3  # share of Newton's step, and how often in a row
@@ -102,10 +103,8 @@ def stationary(
         (True, 0.909091)
     """
     require_in("accuracy", accuracy, "(0, inf)")
-    refuse(problem)
-    schedule, sentences = constant(rate, batch)
-    _, moments = start_of(problem, start)
-    u = moments.pack()
+    schedule, sentences = constant(problem, rate, batch)
+    u = start_of(problem, start)[1].pack()
     rules = sizes_for(problem)
     last: np.ndarray | None = None
     for number, rule in enumerate(rules):
@@ -122,12 +121,13 @@ def stationary(
     raise NotConvergedError(f"{problem.solver.name}: averages cannot be taken to an accuracy of {accuracy:g}")
 
 
-def constant(rate: Any, batch: Any) -> tuple[Schedule, float]:
+def constant(problem: Problem, rate: Any, batch: Any) -> tuple[Schedule, float]:
     """The schedule and the sentences of a step, infinitely many for gradient flow.
 
     Raises:
-        InputError: the rate changes with time, or the batch is of order d.
+        InputError: the dynamics do not close, the rate changes with time, or the batch is of order d.
     """
+    refuse(problem)
     schedule, size = schedule_of(rate), batch_of(batch)
     if not schedule.is_constant:
         raise InputError(f"rate {schedule.words}: fixed points are those of a constant rate")
@@ -189,17 +189,17 @@ def of_rows(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
     known, own = _beside_known(moments, gram)
     values, vectors = np.linalg.eigh(own)
     begun = known, vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], moments.phi
-    shapes = [part.shape for part in begun]
     ends = np.cumsum([part.size for part in begun])[:-1]
 
+    def parts(x: np.ndarray) -> list[np.ndarray]:
+        return [part.reshape(old.shape) for part, old in zip(np.split(x, ends), begun, strict=True)]
+
     def moments_of(x: np.ndarray) -> Moments:
-        B, L, phi = (part.reshape(shape) for part, shape in zip(np.split(x, ends), shapes, strict=True))
-        with_z, contexts = B @ gram, problem.contexts
-        S = with_z @ np.swapaxes(B, 1, 2) + L @ np.swapaxes(L, 1, 2)
-        return Moments(S, np.swapaxes(with_z[..., :contexts], 1, 2), with_z[..., contexts:], phi)
+        B, L, phi = parts(x)
+        return replace(of_mixture(problem, B, L @ np.swapaxes(L, 1, 2)), phi=phi)
 
     def speed(x: np.ndarray) -> np.ndarray:
-        B, L, _ = (part.reshape(shape) for part, shape in zip(np.split(x, ends), shapes, strict=True))
+        B, L, _ = parts(x)
         there = moments_of(x)
         drift, averages = flow.at(there)
         of_rows = ((drift.A @ B + drift.b) @ gram).ravel(), (drift.A @ L).ravel()
@@ -314,34 +314,33 @@ def rate_limit(
         (2.2, 'lost')
     """
     require_in("accuracy", accuracy, "(0, inf)")
-    refuse(problem)
-    schedule, sentences = constant(rate, batch)
+    schedule, sentences = constant(problem, rate, batch)
     if schedule.flow:
         raise InputError("rate flow: gradient flow has no rate that could be too large")
     first = stationary(problem, schedule, start, batch=batch)
     if not first.stable:
         raise NotConvergedError(f"the {first.branch} stationary point at rate {schedule.rate:g} is not stable")
-    rules = sizes_for(problem)
-    limits = []
-    for rule in _two_rules(problem, first, schedule, sentences, rules):
-        flow = Flow(problem, rule, sentences)
-        limits.append(_followed(flow, first.moments.pack(), schedule.rate, accuracy, most))
-    (value, kind, u), (coarse, _, _) = limits[-1], limits[0]
+    begin = first.moments.pack()
+    near = 1e-8 * np.abs(begin).max() * schedule.rate
+    flows = agreeing(problem, sentences, begin, schedule.rate, lambda _: near)
+    (coarse, _, _), (value, kind, u) = (_followed(flow, begin, schedule.rate, accuracy, most) for flow in flows)
     error = 4 * accuracy * value + 1.5 * abs(value - coarse)
-    here = at(flow, u, Schedule(value * (1 - 2 * accuracy)), np.full_like(u, np.nan))
+    here = at(flows[1], u, Schedule(value * (1 - 2 * accuracy)), np.full_like(u, np.nan))
     return RateLimit(value, error, kind, here)
 
 
-def _two_rules(
-    problem: Problem, first: StationaryPoint, schedule: Schedule, sentences: float, rules: tuple[AverageRule, ...]
-) -> tuple[AverageRule, AverageRule]:
-    """The coarsest two that agree at the first point."""
-    u = first.moments.pack()
-    for coarse, fine in pairwise(rules):
-        values = [Flow(problem, rule, sentences).packed(u, schedule.rate) for rule in (coarse, fine)]
-        if np.abs(values[0] - values[1]).max() <= 1e-8 * np.abs(u).max() * schedule.rate:
+def agreeing(
+    problem: Problem, sentences: float, u: np.ndarray, rate: float, near: Callable[[np.ndarray], float]
+) -> tuple[Flow, Flow]:
+    """The coarsest two rules whose slopes at packed moments differ by no more than `near` says of the finer one's; the
+    finest two where none do."""
+    flows = [Flow(problem, rule, sentences) for rule in sizes_for(problem)]
+    for coarse, fine in pairwise(flows):
+        slope = fine.packed(u, rate)
+        if np.abs(coarse.packed(u, rate) - slope).max() <= near(slope):
             return coarse, fine
-    return rules[-2], rules[-1]
+    coarse, fine = [flows[0], *flows][-2:]
+    return coarse, fine
 
 
 def _followed(flow: Flow, u: np.ndarray, rate: float, accuracy: float, most: float) -> tuple[float, str, np.ndarray]:

@@ -68,11 +68,6 @@ class Arithmetic:
         return np.array([[1 / matrix[0, 0]]], dtype=object).view(Matrix)
 
 
-def reference_on_balls(problem: Problem) -> Reference:
-    """The generated reference module of a problem's solver, on balls at the precision in force."""
-    return cast(Reference, _loaded(problem.solver.path_of("reference")))
-
-
 @lru_cache(maxsize=64)
 def _source(path: Path) -> Any:
     text = path.read_text(encoding="utf-8")
@@ -80,9 +75,11 @@ def _source(path: Path) -> Any:
     return compile(text.replace(_IMPORT, ""), str(path), "exec")
 
 
-def _loaded(path: Path) -> ModuleType:
-    """Run anew each time: its constants are balls of the precision in force."""
+def reference_on_balls(problem: Problem) -> Reference:
+    """The generated reference module of a problem's solver, run again each time: its constants are balls of the
+    precision in force."""
+    path = problem.solver.path_of("reference")
     module = ModuleType(f"{path.parent.parent.name} on balls")
     vars(module).update(mp=Arithmetic(), mpf=lift)
     exec(_source(path), vars(module))
-    return module
+    return cast(Reference, module)

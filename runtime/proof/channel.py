@@ -21,7 +21,7 @@ from ..problems.overlaps import Overlaps
 from ..reference.channel import Channel, Given, Law, Summands, componentwise_sum, inner_point
 from ..reference.numbers import Numbers
 from .arithmetic import reference_on_balls
-from .decisions import Decisions, recorded_decisions, repeated_decisions
+from .decisions import recorded_decisions, repeated_decisions
 from .duals import Dual, lift
 from .quadrature import enclosed_integral
 from .tails import (
@@ -255,7 +255,7 @@ def _on_line(line: Line, shape: Shape, V: Dual, summands: Summands, goal: Goal, 
         with recorded_decisions() as decisions:
             shape.at(lift(middle))
 
-        def inside(x: Dual, decisions: Decisions = decisions) -> tuple[Dual, Dual, Dual]:
+        def inside(x: Dual, decisions: list[bool] = decisions) -> tuple[Dual, Dual, Dual]:
             with repeated_decisions(decisions):
                 return shape.at(x)
 
@@ -384,7 +384,7 @@ def _held(x: Dual, numbers: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _like(x: Dual, number: int) -> Dual:
-    return on_ray(lift(number)) if _is_ray(x) else lift(number)
+    return _held(x, (number,))[0]
 
 
 def _is_ray(number: Any) -> bool:

@@ -11,34 +11,25 @@ from contextlib import contextmanager
 
 from ..errors import NotProvedError
 
-
-class Decisions:
-    """Outcomes of the comparisons that a function makes, in order."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[bool] = []
-        self.position = 0
-
-
-_active: list[tuple[Decisions, bool]] = []
+# What is decided inside, innermost last: outcomes in order, and those to repeat where they are known.
+_active: list[tuple[list[bool], Iterator[bool] | None]] = []
 
 
 @contextmanager
-def recorded_decisions() -> Iterator[Decisions]:
-    """Keep what is decided inside."""
-    decisions = Decisions()
-    _active.append((decisions, True))
+def recorded_decisions() -> Iterator[list[bool]]:
+    """Keep the outcomes of the comparisons inside, in order."""
+    outcomes: list[bool] = []
+    _active.append((outcomes, None))
     try:
-        yield decisions
+        yield outcomes
     finally:
         _active.pop()
 
 
 @contextmanager
-def repeated_decisions(decisions: Decisions) -> Iterator[None]:
+def repeated_decisions(outcomes: list[bool]) -> Iterator[None]:
     """Decide in the same way again."""
-    decisions.position = 0
-    _active.append((decisions, False))
+    _active.append((outcomes, iter(outcomes)))
     try:
         yield
     finally:
@@ -51,14 +42,11 @@ def decide(settled: Callable[[], bool | None]) -> bool:
     Raises:
         NotProvedError: it is not known.
     """
-    if _active and not _active[-1][1]:
-        decisions = _active[-1][0]
-        outcome = decisions.outcomes[decisions.position]
-        decisions.position += 1
-        return outcome
+    outcomes, repeated = _active[-1] if _active else ([], None)
+    if repeated is not None:
+        return next(repeated)
     found = settled()
     if found is None:
         raise NotProvedError("ball arithmetic cannot decide a comparison")
-    if _active:
-        _active[-1][0].outcomes.append(found)
+    outcomes.append(found)
     return found

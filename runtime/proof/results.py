@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from ..progress import bar
 from ..reference.channel import check_supported
 from ..reference.improve import check_accuracy, kinks_and_lost_digits
 from ..reference.solution import PreciseSolution
-from ..reference.system import State
 from ..reference.thresholds import PreciseThreshold, check_threshold, difference_of_sides, unknowns_at
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
@@ -52,7 +52,7 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
         observables, missing = {}, {}
         for name in wanted:
             try:
-                observables[name] = _with_half_width(proof.evaluated(_named(name)))
+                observables[name] = _with_half_width(proof.evaluated(methodcaller("observable", name)))
             except NotProvedError as error:
                 missing[name] = str(error)
             task.advance()
@@ -102,10 +102,6 @@ def _prove(
     asked = int(np.ceil(-np.log10(accuracy))) + 1
     digits = asked + _SPARE_DIGITS + kinks_and_lost_digits(system.problem)[1]
     return prove(system, list(map(float, z)), digits, asked, judged, accuracy / _PRINTED), digits
-
-
-def _named(name: str) -> Callable[[State], Any]:
-    return lambda state: state.observable(name)
 
 
 def _with_half_width(found: arb) -> tuple[Any, Any]:

@@ -45,6 +45,9 @@ def test_the_texts_are_those_of_the_command(found):
 
 
 def test_a_step_is_shown_in_the_symbols_asked_for(found):
+    shown = [step._repr_latex_() for step in found]
+    assert "".join(shown).count(r"$$\begin{aligned}") == 9
+    assert r"\operatorname{Tr}\left[\hat{V}_{c} \, q_{c}\right]" in "".join(shown)
     assert r"\hat{T}_{c}" in found[8]._repr_latex_() and r"\theta" not in found[8]._repr_latex_()
     own = found.own._repr_latex_()
     assert r"T: & \quad \sigma^{4} \, R \, \hat{T}" in own and r"\nu + y - x" in own

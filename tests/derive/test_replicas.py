@@ -11,7 +11,6 @@ from saddleforge.derive.replicas import dynamics, message_passing
 from saddleforge.derive.replicas.algebra.objects import LogDet, LogIntegral
 from saddleforge.derive.replicas.own import specialisation
 from saddleforge.derive.replicas.steps.derivation import replica_calculation
-from saddleforge.derive.report.notebook import markdown
 
 KINDS = {"ridge": ("ridge", 0, False), "penalty": ("penalty", 2, True)}
 
@@ -30,12 +29,6 @@ def test_every_check_of_every_step_holds(kind, rsb):
 def test_names_of_checks_are_unique():
     names = [test.name for step in replica_calculation().steps for test in step.tests]
     assert len(names) == len(set(names)) >= 9
-
-
-def test_a_notebook_shows_steps_and_formulas():
-    shown = markdown(replica_calculation())
-    assert shown.count("**Step ") == shown.count(r"$$\begin{aligned}") == 9
-    assert r"\operatorname{Tr}\left[\hat{V}_{c} \, q_{c}\right]" in shown
 
 
 def replaced(expression, path, new):

@@ -13,9 +13,9 @@ from ...calculus.averages import CONTEXTS, Average, MatrixAverage
 from ...replicas import bayes_optimal as bayes
 from ...replicas.algebra.objects import n
 from ...replicas.algebra.step import Step
-from ..blocks import Items, Relation, Section, Stacked, Table, Words, said, with_symbols
+from ..blocks import Items, Relation, Section, Stacked, Table, Words, said
 from .references import Bibliography
-from .steps import checked
+from .steps import step_section
 
 TITLE = "Bayes-optimal inference of the same teacher"
 SPOKEN = {
@@ -28,7 +28,6 @@ SPOKEN = {
 }  # fmt: skip
 EXTREMISED = "extremised over all overlaps and conjugates"
 JACOBIAN, LIKELIHOOD = sp.Symbol("output_jacobian", real=True), sp.Symbol("output_likelihood", real=True)
-m_star, Y = sp.MatrixSymbol("m_star", bayes.t, 1), sp.MatrixSymbol("Y", bayes.t, 1)
 
 
 def bayes_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
@@ -40,15 +39,7 @@ def bayes_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
     return (
         Section(TITLE, (*_setting(works), *_channel(at.output))),
         *[
-            Section(
-                f"Bayes-optimal, step {step.number}: {step.name}",
-                (
-                    with_symbols(step.rule, SPOKEN),
-                    *items,
-                    checked(step, SPOKEN),
-                    said(f"See {works.cite(step.citation)}."),
-                ),
-            )
+            step_section(f"Bayes-optimal, step {step.number}: {step.name}", step, items, works, SPOKEN)
             for step, items in parts
         ],
     )
@@ -90,10 +81,7 @@ def _channel(output: OutputAt) -> Items:
     if jacobian == 0:
         items.append(Words(f"The Jacobian of the fields in {_listed(inside)} is 1 in absolute value.", tuple(inside)))
     else:
-        items += [
-            Words(f"Their Jacobian in {_listed(inside)} is", tuple(inside)),
-            Relation(JACOBIAN, jacobian),
-        ]
+        items += [Words(f"Their Jacobian in {_listed(inside)} is", tuple(inside)), Relation(JACOBIAN, jacobian)]
     if output.log_likelihood != 0:
         number = " ({} in it is the number 3.14159..., not a row)" if output.log_likelihood.has(sp.pi) else ""
         items += [
@@ -161,24 +149,20 @@ def _alike(step: Step, output: OutputAt) -> Items:
     kinds = {c.continuous for c in output.observed}
     over = "sums and integrates" if len(kinds) == 2 else "integrates" if kinds == {True} else "sums"
     total = sp.Add(*[step.after[name] for name in ("trace", "entropic", "energetic")])
-    field, outputs = sp.Symbol("mean_row_field"), sp.Symbol("mean_output")
     return [
         Words(
             "{} is now the number of replicas beside the teacher. {} (t x t) is the covariance of the fields of two of "
             "the n + 1 in context c; that of one with itself is {}. {} (t x 1) has mean zero and covariance {}, its "
-            "average is written {}; {} has mean {} and covariance {}, independently for each token. {} averages over "
-            f"labels of clusters and {{}} and {over} over what is observed. Then",
-            (
-                n, bayes.q, bayes.rho, bayes.b, bayes.Q, field, bayes.omega, m_star, bayes.q,
-                outputs, Stacked(bayes.omega),
-            ),
+            "average is written {mean_row_field}; {} has mean {m_star} and covariance {}, independently for each "
+            f"token. {{mean_output}} averages over labels of clusters and {{}} and {over} over what is observed. Then",
+            (n, bayes.q, bayes.rho, bayes.b, bayes.Q, bayes.omega, bayes.q, Stacked(bayes.omega)),
         ),
         Relation(sp.Symbol("evidence_power"), _number_out(total), f"for large d, {EXTREMISED}"),
         Relation(bayes.Q, MatrixAverage(CONTEXTS, bayes.gamma * bayes.q_hat)),
         Words(
-            "The integral over a row {} is an average {} over the law of the teacher's row at given eigenvalues {} and "
-            "mean coordinates {}:",
-            (bayes.pi, sp.Symbol("mean_row"), bayes.gamma, sp.Symbol("tau", real=True)),
+            "The integral over a row {} is an average {mean_row} over the law of the teacher's row at given "
+            "eigenvalues {} and mean coordinates {tau}:",
+            (bayes.pi, bayes.gamma),
         ),
         Relation(bayes.Z_row, Average("row law", sp.exp(step.after["row"]))),
         Words(
@@ -189,7 +173,7 @@ def _alike(step: Step, output: OutputAt) -> Items:
         Words(f"so that what is observed of a sentence has the {'density' if True in kinds else 'probability'}"),
         Relation(bayes.Z_out, observed),
         meant,
-    ]  # fmt: skip
+    ]
 
 
 def _limit(step: Step) -> Items:
@@ -205,14 +189,15 @@ def _equations(step: Step) -> Items:
     slopes = step.after["gradient"].applyfunc(lambda entry: Average("of@", entry))
     return [
         Words(
-            "With {} the covariance of the field of {}, and {} and {} the derivatives in two components of this field,",
-            (sp.Symbol("C_any"), bayes.Z_any, *bayes.slopes),
+            "With {C_any} the covariance of the field of {}, and {} and {} the derivatives in two components of this "
+            "field,",
+            (bayes.Z_any, *bayes.slopes),
         ),
         Relation(sp.Symbol("Z_log_Z_gradient"), slopes, "for these components, averages as in step 2"),
         Words(
             "The gradient of {} is {}, the posterior mean of a row given its field; that of {} is {}, the inverse of "
-            "{} times the distance of the posterior mean of {} from {}:",
-            (sp.log(bayes.Z_row), bayes.f, sp.log(bayes.Z_out), bayes.g, bayes.V, Y, bayes.omega),
+            "{} times the distance of the posterior mean of {Y} from {}:",
+            (sp.log(bayes.Z_row), bayes.f, sp.log(bayes.Z_out), bayes.g, bayes.V, bayes.omega),
         ),
         Relation(bayes.f, sp.Function("gradient")(sp.log(bayes.Z_row), bayes.b)),
         Relation(bayes.g, sp.Function("gradient")(sp.log(bayes.Z_out), bayes.omega)),
@@ -221,7 +206,7 @@ def _equations(step: Step) -> Items:
         Relation(bayes.q_hat, step.after["q_hat_bayes"], "the average restricted to context c"),
         Words(
             "Where {} vanishes nothing of the teacher is known, where it is {} all of it. Of several solutions the one "
-            "of largest {} is that of the posterior.",
-            (bayes.q, bayes.rho, sp.Symbol("Phi_bayes")),
+            "of largest {Phi_bayes} is that of the posterior.",
+            (bayes.q, bayes.rho),
         ),
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import sympy as sp
 
@@ -15,9 +17,10 @@ from ...replicas.algebra.step import Step
 from ...replicas.steps.breaking_saddle import collected, matrix_gradient
 from ...replicas.steps.derivation import derivation
 from ...replicas.steps.second_variation import perturbations, strength
-from ..blocks import Items, Relation, Section, Table, Words, said
-from .references import Bibliography, reference_section
+from ..blocks import Items, Relation, Section, Words, said
+from .references import Bibliography
 from .steps import PLACES, assumption_section, first_items, generic_symbols, sections_of, stability_items
+from .theory import order_parameter_table
 
 
 def breaking_sections(at: ModelAt, works: Bibliography, rsb: int) -> tuple[Section, ...]:
@@ -40,7 +43,6 @@ def breaking_sections(at: ModelAt, works: Bibliography, rsb: int) -> tuple[Secti
         assumption_section(at, rsb=rsb),
         *[sections[step.number] for step in steps.steps],
         _left_out(rsb),
-        reference_section(works),
     )
 
 
@@ -54,7 +56,6 @@ def _moved_pairs(p: Broken) -> list[Items]:
     ]
 
 
-_DELTA = "Delta", "Delta{}_hat"
 _EXCESS = {
     1: ("what the overlap of a state with itself exceeds it by",),
     2: (
@@ -66,27 +67,21 @@ _EXCESS = {
 
 def _order_parameters(p: Broken) -> Section:
     of_two = "states" if p.steps == 1 else "states of different clusters"
-    meaning = {
-        p.q: (p.q_hat, f"overlap of two {of_two}: covariance of what their fields have in common"),
-        **{z: (hat, words) for z, hat, words in zip(*map(p.of_steps, _DELTA), _EXCESS[p.steps], strict=True)},
-        p.V: (p.V_hat, "variance: the susceptibility of a state"),
-        p.m: (p.m_hat, "overlap with the mean and the positional encoding"),
-        p.theta: (p.theta_hat, "covariance of the student's with the teacher's fields"),
+    covariances = {
+        p.q: f"overlap of two {of_two}: covariance of what their fields have in common",
+        **dict(zip(p.of_steps("Delta"), _EXCESS[p.steps], strict=True)),
     }
-    rows = tuple((z, " x ".join(map(str, z.shape)), hat, words) for z, (hat, words) in meaning.items())
     return Section(
         "Order parameters",
         (
-            Table(("overlap", "shape", "conjugate", "meaning"), rows),
+            order_parameter_table(p, covariances, "a state"),
             Words(
                 f"Beside them {_PARISI[p.steps]}. States are clusters of near-minima; fields of "
-                "one minimiser have the covariance {}. Given by the law of the tokens: {} and {}, the covariance and "
-                "mean of the teacher's fields. {} is the average over one coordinate, {} that over a sentence and its "
-                "noise restricted to context c = (l, k), where token l has label k.",
-                (
-                    *(*p.rates, sp.MatAdd(p.q, *p.of_steps("Delta")), p.rho_star, p.m_star),
-                    *map(sp.Symbol, ("mean_coordinate", "mean_context")),
-                ),
+                "one minimiser have the covariance {}. Given by the law of the tokens: {rho_star} and {m_star}, the "
+                "covariance and mean of the teacher's fields. {mean_coordinate} is the average over one coordinate, "
+                "{mean_context} that over a sentence and its noise restricted to context c = (l, k), where token l has "
+                "label k.",
+                (*p.rates, sp.MatAdd(p.q, *p.of_steps("Delta"))),
             ),
         ),
     )
@@ -98,26 +93,29 @@ _PARISI = {1: "the Parisi parameter {}, an inverse energy", 2: "the Parisi param
 def _shortened(items: Items, p: Broken) -> Items:
     """Resolvents by their names."""
     short = p.resolvents()
-    return [
-        Relation(item.left.xreplace(short), item.right.xreplace(short), item.note, item.sign, item.stacked)
-        if isinstance(item, Relation)
-        else item
-        for item in items
-    ]
+
+    def shortened(item: Any) -> Any:
+        if not isinstance(item, Relation):
+            return item
+        return replace(item, left=item.left.xreplace(short), right=item.right.xreplace(short))
+
+    return [shortened(item) for item in items]
 
 
 def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
     ridge = not step.before["Phi"].has(p.envelope)
-    sentences, rows = tilts(p)
-    Deltas, hats = map(p.of_steps, _DELTA)
-    names = [p.q_hat, *hats, p.V_hat, p.m_hat, p.theta_hat, p.q, *Deltas, p.V, p.m, p.theta]
-    tilde, tilde_hat = (p.of_steps(stem)[0] for stem in ("V_tilde", "V_tilde{}_hat"))
-    derivative = {p.V_hat: "derivative form: what is averaged is a distribution where the field jumps"}
-    trained = step.after.get("trained")
+    levels = in_blocks(p).levels[1:]
+    (sentences, rows), (exponents, row_exponents) = tilts(p), weights(p)
+    Deltas, hats, tildes, tilde_hats = map(p.of_steps, ("Delta", "Delta{}_hat", "V_tilde", "V_tilde{}_hat"))
+    overlaps = [p.q_hat, *hats, p.V_hat, p.m_hat, p.theta_hat, p.q, *Deltas, p.V, p.m, p.theta]
+    notes = {
+        p.V_hat: "derivative form: what is averaged is a distribution where the field jumps",
+        tilde_hats[0]: "Stein form: jumps of the field are counted",
+    }
     named: Items = [
         Words("Averages with the weight of the states of a block are written in angle brackets,"),
-        *_weighted(sentences, weights(p)[0], [level.channel for level in in_blocks(p).levels[1:]]),
-        *([] if ridge else _weighted(rows, weights(p)[1], [level.rows for level in in_blocks(p).levels[1:]])),
+        *_weighted(sentences, exponents, [level.channel for level in levels]),
+        *([] if ridge else _weighted(rows, row_exponents, [level.rows for level in levels])),
         Words("and what answers as V and its conjugate where blocks answer as a whole is"),
         *[Relation(short, value) for short, value in p.variances().items()],
         *([Relation(short, value) for value, short in reversed(p.resolvents().items())] if ridge else []),
@@ -125,11 +123,9 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
     items: Items = [
         Words("With them the free entropy and its conditions are"),
         Relation(sp.Symbol("Phi"), step.after["Phi"]),
-        *[Relation(z, step.after[z.name], derivative.get(z, "")) for z in names],
-        Relation(tilde_hat, step.after[tilde_hat.name], "Stein form: jumps of the field are counted"),
-        Relation(tilde, step.after[tilde.name]),
-        *([] if trained is None else [Relation(trained, sp.Integer(0))]),
-        Words("with {} and {} the deviations of {} and {} from their means.", (p.domega, p.dY, p.omega_0, p.Y)),
+        *[Relation(z, step.after[z.name], notes.get(z, "")) for z in (*overlaps, tilde_hats[0], tildes[0])],
+        *([Relation(step.after["trained"], sp.Integer(0))] if "trained" in step.after else []),
+        Words("with {domega} and {dY} the deviations of {omega_0} and {Y} from their means."),
     ]
     if ridge:
         items.append(said(
@@ -141,12 +137,11 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
         held = collected(MatrixAverage(COORDINATE, -2 * matrix_gradient(potential, p.Lambda, p)), p)
         items += [
             Words(
-                "Norms of the columns are given: half the trace of {} times their squares is added to {}, and the "
-                "derivative in the multipliers {} vanishes,",
-                (p.Lambda, sp.Symbol("Phi"), p.Lambda),
+                "Norms of the columns are given: half the trace of {Lambda} times their squares is added to {Phi}, and "
+                "the derivative in the multipliers {Lambda} vanishes,"
             ),
             Relation(held, p.Norms, "on the diagonal"),
-        ]  # fmt: skip
+        ]
     return [*named, *_shortened(items, p)]
 
 
@@ -161,22 +156,24 @@ def _weighted(tilt: Tilt, exponents: Mapping[str, sp.Expr], kinds: Sequence[str]
 
 
 def _complexity(step: Step) -> Items:
-    dPhi, complexity, energy = (sp.Symbol(name) for name in ("dPhi_dy", "complexity", "energy"))
+    notes = {
+        "dPhi_dy": "at given order parameters",
+        "complexity": "logarithm of the number of states, per dimension",
+        "energy": "their energy, per dimension",
+    }
     return [
-        Relation(dPhi, step.after["dPhi_dy"], "at given order parameters"),
-        Relation(complexity, step.after["complexity"], "logarithm of the number of states, per dimension"),
-        Relation(energy, step.after["energy"], "their energy, per dimension"),
+        *[Relation(sp.Symbol(name), step.after[name], note) for name, note in notes.items()],
         Words("With loss and penalty at the minimisers of these states the same energy is, at the saddle point,"),
         Relation(sp.Symbol("training_loss"), step.after["training_loss"]),
         Words("The states of least energy, which is minus the free entropy there, are those where"),
-        Relation(dPhi, sp.Integer(0)),
+        Relation(sp.Symbol("dPhi_dy"), sp.Integer(0)),
     ]
 
 
 def _limits(step: Step, p: Broken) -> Items:
     return _shortened([
         Relation(sp.Symbol("Phi_symmetric"), step.after["Phi without blocks"]),
-        Words("For small {} and {} the conditions for them are, whatever {},", (p.Delta, p.Delta_hat, parisi)),
+        Words("For small {Delta} and {Delta_hat} the conditions for them are, whatever {},", (parisi,)),
         Relation(p.Delta_hat, step.after["small Delta_hat"]),
         Relation(p.Delta, step.after["small Delta"]),
         Words("States of one weight, {} = 0, have", (parisi,)),

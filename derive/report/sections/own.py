@@ -28,6 +28,7 @@ def own_section(at: ModelAt, outcome: Words | None = None) -> Section:
     if written.too_large:
         limits = ", ".join(f"{count} {name}" for name, count in MOST.items())
         return Section(TITLE, (Words(f"They are not written out here: at most {limits} (of labels) are."),))
+    trained = [Relation(sp.Integer(0), -e) for name, e in written.equations.items() if name.startswith("trained@")]
     return Section(
         TITLE,
         (
@@ -35,8 +36,9 @@ def own_section(at: ModelAt, outcome: Words | None = None) -> Section:
             *_fields(written),
             *_conjugates(written),
             *_rows(written),
-            *_overlaps(written),
-            *_trained(written),
+            Words("The overlaps are"),
+            *_equations(written, "q", "V", "theta", "m"),
+            *([Words("The numbers trained with the weights obey"), *trained] if trained else []),
             Words("Both halves are conditions for an extremum of"),
             Relation(sp.Symbol("Phi"), written.equations["Phi"]),
             *_symmetries(at),
@@ -53,23 +55,26 @@ def checked_own_section(at: ModelAt) -> Section:
         return own_section(at)
 
 
-def _left(written: Specialised, name: str) -> Any:
-    return sp.Symbol(name, real=True) if written.scalar else written.named(name)
+def _equations(written: Specialised, *stems: str) -> Items:
+    """The equations of the symbols with these names in front of the @."""
+    return [
+        Relation(sp.Symbol(name, real=True) if written.scalar else written.named(name), value)
+        for name, value in written.equations.items()
+        if name.partition("@")[0] in stems
+    ]
 
 
 def _opening(written: Specialised) -> Items:
     """Which contexts share their overlaps, and which have no mean."""
-    at, items = written.at, list[Any]()
-    contexts = written.contexts
-    sizes = at.structure
+    contexts, sizes = written.contexts, written.at.structure
     said = "The symbols of the model are put in for the general ones."
     if len(contexts) > 1:
         kind = "tokens" if sizes.clusters == 1 else "clusters" if sizes.tokens == 1 else "contexts"
         index = {
-            (True, True): "Two indices are those of token and cluster",
-            (True, False): "An index is that of the token",
-            (False, True): "An index is that of the cluster",
-        }[sizes.tokens > 1, sizes.clusters > 1]
+            "contexts": "Two indices are those of token and cluster",
+            "tokens": "An index is that of the token",
+            "clusters": "An index is that of the cluster",
+        }[kind]
         said += f" {index}."
         groups = [
             [c.own for c in contexts if c.shared == shared] for shared in dict.fromkeys(c.shared for c in contexts)
@@ -79,26 +84,22 @@ def _opening(written: Specialised) -> Items:
         elif any(len(group) > 1 for group in groups):
             alike = "; ".join(" and ".join(f"({own})" for own in group) for group in groups if len(group) > 1)
             said += f" The {kind} {alike} have one covariance, hence one q, V and theta, with the index of the first."
-    items.append(with_symbols(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")}))
+    items: Items = [with_symbols(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")})]
     centred = [c for c in contexts if not written.has_mean(c)]
     if centred:
         which = "" if len(centred) == len(contexts) else " of " + ", ".join(f"({c.own})" for c in centred)
-        items.append(
-            Words(
-                f"Mean coordinates{which} vanish, hence {{}} = 0, and {{}} drops out.",
-                (sp.Symbol("m@"), sp.Symbol("m_hat@")),
-            )
-        )
+        symbols = sp.Symbol("m@"), sp.Symbol("m_hat@")
+        items.append(Words(f"Mean coordinates{which} vanish, hence {{}} = 0, and {{}} drops out.", symbols))
     return items
 
 
 def _fields(written: Specialised) -> Items:
     """Law of (omega, Y), and the proximal point."""
-    at, items = written.at, list[Any]()
+    at = written.at
     opening = "With" if at.structure.tokens == 1 else "Tokens are independent, and with"
     if at.structure.tokens > 1 and at.structure.clusters > 1:
         opening = "Given the labels tokens are independent, and with"
-    items.append(Words(opening))
+    items: Items = [Words(opening)]
     for context in written.contexts:
         index = str(context.token + 1) if at.structure.tokens > 1 else ""
         omega, Y = written.named(f"omega@{index}"), sp.MatrixSymbol(f"Y@{index}", *written.shapes("Y"))
@@ -107,56 +108,52 @@ def _fields(written: Specialised) -> Items:
         rho = written.plain_teacher_covariance(context)
         mean: Any
         if written.scalar:
-            y = at.Y[context.token, 0]
-            pair = (sp.Symbol(omega.name, real=True), y)
+            pair = sp.Symbol(omega.name, real=True), at.Y[context.token, 0]
             m_, q_, theta_ = (written.written(e) for e in (m, q, theta))
             mean = sp.Matrix([m_, means[0]])
             covariance: Any = sp.Matrix([[q_, theta_], [theta_, written.written(rho)]])
         else:
-            pair = (omega, Y)
-            mean = sp.BlockMatrix([[m], [means if any(means) else sp.ZeroMatrix(*written.shapes("Y"))]])
+            pair = omega, Y
+            mean = sp.BlockMatrix([[m], [means if any(means) else sp.ZeroMatrix(*means.shape)]])
             covariance = sp.BlockMatrix([[q, theta], [theta.T, rho]])
         label = f"cluster {context.cluster + 1}" if at.structure.clusters > 1 else ""
         items.append(Relation(sp.Function("mean")(*pair), mean, label))
         items.append(Relation(sp.Function("Cov")(*pair), covariance))
-    items += _proximal(written)
-    return items
+    return items + _proximal(written)
 
 
 def _proximal(written: Specialised) -> Items:
-    at, items = written.at, list[Any]()
+    at = written.at
     one = at.structure.tokens == 1
     end = "@" if one else ""
     x, g, omega = (sp.MatrixSymbol(f"{name}{end}", 1, 1) for name in ("x", "g", "omega"))
     V = sp.MatrixSymbol("V@" if one and len({c.shared for c in written.contexts}) == 1 else "V", 1, 1)
-    items.append(
+    items: Items = [
         Words(
             f"the proximal point solves {{}} = {{}}{'' if one else ' for every token l'}, with the field {{}} as a "
             "function of {} below; of several solutions it is the one of least objective.",
             (x, omega + V * g, g, sp.MatrixSymbol("x@", 1, 1)),
         )
-    )
+    ]
     stars = any(s.name.startswith("psistar") for f in written.fields for s in f.features)
     plain = any(s.name.startswith("psi_") for f in written.fields for s in f.features)
-    if stars or plain:
-        about = ["{} (functions of the student's fields)"] if plain else []
-        about += ["{} (functions of the teacher's fields" + (" and the noise)" if at.noise else ")")] if stars else []
-        symbols = [sp.Symbol(name) for name, there in (("psi", plain), ("psi_star", stars)) if there]
-        items.append(Words(f"Written for short are {' and '.join(about)}:", tuple(symbols)))
+    about = ["{psi} (functions of the student's fields)"] if plain else []
+    about += (
+        [f"{{psi_star}} (functions of the teacher's fields{' and the noise' if at.noise else ''})"] if stars else []
+    )
+    if about:
+        items.append(Words(f"Written for short are {' and '.join(about)}:"))
     shown: set[sp.Symbol] = set()
     for found in written.fields:
         if found.labels is not None:
             said = ", ".join(str(k + 1) for k in found.labels)
-            items.append(Words(f"In cluster {said}:" if len(found.labels) == 1 else f"In clusters {said}:"))
+            items.append(Words(f"In cluster{'s' if len(found.labels) > 1 else ''} {said}:"))
         items += [Relation(z, definition) for z, definition in found.features.items() if z not in shown]
         shown |= set(found.features)
         items += [Relation(sp.Symbol(name), value) for name, value in found.components.items()]
-    if any(token_weight(l) not in written.weights(None) for l in range(at.structure.tokens)) and at.loss.has(
-        *[token_weight(l) for l in range(at.structure.tokens)]
-    ):
-        items.append(
-            Words("{} is that of the token's cluster, given with the law of the tokens.", (sp.Symbol("rho_token"),))
-        )
+    weights = [token_weight(l) for l in range(at.structure.tokens)]
+    if any(weight not in written.weights(None) for weight in weights) and at.loss.has(*weights):
+        items.append(Words("{rho_token} is that of the token's cluster, given with the law of the tokens."))
     return items
 
 
@@ -166,11 +163,7 @@ def _conjugates(written: Specialised) -> Items:
     said += " and the noise" if at.noise else ""
     if at.structure.clusters > 1:
         said += "; an index of the average says which labels the tokens have, and the factors are their probabilities"
-    items: Items = [Words(f"{said}:")]
-    for name, value in written.equations.items():
-        if "_hat@" in name:
-            items.append(Relation(_left(written, name), value))
-    return items
+    return [Words(f"{said}:"), *_equations(written, "q_hat", "V_hat", "m_hat", "theta_hat")]
 
 
 def _rows(written: Specialised) -> Items:
@@ -179,64 +172,41 @@ def _rows(written: Specialised) -> Items:
     items: Items = []
     named = [name for name in equations if name.startswith("moment@")]
     if named:
-        items.append(
+        items += [
             Words(
                 "Second moments of the mean coordinates, numbered as in the law of the tokens, have the names {} (an "
                 "index 0 is the teacher's row):",
                 (sp.Symbol("moment@"),),
-            )
-        )
-        items += [Relation(sp.Symbol(name), equations[name]) for name in named]
+            ),
+            *[Relation(sp.Symbol(name), equations[name]) for name in named],
+        ]
     several = len(written.atoms) > 1
-    b, w = sp.Symbol("b"), sp.Symbol("w")
-    start = "A row of the weights feels a field {} whose second moment is {}"
-    items.append(Words(start + (", one for each spectral atom." if several else "."), (b, sp.Symbol("Omega@"))))
-    stems = ("R@", "G@", "Omega@", "b_pi@", "b_tau@")
-    items += [Relation(_left(written, name), e) for name, e in equations.items() if name.startswith(stems)]
+    w, G = sp.Symbol("w"), sp.Symbol("G@")
+    each = ", one for each spectral atom" if several else ""
+    items += [
+        Words(f"A row of the weights feels a field {{b}} whose second moment is {{}}{each}.", (sp.Symbol("Omega@"),)),
+        *_equations(written, "R", "G", "Omega", "b_pi", "b_tau"),
+    ]
     if at.penalty is None:
         return items
     normal = "It is normal with mean zero"
     if at.has_few_values:
         probabilities, values = (sp.Matrix(part) for part in at.law["rows"])
-        items.append(
-            Words(
-                "The teacher's row takes the values {} (one a row) with the probabilities {}.",
-                (values, probabilities.T),
-            )
-        )
+        taken = "The teacher's row takes the values {} (one a row) with the probabilities {}."
+        items.append(Words(taken, (values, probabilities.T)))
         normal = "Given it, the field is normal, jointly with the mean coordinates, with means linear in it,"
     elif at.averages_over_teacher:
         normal += ", jointly with the teacher's row and the mean coordinates,"
-    items.append(
-        Words(
-            normal
-            + " in each atom; {} is the average over it"
-            + (", its index the atom's" if several else "")
-            + ", and {} the minimiser of the penalty plus {}/2 minus {}.",
-            (sp.Symbol("mean_field"), w, sp.Symbol("G@") * w**2, b * w),
-        )
-        if len(at.penalty.w) == 1
-        else Words(normal + " in each atom; {} is the average over it.", (sp.Symbol("mean_field"),))
-    )
+    normal += " in each atom; {mean_field} is the average over it"
+    minimised: tuple[sp.Expr, ...] = ()
+    if len(at.penalty.w) == 1:
+        minimised = G * w**2, sp.Symbol("b") * w
+        normal += ", its index the atom's" if several else ""
+        normal += ", and {w} the minimiser of the penalty plus {}/2 minus {}"
+    items.append(Words(f"{normal}.", minimised))
     if "w@" in equations:
         items.append(Relation(w, equations["w@"]))
     return items
-
-
-def _overlaps(written: Specialised) -> Items:
-    stems = ("q", "V", "theta", "m")
-    items: Items = [Words("The overlaps are")]
-    for name, value in written.equations.items():
-        if name.partition("@")[0] in stems:
-            items.append(Relation(_left(written, name), value))
-    return items
-
-
-def _trained(written: Specialised) -> Items:
-    found = {name: e for name, e in written.equations.items() if name.startswith("trained@")}
-    if not found:
-        return []
-    return [Words("The numbers trained with the weights obey"), *[Relation(sp.Integer(0), -e) for e in found.values()]]
 
 
 def _symmetries(at: ModelAt) -> Items:
@@ -255,29 +225,22 @@ def _symmetries(at: ModelAt) -> Items:
             )
         )
     if odd and alone and means:
-        items.append(
-            Words("It is even in the teacher's fields, too, so that {} = 0 and {} = 0 are each kept by the equations.",
-                  (m, theta))
-        )  # fmt: skip
+        zero = "It is even in the teacher's fields, too, so that {} = 0 and {} = 0 are each kept by the equations."
+        items.append(Words(zero, (m, theta)))
     pairs = [pair for pair in combinations(range(at.structure.tokens), 2) if is_exchangeable(at, *pair)]
     if pairs:
         every = len(pairs) == at.structure.tokens * (at.structure.tokens - 1) // 2
-        which = (
-            "any two tokens" if every and len(pairs) > 1 else ", ".join(f"tokens {a + 1} and {b + 1}" for a, b in pairs)
-        )
-        default = all(keeps_defaults(at, *pair) for pair in pairs)
+        which = ", ".join(f"tokens {a + 1} and {b + 1}" for a, b in pairs)
+        which = "any two tokens" if every and len(pairs) > 1 else which
+        default = ", as at their defaults," if all(keeps_defaults(at, *pair) for pair in pairs) else ","
         items.append(
             Words(
                 f"Loss and law are unchanged if {which} are exchanged together with the entries of the parameters. "
-                "Where the parameters are themselves unchanged by this"
-                + (", as at their defaults," if default else ",")
-                + " the equations of one of the tokens are those of the other. A solution that the exchange leaves "
-                "alone"
-                + (" up to that sign" if odd else "")
-                + " has the same conjugates for both"
-                + (", with {} and {} up to one sign in common" if odd else "")
-                + ": half of the averages are then enough." * (at.structure.tokens == 2)
-                + ("." if at.structure.tokens > 2 else ""),
+                f"Where the parameters are themselves unchanged by this{default} the equations of one of the tokens "
+                "are those of the other. A solution that the exchange leaves alone"
+                f"{' up to that sign' if odd else ''} has the same conjugates for both"
+                f"{', with {} and {} up to one sign in common' if odd else ''}"
+                f"{': half of the averages are then enough' if at.structure.tokens == 2 else ''}.",
                 (m_hat, theta_hat) if odd else (),
             )
         )

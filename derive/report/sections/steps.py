@@ -19,8 +19,14 @@ from ...replicas.steps.fields import Inputs
 from ...replicas.steps.second_variation import composite, perturbations, strength
 from ...replicas.steps.zero_temperature import rescaling
 from ..blocks import Items, Relation, Section, Stacked, Words, said, with_symbols
-from ..symbols import MEANS
+from ..printing import MEANS
 from .references import Bibliography
+
+# What the words of a step call by name, printed without the index of a context.
+SPOKEN = {
+    name: Stacked(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
+    for name in ("q", "V", "m", "theta", "G", "B", "Q", "b", "Delta", "Delta^", "Delta_1", "Delta_2", "V^")
+} | {"𝔶": parisi}
 
 
 def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
@@ -40,26 +46,23 @@ def first_items(steps: Derivation, ansatz: Ansatz) -> dict[int, Items]:
 
 
 def sections_of(steps: Derivation, items: Mapping[int, Items], works: Bibliography) -> dict[int, Section]:
-    """Step number -> its section: the rule, what it shows, the outcome of its checks, where it is written."""
+    """Step number -> its section."""
     return {
-        step.number: Section(
-            f"Step {step.number}: {step.name}",
-            (
-                with_symbols(step.rule, SPOKEN),
-                *items[step.number],
-                checked(step),
-                said(f"See {works.cite(step.citation)}."),
-            ),
-        )
+        step.number: step_section(f"Step {step.number}: {step.name}", step, items[step.number], works)
         for step in steps.steps
     }
 
 
-# What the words of a step call by name, printed without the index of a context.
-SPOKEN = {
-    name: Stacked(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
-    for name in ("q", "V", "m", "theta", "G", "B", "Q", "b", "Delta", "Delta^", "Delta_1", "Delta_2", "V^")
-} | {"𝔶": parisi}
+def step_section(
+    title: str, step: Step, items: Items, works: Bibliography, spoken: Mapping[str, Any] = SPOKEN
+) -> Section:
+    """The rule of a step, what it shows, the outcome of its checks, where it is written."""
+    return Section(title, (with_symbols(step.rule, spoken), *items, *checked_and_cited(step, works, spoken)))
+
+
+def checked_and_cited(step: Step, works: Bibliography, spoken: Mapping[str, Any]) -> Items:
+    """The outcome of a step's checks, and where it is written."""
+    return [checked(step, spoken), said(f"See {works.cite(step.citation)}.")]
 
 
 def generic_symbols(at: ModelAt) -> Symbols:
@@ -94,13 +97,13 @@ def _partition(step: Step, p: Symbols) -> Items:
     W = sp.MatrixSymbol("W", *weights.shape)
     return [
         Words(
-            "{} is the inverse temperature, {} the number of replicas, counted by {} and {}; sums over {} run over the "
-            "{} sentences, those over {} over the rows of the weights.",
-            (beta, n, *[sp.Symbol(name) for name in ("a", "a'", "sample_index", "alpha_d", "row_index")]),
+            "{beta} is the inverse temperature, {n} the number of replicas, counted by {a} and {}; sums over "
+            "{sample_index} run over the {alpha_d} sentences, those over {row_index} over the rows of the weights.",
+            (sp.Symbol("a'"),),
         ),
         Relation(sp.log(sp.Symbol("Z")), LogIntegral(step.before["weight"], W)),
         Relation(sp.log(sp.Symbol("Z") ** n), LogIntegral(step.after["weight"], weights)),
-    ]  # fmt: skip
+    ]
 
 
 def _fields(step: Step, p: Symbols) -> Items:
@@ -122,15 +125,29 @@ def _fields(step: Step, p: Symbols) -> Items:
     ]
 
 
-def _potentials(step: Step, change: bool = False) -> Items:
-    names = {"trace": "S_trace", "entropic": "S_rows", "energetic": "S_sentences", "trained": "S_trained"}
+_POTENTIALS = {"trace": "S_trace", "entropic": "S_rows", "energetic": "S_sentences", "trained": "S_trained"}
+
+
+def _potentials(step: Step, prefix: str = "") -> Items:
+    """The parts of the action; with the prefix `slope_` their slopes at n = 0."""
     items: Items = []
     for name, value in step.after.items():
-        if name in names:
+        if name in _POTENTIALS:
             short, exponents = _with_exponents(value)
-            items.append(Relation(sp.Symbol(f"{'slope_' if change else ''}{names[name]}"), short))
-            items += [] if change else exponents  # those of single integrals are the same before and after the limit
-    return items
+            items.append(Relation(sp.Symbol(f"{prefix}{_POTENTIALS[name]}"), short))
+            items += [] if prefix else exponents  # those of single integrals are the same before and after the limit
+    return items + _of_ridge(step, prefix)
+
+
+def _of_ridge(step: Step, prefix: str) -> Items:
+    """The part of the rows with the integral over the weights done, where it can be."""
+    if "entropic of ridge" not in step.after:
+        return []
+    done = "For the ridge penalty the integral over the weights is done, too, and the rows' part is"
+    return [
+        Words("and for ridge" if prefix else done),
+        Relation(sp.Symbol(f"{prefix}S_rows"), step.after["entropic of ridge"]),
+    ]
 
 
 def _with_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
@@ -148,14 +165,12 @@ def _with_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
 
 def _action(step: Step, p: Symbols) -> Items:
     r = sp.MatrixSymbol("r|a", p.s, p.s)
-    couplings = [sp.Symbol(name) for name in ("H_w", "S_trace", "S_rows", "S_sentences")]
     definitions = [
         Relation(sp.MatrixSymbol(name.partition(" ")[0], *value.shape), MatrixAverage(COORDINATE, value))
         for name, value in step.before.items()
         if name != "weight"
     ]
-    total = [sp.Symbol("S_trace"), sp.Symbol("S_rows"), sp.Symbol("S_sentences")]
-    total += [sp.Symbol("S_trained")] if "trained" in step.after else []
+    total = [sp.Symbol(symbol) for name, symbol in _POTENTIALS.items() if name in step.after]
     return [
         Words(
             "In the common eigenbasis the overlaps are averages over the coordinates, {} being that of a replica with "
@@ -164,10 +179,9 @@ def _action(step: Step, p: Symbols) -> Items:
         ),
         *definitions,
         Words(
-            "With a conjugate, written with a hat, for each of them, the average is a sum of a term {} of overlaps and "
-            "conjugates, one of the rows of the weights, {}, in which {} is the exponent of one row in all replicas, "
-            "and one of the sentences, {}:",
-            (couplings[1], couplings[2], couplings[0], couplings[3]),
+            "With a conjugate, written with a hat, for each of them, the average is a sum of a term {S_trace} of "
+            "overlaps and conjugates, one of the rows of the weights, {S_rows}, in which {H_w} is the exponent of one "
+            "row in all replicas, and one of the sentences, {S_sentences}:"
         ),
         Relation(sp.Symbol("replicated_action"), sp.Add(*total), "for large d, extremised over all of them"),
         *_potentials(step),
@@ -189,39 +203,28 @@ def _ansatz(step: Step, ansatz: Ansatz) -> Items:
         for kind, note in zip(ansatz.pairs, PLACES[ansatz.steps], strict=True)
         for left, right in kind.values(p).items()
     ]
-    average = sp.Symbol("mean_outer_field" if ansatz.steps else "mean_field")
     shared = "outer_field" if ansatz.steps else "field"
-    items: Items = [
-        *_holding(ansatz),
+    average = sp.Symbol(f"mean_{shared}")
+    sizes = tuple(level.size for level in ansatz.levels[1:])
+    held = ("", "A block holds {} replicas.", "A block holds {} replicas, an inner one {}.")[ansatz.steps]
+    return [
+        *([Words(held, sizes)] if sizes else []),
         *single[:2],
         *pairs,
         *single[2:],
         Words("The conjugates act on a row through their sums"),
         *[Relation(z, MatrixAverage("contexts", summand)) for z, summand in p.composites.items()],
         Words(
-            "and the field {} of a row is normal with mean {} and covariance {}, its average written {}. The fields {} "
-            "and {} of token l are jointly normal with mean and covariance",
-            (outermost.row_field, p.B, p.Q, average, outermost.field, p.Y),
+            "and the field {} of a row is normal with mean {B} and covariance {Q}, its average written {}. The fields "
+            "{} and {Y} of token l are jointly normal with mean and covariance",
+            (outermost.row_field, average, outermost.field),
         ),
         Relation(sp.Symbol(f"{shared}_mean"), mean),
         Relation(sp.Symbol(f"{shared}_covariance"), step.after["covariance"]),
         *_of_blocks(ansatz),
-        Words("In each replica, {} is normal around the shared {} with covariance {}. Then", (_x(p), p.omega, p.V)),
+        Words("In each replica, {x} is normal around the shared {omega} with covariance {V}. Then"),
         *_potentials(step),
     ]
-    if "entropic of ridge" in step.after:
-        items += [
-            Words("For the ridge penalty the integral over the weights is done, too, and the rows' part is"),
-            Relation(sp.Symbol("S_rows"), step.after["entropic of ridge"]),
-        ]
-    return items
-
-
-def _holding(ansatz: Ansatz) -> Items:
-    """How many replicas blocks hold."""
-    sizes = tuple(level.size for level in ansatz.levels[1:])
-    text = ("", "A block holds {} replicas.", "A block holds {} replicas, an inner one {}.")[ansatz.steps]
-    return [Words(text, sizes)] if sizes else []
 
 
 def _of_blocks(ansatz: Ansatz) -> Items:
@@ -239,32 +242,22 @@ def _of_blocks(ansatz: Ansatz) -> Items:
     ]
 
 
-def _x(p: Symbols) -> sp.MatrixSymbol:
-    return sp.MatrixSymbol("x", p.s, 1)
-
-
 def _limit(step: Step, ansatz: Ansatz) -> Items:
     A, U = sp.MatrixSymbol("J", 1, 1), sp.MatrixSymbol("U", 1, 1)
     power = sp.log(Average("of@", sp.Symbol("I") ** n))
     slope = LogDet(A) + sp.Trace(A.inv() * U)
     used = Words(
-        "The slope of {} at n = 0 is the average of {} over whatever {} depends on; that of the log det of the "
-        "n by n block matrix with {} on the diagonal and {} off it is {}. Hence",
-        (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), A + U, U, slope),
+        "The slope of {} at n = 0 is the average of {} over whatever {I} depends on; that of the log det of the "
+        "n by n block matrix with {} on the diagonal and {U} off it is {}. Hence",
+        (power, sp.log(sp.Symbol("I")), A + U, slope),
     )
     if ansatz.steps:
         used = Words(
-            "The slope of {} at n = 0 is the average of {} over whatever {} depends on, here the average over a block "
+            "The slope of {} at n = 0 is the average of {} over whatever {I} depends on, here the average over a block "
             "to the power 1/{}. Determinants are differentiated as they stand. Hence",
-            (power, sp.log(sp.Symbol("I")), sp.Symbol("I"), ansatz.levels[1].size),
+            (power, sp.log(sp.Symbol("I")), ansatz.levels[1].size),
         )
-    items: Items = [used, *_potentials(step, change=True)]
-    if "entropic of ridge" in step.after:
-        items += [
-            Words("and for ridge"),
-            Relation(sp.Symbol("slope_S_rows"), step.after["entropic of ridge"]),
-        ]
-    return items
+    return [used, *_potentials(step, "slope_")]
 
 
 def _finite(step: Step) -> Items:
@@ -276,15 +269,15 @@ def _zero(step: Step, p: Symbols) -> Items:
     rows: Items = []
     if "N" in step.after:
         rows = [
-            Words("and {}, averaged over a coordinate and its field, the maximum over {} of", (p.envelope, p.w)),
+            Words("and {N}, averaged over a coordinate and its field, the maximum over {w} of"),
             Relation(sp.Symbol("row_objective"), step.after["N"]),
         ]
     shown = [z for z in rescaling(p) if f"{z.name} becomes" in step.before]
     return [
         *[Relation(z, rescaling(p)[z], sign="->") for z in shown],
-        Words("The free entropy at zero temperature is the limit of {} over {}:", (sp.Symbol("Phi_beta"), beta)),
+        Words("The free entropy at zero temperature is the limit of {Phi_beta} over {beta}:"),
         Relation(sp.Symbol("Phi"), step.after["Phi"]),
-        Words("where {} is the minimum over the fields X of one sentence of", (p.moreau,)),
+        Words("where {M} is the minimum over the fields X of one sentence of"),
         Relation(sp.Symbol("objective"), step.after["M"]),
         *rows,
     ]
@@ -303,33 +296,29 @@ def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items
     """The perturbation, of the overlaps in `pairs` or of all, and where the action is stationary in it."""
     D, D_hat = perturbations(p)
     parts = [step.after[name] for name in ("trace", "rows", "sentences")]
+    moved = [Relation(replicated(z, "ab"), z + strength() * change) for z, change in ((p.q, D), (p.q_hat, D_hat))]
     return [
         Words(
-            "{} are the entries of that symmetric matrix, {} and {} symmetric s x s matrices of every context.",
-            (strength(), D, D_hat),
+            "{} are the entries of that symmetric matrix, {D} and {D_hat} symmetric s x s matrices of every context.",
+            (strength(),),
         ),
-        *(
-            [Relation(replicated(p.q, "ab"), p.q + strength() * D),
-             Relation(replicated(p.q_hat, "ab"), p.q_hat + strength() * D_hat)]
-            if pairs is None
-            else pairs
-        ),
+        *(moved if pairs is None else pairs),
         Words("A row of the weights feels the sum over contexts"),
         Relation(composite(p), MatrixAverage("contexts", p.gamma * D_hat)),
         Words("To second order the action changes by the sum of all {}, times {}, times", (strength() ** 2, beta**2)),
         Relation(sp.Symbol("second_variation"), scalars_out(sp.Add(*parts))),
-        Words("which is stationary where {} and {} are", (D_hat, D)),
+        Words("which is stationary where {D_hat} and {D} are"),
         Relation(D_hat, step.after["D_hat"]),
         Relation(D, step.after["D_prime"]),
         Words(
-            "Read one after the other they map the matrices {} of all contexts to new ones, linearly: the replicon "
-            "operator of the section on stability."
-            if pairs is None
-            else "Read one after the other they map the matrices {} of all contexts to new ones, linearly. The ansatz "
-            "is stable against them where no eigenvalue exceeds 1.",
-            (D,),
+            "Read one after the other they map the matrices {D} of all contexts to new ones, linearly"
+            + (
+                ": the replicon operator of the section on stability."
+                if pairs is None
+                else ". The ansatz is stable against them where no eigenvalue exceeds 1."
+            )
         ),
-    ]  # fmt: skip
+    ]
 
 
 # What is assumed of the replicas, by how often their symmetry is broken.
@@ -370,38 +359,32 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
     """Generalised approximate message passing at finite d (docs/theory.md section 10)."""
     step = message_passing.step(at.regulariser.rows.kind, len(at.trained), at.loss_holds_q)
     p, after = generic_symbols(at), step.after
-    A, x = message_passing.reaction(p), _x(p)
-    row, N = sp.Symbol("row_index"), sp.MatrixSymbol("N_row", p.s, p.s)
-    conditions = [Relation(after["proximal"], sp.Integer(0)), Relation(after["row"], sp.Integer(0))]
+    A = message_passing.reaction(p)
+    moments = [Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS if name in after]
+    names = {p.omega: "omega", p.V: "V", p.g: "g", A: "A_row", p.b: "b", sp.MatrixSymbol("N_row", p.s, p.s): "N_row"}
     items: Items = [
-        with_symbols(step.rule, SPOKEN),
         Words(
-            "{} is coordinate {} of a token with its encoding, over the root of d, {} the field of the step before; "
-            "{}, {} and {} belong to row {} of the weights, and {} is here the mean over the d coordinates.",
-            (message_passing.ENTRY, row, message_passing.previous(p), A, p.b, p.w, row, sp.Symbol("mean_coordinate")),
+            "{} is coordinate {row_index} of a token with its encoding, over the root of d, {} the field of the step "
+            "before; {}, {b} and {w} belong to row {row_index} of the weights, and {mean_coordinate} is here the mean "
+            "over the d coordinates.",
+            (message_passing.ENTRY, message_passing.previous(p), A),
         ),
-        *[Relation(left, after[name]) for left, name in ((p.omega, "omega"), (p.V, "V"), (p.g, "g"))],
-        *[Relation(left, after[name]) for left, name in ((A, "A_row"), (p.b, "b"))],
-        *([Relation(N, after["N_row"])] if "N_row" in after else []),
-        Words("where {} and the row {} solve", (x, p.w)),
-        *conditions,
-        *([Relation(after["trained"], sp.Integer(0))] if "trained" in after else []),
+        *[Relation(left, after[name]) for left, name in names.items() if name in after],
+        Words("where {x} and the row {w} solve"),
+        *[Relation(after[name], sp.Integer(0)) for name in ("proximal", "row", "trained") if name in after],
         Words(
-            "that is, they minimise the objective of the Moreau envelope and {} plus half the quadratic form of {} "
-            "minus the product with {}.",
-            (sp.Symbol("penalty"), A, p.b),
+            "that is, they minimise the objective of the Moreau envelope and {penalty} plus half the quadratic form of "
+            "{} minus the product with {b}.",
+            (A,),
         ),
         Words("For large d the fields and the rows are normal with the moments"),
-        *[Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS if name in after],
+        *moments,
         Words(
-            "These are {}, {} and {}, and {}, {} and {} of the saddle point."
-            + (" ({} is the sum of the two limits.)" if "N_row" in after else ""),
-            (p.m, p.q, p.theta, p.G, p.B, p.Q, *([p.G] if "N_row" in after else [])),
+            "These are {m}, {q} and {theta}, and {G}, {B} and {Q} of the saddle point."
+            + (" ({G} is the sum of the two limits.)" if "N_row" in after else "")
         ),
-        checked(step),
-        said(f"See {works.cite(step.citation)}."),
     ]
-    return Section("Message passing", tuple(items))
+    return step_section("Message passing", step, items, works)
 
 
 _MOMENTS = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -38,48 +40,53 @@ def _derived_sections(regulariser: Regulariser, trained: int, loss_holds_q: bool
     )
 
 
-def _order_parameter_section(p: Symbols) -> Section:
+def order_parameter_table(p: Symbols, covariances: Mapping[MatrixExpr, str], variance_of: str) -> Table:
+    """Every overlap with its shape, its conjugate and what it means."""
     meaning = {
-        p.q: "covariance of the student's fields of context c",
-        p.V: "variance: the susceptibility of the estimate",
+        **covariances,
+        p.V: f"variance: the susceptibility of {variance_of}",
         p.m: "overlap with the mean and the positional encoding",
         p.theta: "covariance of the student's with the teacher's fields",
     }
-    partners = dict(zip(p.overlaps, p.conjugates, strict=True))
-    rows = tuple((a, _shape(a), partners[a], words) for a, words in meaning.items())
+    rows = [(z, _shape(z), sp.MatrixSymbol(f"{z.name}_hat", *z.shape), words) for z, words in meaning.items()]
+    return Table(("overlap", "shape", "conjugate", "meaning"), tuple(rows))
+
+
+def _order_parameter_section(p: Symbols) -> Section:
+    trained = [Words("Beside them the vector {phi} of numbers trained with the weights.")] if p.trained else []
     return Section(
         "Order parameters",
         (
-            Table(("overlap", "shape", "conjugate", "meaning"), rows),
-            *([Words("Beside them the vector {} of numbers trained with the weights.", (p.phi,))] if p.trained else []),
+            order_parameter_table(p, {p.q: "covariance of the student's fields of context c"}, "the estimate"),
+            *trained,
             Words(
-                "Given by the law of the tokens: {} ({}) and {} ({}), the covariance and mean of the teacher's fields.",
-                (p.rho_star, _shape(p.rho_star), p.m_star, _shape(p.m_star)),
+                "Given by the law of the tokens: {rho_star} ({}) and {m_star} ({}), the covariance and mean of the "
+                "teacher's fields.",
+                (_shape(p.rho_star), _shape(p.m_star)),
             ),
             Words(
-                "{} is the average over one coordinate, {} that over a sentence and its noise restricted to context "
-                "c = (l, k), where token l has label k; a quantity of token l with an index c is that of its context.",
-                (sp.Symbol("mean_coordinate"), sp.Symbol("mean_context")),
+                "{mean_coordinate} is the average over one coordinate, {mean_context} that over a sentence and its "
+                "noise restricted to context c = (l, k), where token l has label k; a quantity of token l with an "
+                "index c is that of its context."
             ),
         ),
     )
 
 
 def _shape(matrix: MatrixExpr) -> str:
-    return " x ".join(str(n) for n in matrix.shape)
+    return " x ".join(map(str, matrix.shape))
 
 
 def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]) -> Section:
     p = phi.symbols
     step = sp.MatrixSymbol("x", p.s, 1) - p.omega
-    field = sp.MatMul(p.V.inv(), step)
-    local = sp.Add(*[term for term in p.proximal_objective.args if term != p.loss]).xreplace({p.step: step})
-    composites = [Relation(z, MatrixAverage(CONTEXTS, summand)) for z, summand in p.composites.items()]
+    local = (p.proximal_objective - p.loss).xreplace({p.step: step})
+    gradient = sp.Function("gradient")
     return Section(
         "Free entropy",
         (
             Relation(sp.Symbol("Phi"), phi.expression.xreplace(short), "extremised over all overlaps and conjugates"),
-            *composites,
+            *[Relation(z, MatrixAverage(CONTEXTS, summand)) for z, summand in p.composites.items()],
             *[Relation(named, value) for value, named in short.items()],
             *_row_items(phi),
             Relation(
@@ -87,9 +94,8 @@ def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dic
                 sp.Function("minimum")(Average(TOKENS, local) + p.loss),
                 "Moreau envelope; the global minimum over the fields X is the proximal point",
             ),
-            Relation(p.g, field, "at the proximal point"),
-            Relation(sp.Function("gradient")(p.moreau, p.omega), envelope_gradient(p.omega, p), "envelope theorem"),
-            Relation(sp.Function("gradient")(p.moreau, p.V), envelope_gradient(p.V, p), "envelope theorem"),
+            Relation(p.g, sp.MatMul(p.V.inv(), step), "at the proximal point"),
+            *[Relation(gradient(p.moreau, z), envelope_gradient(z, p), "envelope theorem") for z in (p.omega, p.V)],
         ),
     )
 
@@ -102,45 +108,38 @@ def _row_items(phi: FreeEntropy) -> Items:
         w, quadratic = sp.Symbol("w"), sp.Trace(p.w.T * p.G * p.w) / 2
         items += [
             Relation(p.envelope, sp.Function("maximum")(-sp.Function("r")(w) - quadratic + sp.Trace(p.w.T * p.b))),
-            Words("{} is normal with mean {} and covariance {}; {} is the maximiser.", (p.b, p.B, p.Q, p.w)),
+            Words("{b} is normal with mean {B} and covariance {Q}; {w} is the maximiser."),
         ]
     if p.trained:
-        items.append(Words("{} is the diagonal matrix of the ridges of {}.", (p.Kappa, p.phi)))
+        items.append(Words("{Kappa} is the diagonal matrix of the ridges of {phi}."))
     return items
 
 
 def _saddle_section(saddle: SaddlePoint, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]) -> Section:
     p = saddle.symbols
     items: Items = [
-        Words(
-            "Each line is the condition that the derivative of {} vanishes; with {} and {}:",
-            (sp.Symbol("Phi"), p.domega, p.dY),
-        ),
+        Words("Each line is the condition that the derivative of {Phi} vanishes; with {domega} and {dY}:"),
         Relation(p.domega, p.omega - p.m),
         Relation(p.dY, p.Y - p.m_star),
     ]
     for equation in saddle.equations:
         value = in_terms_of_teacher_conjugate(saddle) if equation.target == p.V_hat else equation.value
-        note = ""
+        forms = {value: ""}
         if equation.jacobian_form != equation.value:
-            note = "Stein form: jumps of the field are counted"
-            items.append(
-                Relation(
-                    equation.target,
-                    equation.jacobian_form.xreplace(short),
-                    "derivative form: the derivative is a distribution where the field jumps",
-                )
-            )
-        items.append(Relation(equation.target, value.xreplace(short), note))
+            forms = {
+                equation.jacobian_form: "derivative form: the derivative is a distribution where the field jumps",
+                value: "Stein form: jumps of the field are counted",
+            }
+        items += [Relation(equation.target, form.xreplace(short), note) for form, note in forms.items()]
     if isinstance(regulariser, Sphere):
-        excess = norm_condition(p).at_zero_temperature
-        items.append(
+        norms = MatrixAverage(COORDINATE, norm_condition(p).at_zero_temperature + p.Norms)
+        items += [
             Words(
-                "The derivative of {} in the multipliers {} vanishes, one equation more a column of the weights:",
-                (sp.Symbol("Phi"), p.Lambda),
-            )
-        )
-        items.append(Relation(MatrixAverage(COORDINATE, excess + p.Norms).xreplace(short), p.Norms, "on the diagonal"))
+                "The derivative of {Phi} in the multipliers {Lambda} vanishes, one equation more a column of the "
+                "weights:"
+            ),
+            Relation(norms.xreplace(short), p.Norms, "on the diagonal"),
+        ]
     if saddle.trained is not None:
         items.append(Relation(saddle.trained, sp.Integer(0), "the trained numbers; derivatives at the proximal point"))
     return Section("Saddle-point equations", tuple(items))
@@ -148,12 +147,10 @@ def _saddle_section(saddle: SaddlePoint, regulariser: Regulariser, short: dict[M
 
 def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Section:
     p = saddle.symbols
-    held = {a.arg for e in saddle.equations for a in e.value.atoms(sp.Inverse)}
-    held |= {a.arg for a in p.proximal_objective.atoms(sp.Inverse)}
+    values = [*(equation.value for equation in saddle.equations), p.proximal_objective]
+    held = {inverse.arg for value in values for inverse in value.atoms(sp.Inverse)}
     inverted = {v.arg for v in short if isinstance(v, sp.Inverse)}
-    convex = [
-        Words("{} plus half the quadratic form of {} must be strictly convex in {}.", (sp.Symbol("penalty"), p.G, p.w))
-    ]
+    convex = [Words("{penalty} plus half the quadratic form of {G} must be strictly convex in {w}.")]
     conditions = sorted(held, key=lambda a: (sp.count_ops(a), str(a)))
     return Section(
         "Training loss and domain",
@@ -184,11 +181,10 @@ def _stability_section(
                 "of the loss. The proximal condition is {} = 0, whose implicit derivative is",
                 (Stacked(field.V), Stacked(field.condition)),
             ),
-            Relation(Jacobian(p.g, p.omega), field.jacobian, stacked=True),
+            Relation(Stacked(Jacobian(p.g, p.omega)), Stacked(field.jacobian)),
             Words(
-                "Replicon: perturbations that keep all overlaps, {} symmetric s x s blocks; replica symmetry is stable "
-                "only if the spectral radius of the map is below 1.",
-                (operator.D,),
+                "Replicon: perturbations that keep all overlaps, {D} symmetric s x s blocks; replica symmetry is "
+                "stable only if the spectral radius of the map is below 1."
             ),
             Relation(operator.D_hat, operator.channel),
             Relation(sp.Symbol("D_prime"), operator.prior.xreplace(short)),
@@ -201,43 +197,33 @@ def _stability_section(
 
 def _longitudinal_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Items:
     p = phi.symbols
+    meaning = (
+        "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose eigenvalues need "
+        "real part below 1 to be stable under damping."
+    )
     if p.trained or p.loss_holds_q or entropic_potential(phi) == p.envelope:
-        return [
-            Words(
-                "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose "
-                "eigenvalues need real part below 1 to be stable under damping. For this kind of model it is taken "
-                "by differences."
-            )
-        ]
+        return [Words(f"{meaning} For this kind of model it is taken by differences.")]
     linear = longitudinal(saddle)
     changes = [Relation(_change(z), e) for z, e in linear.composites.items()]
     changes += [Relation(_change(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()]
-    moments = [Relation(sp.Function("change")(average), change) for average, change in linear.moments.items()]
+    multipliers = Words(
+        "where the change of the diagonal matrix {Lambda} by which the norms stay what they are is to be added to {dG}."
+    )
     return [
         Words(
-            "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose "
-            "eigenvalues need real part below 1 to be stable under damping. A change of the overlaps changes the "
-            "channel's averages through the score {} of the law of the fields (mean and covariance below) and "
-            "through {},",
-            (sp.Symbol("S"), _change(p.V)),
+            f"{meaning} A change of the overlaps changes the channel's averages through the score {{S}} of the law of "
+            "the fields (mean and covariance below) and through {dV},"
         ),
         Relation(sp.Symbol("z"), sp.BlockMatrix([[p.domega], [p.dY]])),
         Relation(sp.Symbol("C"), linear.covariance_blocks),
         Relation(sp.Symbol("dmean"), linear.mean_change),
         Relation(sp.Symbol("dC"), linear.covariance_change),
         Relation(sp.Symbol("S"), linear.score),
-        *moments,
+        *[Relation(sp.Function("change")(average), change) for average, change in linear.moments.items()],
         Words("the conjugates follow from these by their equations, and return to the overlaps by"),
         *changes,
-        *([_multipliers_answer(p)] if phi.expression.has(p.Norms) else []),
+        *([multipliers] if phi.expression.has(p.Norms) else []),
     ]
-
-
-def _multipliers_answer(p: Symbols) -> Words:
-    return Words(
-        "where the change of the diagonal matrix {} by which the norms stay what they are is to be added to {}.",
-        (p.Lambda, _change(p.G)),
-    )
 
 
 def _change(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
