@@ -15,9 +15,11 @@ from ..problems.columns import block_shape
 from ..problems.overlaps import Overlaps, packed_length
 from ..simulation.controls import COUNT as CONTROLS
 from ..simulation.controls import Controls
-from ..simulation.run import SGD, Plan, Run
+from ..simulation.method import Polish
+from ..simulation.methods import METHODS
+from ..simulation.plan import Plan
+from ..simulation.run import Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
-from ..simulation.wells import Polish
 from .contract import clean, identity_json, parameters_json
 from .tables import BLOCKS, describe_fields, load_dataset, overlaps_of_row
 
@@ -66,12 +68,12 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
         for name in ("deviations", "errors"):
             rows = [getattr(run.controls, name, np.full(CONTROLS, np.nan)) for run in runs]
             variables[f"control_{name}"] = (("seed", "control"), np.reshape(rows, (len(runs), CONTROLS)))
-    if simulation.plan.method == SGD:
+    if METHODS[simulation.plan.method].one_pass:
         variables |= _paths(simulation)
     variables["status"] = ("seed", np.array([run.status for run in runs], object))
     variables["branch"] = ("seed", np.array([simulation.branch(run) for run in runs], object))
     dataset = xarray.Dataset(variables, coords={"seed": np.array([run.seed for run in runs], int)})
-    if simulation.plan.method == SGD:
+    if METHODS[simulation.plan.method].one_pass:
         dataset = dataset.assign_coords(time=simulation.plan.times)
     describe_fields(dataset, problem)
     dataset.attrs = _attributes(simulation.plan)
@@ -132,7 +134,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
             raise InputError(f"{path} contains another simulation: its {name} is {there}, not {wanted[name]}")
     runs = []
     for row, seed in enumerate(dataset["seed"].values):
-        passed = _path(dataset, row, plan) if plan.method == SGD and "path_q" in dataset else None
+        passed = _path(dataset, row, plan) if METHODS[plan.method].one_pass and "path_q" in dataset else None
         data, penalty, test_error, gradient, late, contraction = (
             float(dataset[name][row]) for name in ("data", "penalty", "test_error", "gradient", "late", "contraction")
         )

@@ -24,7 +24,8 @@ from .. import budget
 from ..environment import helper
 from ..errors import InputError
 from ..interrupts import end_with_parent, held_back
-from .run import Plan, Run, run
+from .plan import Plan
+from .run import Run, run
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
