@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -96,10 +95,13 @@ def run(plan: Plan, seed: int) -> Run:
 
 def _descend(method: Method, plan: Plan, instance: Instance) -> Trained:
     """Return the minimum that a descent from the start finds, polished where the plan asks for it."""
-    assert method.minimise is not None
+    minimise = method.minimise
+    assert minimise is not None
     problem, risk, start = plan.problem, Risk(instance, plan.project), begin(plan, instance)[0]
     how = Descent(plan.tolerance, plan.most or Descent.most, None if plan.rate is None else float(plan.rate))
-    descend = partial(method.minimise, risk, descent=how)
+
+    def descend(weights: Weights) -> Trained:
+        return minimise(risk, weights, how)
 
     def kind(weights: Weights) -> str:
         return kind_of(problem, plan.d, overlaps_of(instance, weights))
