@@ -6,7 +6,7 @@ weight of Y around omega is a product with one factor a direction. With omega on
 hidden nodes at all omega are products of matrices, of a factor a direction. Hidden nodes are divided into blocks that
 lie close together, and to a block belong the omega that its nodes matter at.
 
-Where an observed coordinate m shifts the fields along one of the directions (`coordinates.Shift`) the sums depend on
+Where an observed coordinate m shifts the fields along one of the directions (`channel.Shift`) the sums depend on
 omega - v m there, and are taken on a grid of that; where the shift takes two values, as with a sign that stays open,
 the sum over (omega, m) is one over both.
 """
@@ -22,6 +22,7 @@ from scipy.linalg import block_diag
 
 from ..channel.nodes import tensor
 from ..problems.compiled import loops
+from ..problems.problem import Problem
 from ..threads import share
 
 REACH = 7.2  # standard deviations of omega that numbers of points are counted across
@@ -30,6 +31,28 @@ _BLOCK = 96  # hidden nodes of a block
 _DENSE, _ZONE = 0.25, 3.0  # spacing beside the usual one at zero, and how far that reaches
 _PRODUCT = 262_144  # multiplications of a product, small enough for one thread of the library that does it
 _MOST_SUMS = 1e7  # numbers of one table of sums
+_PROBES = 12  # random values of coordinates
+
+
+def channel_at(
+    problem: Problem, labels: tuple[int, ...], observed: np.ndarray, hidden: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fields (N, H, L t), and logarithms of Jacobian and likelihood (N, H), of all observed (N, .) and hidden (H, .)
+    coordinates; not finite where the channel is not."""
+    with np.errstate(all="ignore"):
+        fields, jacobian, likelihood = problem.solver.bayes.fields_at(observed, hidden, problem.constants(labels))
+    return fields, jacobian, likelihood
+
+
+def random_coordinates(
+    coordinates: Sequence[tuple[str, str, tuple[float, ...]]], random: np.random.Generator
+) -> np.ndarray:
+    """Values of coordinates, some at random, (N, len(coordinates))."""
+    columns = [
+        random.choice(values, _PROBES) if kind == "discrete" else np.abs(random.normal(size=_PROBES))
+        for _, kind, values in coordinates
+    ]
+    return np.array(columns, float).reshape(len(columns), _PROBES).T
 
 
 def root(matrix: np.ndarray) -> np.ndarray:

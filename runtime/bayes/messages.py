@@ -182,8 +182,7 @@ def _is_fine(planted: Planted, known: np.ndarray) -> bool:
 def _fields(instance: Instance, weights: np.ndarray) -> np.ndarray:
     """Fields of all samples of weights (d, t), about the teacher's mean, (n, L, t)."""
     fields = instance.problem.law.teacher_means[instance.contexts]
-    for span, tokens in instance.blocks():
-        fields[span] += tokens @ weights / np.sqrt(instance.d)
+    instance.add_fields(fields, weights)
     return fields
 
 
@@ -205,10 +204,7 @@ def _channel(
             V_hat[c] -= (whole[l, :, l] + whole[l, :, l].T) / (2 * d)
     values, vectors = np.linalg.eigh(V_hat)
     V_hat = (vectors * np.maximum(values, 0.0)[:, None]) @ np.swapaxes(vectors, 1, 2)
-    field = np.zeros((d, t))
-    for span, tokens in instance.blocks():
-        field += tokens.reshape(-1, d).T @ g[span].reshape(-1, t)
-    return field / np.sqrt(d), V_hat, g
+    return instance.sum_tokens(g), V_hat, g
 
 
 def _rows(problem: Problem, gamma: np.ndarray, fields: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -38,8 +38,7 @@ from ..channel.nodes import gauss_hermite, sobol_normal, tensor
 from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from ..threads import share
-from .averages import Averages, add_up, change, root, squares, varying
-from .coordinates import channel_at, random_coordinates
+from .averages import Averages, add_up, change, channel_at, random_coordinates, root, squares, varying
 
 REPLICATES = 8
 _REACH = 5.0  # standard deviations of what is hidden, and of the fields of a column among starts

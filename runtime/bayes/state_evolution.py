@@ -25,9 +25,8 @@ from .. import budget
 from ..errors import InputError, NotConvergedError
 from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
-from .averages import Averages, change
+from .averages import Averages, change, channel_at, random_coordinates
 from .channel import Channel
-from .coordinates import channel_at, random_coordinates
 from .prior import Prior
 
 _STEP = 1e-5  # of a coordinate, in differences

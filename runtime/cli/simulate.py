@@ -69,21 +69,24 @@ def simulate(
     """
     from ..files import occupied
     from ..report.simulation_tables import load_runs
-    from ..simulation.run import RANDOM, SGD, Plan, Run, checked
+    from ..simulation.methods import METHODS
+    from ..simulation.plan import RANDOM, Plan
+    from ..simulation.run import Run, checked
     from ..simulation.simulation import Simulation
     from ..simulation.simulation import simulate as run_all
 
     file = options.netcdf_file(output, "a simulation", force=True)  # what is there is looked at below
     problem = options.problem_of(model, set_, metric=metric)
-    overlaps = method == SGD and start is not None and "=" in start
+    one_pass = method in METHODS and METHODS[method].one_pass
+    overlaps = one_pass and start is not None and "=" in start
     begin = str(start) if overlaps or start == RANDOM else options.start_of(problem, start)
     chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "exact": not free_teacher}
-    chosen |= {"rate": _rate(rate, method), "batch": batch}
+    chosen |= {"rate": rate if one_pass else _rate(rate, method), "batch": batch}
     chosen |= {"polish": polish, "restarts": restarts, "project": project, "controls": control_variates}
     limit = None if memory is None else 1e9 * memory
     chosen |= options.given(inertia=inertia, damping=damping, memory=limit)
     plan = checked(Plan(problem, d, begin, method, **chosen))
-    if theory and begin == RANDOM and method != SGD:
+    if theory and begin == RANDOM and not one_pass:
         raise InputError("--theory goes with a named start, not with --start random")
     known: list[Run] = []
     if file is not None and file.path.exists():
@@ -120,7 +123,7 @@ def simulate(
             on_run=keep,
             **chosen,
         )
-        if theory and method == SGD and not (simulation.interrupted or simulation.out_of_time):
+        if theory and one_pass and not (simulation.interrupted or simulation.out_of_time):
             from ..descent.dynamics import dynamics
 
             with interrupts.recognised():
@@ -177,8 +180,8 @@ def simulate(
     return Outcome(text, data, message)
 
 
-def _rate(text: str | None, method: str) -> float | str | None:
-    """A number, but what sgd reads itself."""
-    if text is None or method == "sgd":
-        return text
+def _rate(text: str | None, method: str) -> float | None:
+    """A number."""
+    if text is None:
+        return None
     return options.converted("--rate", text, f"{method} takes a number", [text], float)[0]

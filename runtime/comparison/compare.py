@@ -11,13 +11,13 @@ import numpy as np
 
 from .. import presenting
 from ..branches.branch import Curve
-from ..errors import InputError, TimeLimitError, require_whole
+from ..errors import InputError, require_whole
 from ..presenting import Shown
 from ..problems.columns import block_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..simulation.estimate import Estimate
-from ..simulation.kinds import fluctuations
+from ..simulation.orientation import fluctuations
 from ..simulation.simulation import Simulation, simulate
 from ..solving.solution import Solution
 
@@ -46,6 +46,11 @@ class Measured:
     mean: float
     standard_error: float
 
+    @classmethod
+    def of(cls, theory: float, half_width: float, estimate: Estimate) -> Measured:
+        """Of a number of theory and the estimate of it."""
+        return cls(float(theory), float(half_width), float(estimate.mean), float(estimate.standard_error))
+
     @property
     def deviation(self) -> float:
         """(simulation - theory) in combined standard errors, rounding among them; nan where both are zero."""
@@ -63,37 +68,27 @@ def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measur
     for name, value in theory.items():
         if runs and not any(run[name] for run in runs):
             continue  # exactly zero: a law without means, say
-        estimate = simulation.average([run[name] for run in runs])
-        measured[name] = Measured(value, widths[name], float(estimate.mean), float(estimate.standard_error))
+        measured[name] = Measured.of(value, widths[name], simulation.average([run[name] for run in runs]))
     strengths, half_widths, kept = solution.multipliers, solution.multipliers_error, simulation.multipliers
     if strengths is not None and half_widths is not None and kept is not None:
         columns = zip(strengths, half_widths, kept.mean, kept.standard_error, strict=True)
         measured |= {f"multiplier_{a}": Measured(*map(float, column)) for a, column in enumerate(columns, 1)}
     for name in LOSSES:
-        estimate = simulation.estimate(name)
-        if np.isfinite(getattr(solution, name)):
-            error = getattr(solution, f"{name}_error")
-            measured[name] = Measured(
-                getattr(solution, name), error, float(estimate.mean), float(estimate.standard_error)
-            )
+        if np.isfinite(value := getattr(solution, name)):
+            measured[name] = Measured.of(value, getattr(solution, f"{name}_error"), simulation.estimate(name))
     return measured
 
 
 def _named(problem: Problem, overlaps: Overlaps) -> dict[str, float]:
-    """Independent entries of the overlaps that a minimum has, without V."""
-    columns = {
-        name: value
-        for name, value in block_columns(problem, overlaps).items()
-        if not name.startswith("V_") and not _repeated(name, problem)
-    }
+    """Independent entries of the overlaps that a minimum has: without V, and of q without the lower triangle."""
+    columns = {}
+    for name, value in block_columns(problem, overlaps).items():
+        index = name.rpartition("_")[2]
+        is_lower = problem.student_rank > 1 and len(index) == 2 and index[0] > index[1]
+        if not name.startswith("V_") and not (name.startswith("q_") and is_lower):
+            columns[name] = value
     trained = {number["name"]: float(v) for number, v in zip(problem.trained, overlaps.phi, strict=True)}
     return {**columns, **trained}
-
-
-def _repeated(name: str, problem: Problem) -> bool:
-    """Whether a column is the lower triangle of q."""
-    index = name.rpartition("_")[2]
-    return name.startswith("q_") and problem.student_rank > 1 and len(index) == 2 and index[0] > index[1]
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,13 +164,9 @@ def compare(
         simulation = simulate(
             solution.problem, d=d, seeds=seeds, start=curve.name, method=method, threads=threads, **options
         )
-        simulations.append(simulation)
         if on_point:
             on_point(simulation)
-        if simulation.interrupted:
-            raise KeyboardInterrupt
-        if simulation.out_of_time:
-            raise TimeLimitError("the time limit ended the simulations")
+        simulations.append(simulation.require_complete())
     return beside(curve, solutions, simulations)
 
 
@@ -248,14 +239,11 @@ def extrapolate(dims: Sequence[int], estimates: Sequence[Estimate], power: float
 
 
 def _fit(dims: np.ndarray, estimates: Sequence[Estimate], power: float) -> Extrapolation:
-    values = np.array([float(e.mean) for e in estimates])
-    errors = np.array([float(e.standard_error) for e in estimates])
-    design = np.stack([np.ones_like(dims), dims**-power], axis=1) / errors[:, None]
-    covariance = np.linalg.inv(design.T @ design)
-    value, slope = covariance @ design.T @ (values / errors)
+    values, errors = np.array([(e.mean, e.standard_error) for e in estimates], float).T
+    (slope, value), covariance = np.polyfit(dims**-power, values, 1, w=1 / errors, cov="unscaled")
     residuals = (values - value - slope * dims**-power) / errors
     return Extrapolation(
-        value, float(np.sqrt(covariance[0, 0])), slope, power, float(residuals @ residuals), len(dims) - 2
+        value, float(np.sqrt(covariance[1, 1])), slope, power, float(residuals @ residuals), len(dims) - 2
     )
 
 
@@ -291,7 +279,7 @@ class Scaling(Shown):
             if not all(e.standard_error > 0 for e in estimates):
                 continue
             fit = extrapolate(dims, estimates)
-            limits[name] = (Measured(first.theory, first.half_width, fit.value, fit.error), fit)
+            limits[name] = (replace(first, mean=fit.value, standard_error=fit.error), fit)
         return limits
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -341,9 +329,5 @@ def scaling(
             threads=threads,
             **options,
         )
-        if simulation.interrupted:
-            raise KeyboardInterrupt
-        if simulation.out_of_time:
-            raise TimeLimitError("the time limit ended the simulations")
-        simulations.append(on_branch(solution, simulation))
+        simulations.append(on_branch(solution, simulation.require_complete()))
     return Scaling(solution, tuple(simulations))

@@ -10,7 +10,8 @@ import numpy as np
 from ..numbers import with_error
 from ..presenting import table, to_json
 from ..simulation.estimate import Estimate
-from ..simulation.run import GAMP, SGD, Run
+from ..simulation.methods import METHODS
+from ..simulation.run import Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
 from .contract import blocks_json, chosen, problem_json, trained_json
 from .layout import value_line
@@ -45,7 +46,7 @@ def simulation_table(simulation: Simulation) -> str:
         lines.append(value_line("test error", _shown(test) + which))
     iterations = simulation.estimate("iterations").mean
     how = f"gradient norm at most {max(run.gradient for run in runs):.1e}, {iterations:.0f} iterations on average"
-    if plan.method == SGD:
+    if METHODS[plan.method].one_pass:
         how = f"rate {plan.rate}, batch {plan.batch}: {iterations:.0f} steps"
     lines.append(f"  {how}; in parentheses: one standard error of the mean over seeds")
     if plan.controls:
@@ -54,7 +55,7 @@ def simulation_table(simulation: Simulation) -> str:
         lines.append(f"  control variates: standard error of the training loss {share:.2f} of that without them")
     if done := simulation.polish:
         lines += _polish_lines(simulation, done)
-    if plan.method == GAMP:
+    if math.isfinite(simulation.estimate("late").mean):
         lines.append(
             f"  replicon measured {_shown(simulation.estimate('contraction'))}: factor on the squared distance of "
             "two estimates with the same overlaps"

@@ -17,9 +17,11 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..simulation.controls import COUNT as CONTROLS
 from ..simulation.controls import Controls
-from ..simulation.run import SGD, Plan, Run
+from ..simulation.method import Polish
+from ..simulation.methods import METHODS
+from ..simulation.plan import Plan
+from ..simulation.run import Run
 from ..simulation.simulation import POLISH, SCALARS, Simulation
-from ..simulation.wells import Polish
 from .contract import clean
 from .tables import filled_table, load_dataset, overlap_columns, overlaps_of_row, overlaps_record, table_attributes
 
@@ -41,7 +43,7 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     for name in ("deviations", "errors") if plan.controls else ():
         rows = [getattr(run.controls, name, np.full(CONTROLS, np.nan)) for run in runs]
         dataset[f"control_{name}"] = (("seed", "control"), np.reshape(rows, (len(runs), CONTROLS)))
-    if plan.method == SGD:
+    if METHODS[plan.method].one_pass:
         paths = _paths(simulation, seeds)
         dataset = dataset.assign({own: paths[name] for own, name in _path_columns(problem).items()})
     dataset.attrs = _attributes(plan)
@@ -111,7 +113,9 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
                 iterations=int(dataset["iterations"][row]),
                 status=str(dataset["status"].values[row]),
                 multipliers=dataset["multiplier"].values[row] if plan.problem.has_sphere else None,
-                path=_path(dataset, row, plan.problem) if plan.method == SGD and "path_q" in dataset else None,
+                path=_path(dataset, row, plan.problem)
+                if METHODS[plan.method].one_pass and "path_q" in dataset
+                else None,
                 polish=_polish(dataset, row) if plan.polish else None,
                 controls=_controls(dataset, row) if plan.controls else None,
                 **numbers,

@@ -26,8 +26,8 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import branch_of
 from ..simulation.instance import Instance
-from ..simulation.kinds import kind_of
-from ..simulation.online import one_pass, weights_with
+from ..simulation.methods.sgd import one_pass, weights_with
+from ..simulation.orientation import kind_of
 from .run import SHOWN_OMEGA, Run, Task
 
 DYNAMICS = "dynamics"

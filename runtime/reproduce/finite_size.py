@@ -18,13 +18,12 @@ import numpy as np
 from ..breaking.curve import curve
 from ..breaking.solve import solve
 from ..comparison.compare import LOSSES, scaling
-from ..errors import TimeLimitError
 from ..integration import rule_named
 from ..problems.problem import Problem
 from ..saddle_point.starts import start_overlaps
 from ..simulation.estimate import Estimate
 from ..simulation.finite_transition import PairedDifference, paired, root_of
-from ..simulation.gamp import state_evolution
+from ..simulation.methods.gamp import state_evolution
 from ..simulation.simulation import Simulation, simulate
 from .base_case import BaseCaseRun
 from .run import BRANCHES, SHOWN_OMEGA, Task
@@ -205,17 +204,8 @@ def options_of(search: str, branch: str) -> dict[str, Any]:
 
 
 def simulated(problem: Problem, **options: Any) -> Simulation:
-    """As `simulate`, to its end.
-
-    Raises:
-        KeyboardInterrupt, TimeLimitError: it was ended early.
-    """
-    simulation = simulate(problem, **options)
-    if simulation.interrupted:
-        raise KeyboardInterrupt
-    if simulation.out_of_time:
-        raise TimeLimitError("the time limit ended the simulations")
-    return simulation
+    """As `simulate`, to its end."""
+    return simulate(problem, **options).require_complete()
 
 
 def _pair(at: Problem, d: int, seeds: int, search: str) -> PairedDifference:

@@ -7,7 +7,7 @@ with P the projector on directions u of which these fields know nothing (orthogo
     E |P grad R|^2 / d = (n / d^2) E sum_l Tr(P Sigma_c) |slope of the loss in token l|^2
 
 What is minimised fluctuates with both from seed to seed: with the labels that were drawn, and with how far the data
-pull across. What their deviations explain of losses and overlaps is taken off (`estimate.Fit`).
+pull across. What their deviations explain of losses and overlaps is taken off (`estimate.Estimate`).
 """
 
 from __future__ import annotations
@@ -76,9 +76,8 @@ def _measured(instance: Instance, weights: Weights, across: _Across) -> tuple[fl
     overlaps = overlaps_of(instance, weights)
     fields = design.fields(weights.W)
     total, slopes = 0.0, np.empty_like(fields)
-    for labels, own in instance.groups:
-        x = np.ascontiguousarray(fields[own].reshape(len(own), -1))
-        values, slope = problem.solver.proximal.losses_at(x, instance.known[own], problem.constants(labels, overlaps))
+    for labels, own, x, known in instance.by_labels(fields):
+        values, slope = problem.solver.proximal.losses_at(x, known, problem.constants(labels, overlaps))
         total += float(values.sum())
         slopes[own] = slope.reshape(-1, *fields.shape[1:])
     return total / instance.d, across.square(design.back(slopes)) / instance.d

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .instance import Instance
@@ -16,6 +18,29 @@ def eigen(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return matrices[:, 0], np.ones_like(matrices)
     values, vectors = np.linalg.eigh(matrices)
     return values, vectors
+
+
+def solve_positive(matrix: Callable[[], np.ndarray], right: np.ndarray, least: float, factor: float) -> np.ndarray:
+    """Return matrix^{-1} right, in the shape of right, by Cholesky's method.
+
+    Where the symmetric matrix is not positive definite, `least` is added to its diagonal, and `factor` times as much
+    until it is.
+
+    Args:
+        matrix: returns the matrix (d s, d s), which is overwritten.
+    """
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    more = 0.0
+    while True:
+        tried = matrix()
+        tried[np.diag_indices_from(tried)] += more
+        try:
+            lower = cho_factor(tried.T, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            more = max(factor * more, least)
+            continue
+        return cho_solve(lower, right.reshape(len(tried), -1), check_finite=False).reshape(right.shape)
 
 
 class Design:
@@ -33,10 +58,8 @@ class Design:
 
     def fields(self, W: np.ndarray) -> np.ndarray:
         """A W, (n, L, s)."""
-        instance, d = self.instance, self.instance.d
-        out = (self.means @ W)[instance.contexts]
-        for span, tokens in instance.blocks():
-            out[span] += (tokens.reshape(-1, d) @ W / np.sqrt(d)).reshape(-1, *self.shape[1:])
+        out = (self.means @ W)[self.instance.contexts]
+        self.instance.add_fields(out, W)
         return out
 
     def back(self, x: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,16 @@ _SAME = 1e-8  # singular values below it, relative to the largest, are of contro
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over seeds and its standard error (nan for a single seed), in the shape of what was measured."""
+    """Mean over seeds and its standard error (nan for a single seed), in the shape of what was measured.
+
+    Attributes:
+        values: what the mean is that of, one a run: where control variates are known, what is measured less what their
+            deviations explain of it.
+    """
 
     mean: Any
     standard_error: Any
+    values: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, values: Sequence[Any] | np.ndarray, controls: Sequence[Controls] = ()) -> Estimate:
@@ -31,27 +37,15 @@ class Estimate:
         array = np.asarray(values, float)
         if len(array) == 0:
             return cls(np.nan, np.nan)
-        if fit := Fit.of(array, controls):
-            return cls(fit.adjusted.mean(axis=0), fit.standard_error)
+        if fit := cls._by_least_squares(array, controls):
+            return fit
         spread = array.std(axis=0, ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.full(array.shape[1:], np.nan)
-        return cls(array.mean(axis=0), spread)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Least squares of values in control variates.
-
-    Attributes:
-        adjusted: values less what the deviations of the controls explain of them, in their shape.
-        standard_error: of their mean, (...).
-    """
-
-    adjusted: np.ndarray
-    standard_error: Any
+        return cls(array.mean(axis=0), spread, array)
 
     @classmethod
-    def of(cls, values: np.ndarray, controls: Sequence[Controls]) -> Fit | None:
-        """None without controls, with too few runs for them, or where a value is not finite."""
+    def _by_least_squares(cls, values: np.ndarray, controls: Sequence[Controls]) -> Estimate | None:
+        """By least squares in control variates; None without any, with too few runs for them, or where a value is not
+        finite."""
         if not controls or not np.isfinite(values).all():
             return None
         deviations, errors = np.array([known.deviations for known in controls]), controls[0].errors
@@ -73,4 +67,5 @@ class Fit:
         residual = adjusted - adjusted.mean(axis=0)
         variance = np.sum(residual**2, axis=0) / freedom * (1 / len(values) + np.sum((middle @ inverse) ** 2))
         error = np.sqrt(variance + (errors**2) @ slopes**2)
-        return cls(adjusted.reshape(values.shape), error.reshape(values.shape[1:]))
+        adjusted = adjusted.reshape(values.shape)
+        return cls(adjusted.mean(axis=0), error.reshape(values.shape[1:]), adjusted)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..errors import InputError, NotConvergedError
 from ..problems.problem import Problem
 from .controls import Controls
-from .estimate import Estimate, Fit
+from .estimate import Estimate
 from .simulation import Simulation, simulate
 
 _RESAMPLES = 2000
@@ -31,21 +32,20 @@ class PairedDifference:
     values: np.ndarray
     controls: tuple[Controls, ...] = ()
 
-    @property
-    def adjusted(self) -> np.ndarray:
-        """One value a seed, less what control variates explain of it."""
-        fit = Fit.of(self.values, self.controls)
-        return fit.adjusted if fit else self.values
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Over the seeds; nan where none has both runs on their branches, and its error for fewer than two."""
+        return Estimate.of(self.values, self.controls)
 
     @property
     def mean(self) -> float:
-        """Mean over the seeds; nan where none has both runs on their branches."""
-        return float(Estimate.of(self.values, self.controls).mean)
+        """Mean over the seeds."""
+        return float(self.estimate.mean)
 
     @property
     def standard_error(self) -> float:
-        """Of the mean over the seeds, from their spread; nan for fewer than two."""
-        return float(Estimate.of(self.values, self.controls).standard_error)
+        """Of the mean over the seeds, from their spread."""
+        return float(self.estimate.standard_error)
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,15 @@ class FiniteTransition:
 
 def paired(first: Simulation, second: Simulation, between: tuple[str, str]) -> PairedDifference:
     """Differences of two simulations of one problem that share their data."""
-    sides = [
-        {run.seed: run for run in simulation.converged if simulation.branch(run) == name}
+    one, other = (
+        {run.seed: run for run in simulation.only(name).runs}
         for simulation, name in zip((first, second), between, strict=True)
-    ]
-    seeds = tuple(sorted(set(sides[0]) & set(sides[1])))
-    values = np.array([sides[0][seed].training_loss - sides[1][seed].training_loss for seed in seeds])
-    known = [[sides[side][seed].controls for side in (0, 1)] for seed in seeds]
-    controls = tuple(one.beside(other) for one, other in known if one is not None and other is not None)
-    return PairedDifference(first.problem.alpha, seeds, values, controls if len(controls) == len(seeds) else ())
+    )
+    pairs = {seed: (one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())}
+    values = np.array([a.training_loss - b.training_loss for a, b in pairs.values()])
+    controls = tuple(a.controls.beside(b.controls) for a, b in pairs.values() if a.controls and b.controls)
+    complete = len(controls) == len(pairs)
+    return PairedDifference(first.problem.alpha, tuple(pairs), values, controls if complete else ())
 
 
 def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
@@ -102,7 +102,7 @@ def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
     table, present = np.zeros((2, len(seeds), len(differences)))
     for column, difference in enumerate(differences):
         rows = [place[seed] for seed in difference.seeds]
-        table[rows, column], present[rows, column] = difference.adjusted, 1.0
+        table[rows, column], present[rows, column] = difference.estimate.values, 1.0
     powers = np.vander((alphas - middle) / half, 3 if len(alphas) > 3 else 2, increasing=True)
     weights = 1 / np.array([d.standard_error for d in differences])[:, None]
     fit = np.linalg.pinv(powers * weights) * weights.T
@@ -153,11 +153,10 @@ def finite_transition(
     differences = []
     for alpha in sorted(alphas):
         at = problem.with_(alpha=alpha)
-        sides = [simulate(at, d=d, seeds=seeds, start=start, threads=threads, **options) for start in between]
-        if any(side.interrupted for side in sides):
-            raise KeyboardInterrupt
-        if any(side.out_of_time for side in sides):
-            raise TimeLimitError("the time limit ended the simulations")
-        differences.append(paired(sides[0], sides[1], between))
+        one, other = (
+            simulate(at, d=d, seeds=seeds, start=start, threads=threads, **options).require_complete()
+            for start in between
+        )
+        differences.append(paired(one, other, between))
     value, error = root_of(differences)
     return FiniteTransition(problem, d, between, value, error, tuple(differences))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..problems.law import TokenLaw
+from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 
 BLOCK = 256
@@ -184,6 +186,18 @@ class Instance:
             tokens = self._kept.get(begin)
             yield span, self._keep(begin, self._block(begin).tokens) if tokens is None else tokens
 
+    def add_fields(self, fields: np.ndarray, W: np.ndarray) -> None:
+        """Add what the centred tokens give to fields (n, L, s) of weights (d, s)."""
+        for span, tokens in self.blocks():
+            fields[span] += (tokens.reshape(-1, self.d) @ W / np.sqrt(self.d)).reshape(-1, *fields.shape[1:])
+
+    def sum_tokens(self, x: np.ndarray) -> np.ndarray:
+        """Return sum_mu sum_l z x / sqrt(d), (d, s), of numbers x (n, L, s)."""
+        total = np.zeros((self.d, x.shape[2]))
+        for span, tokens in self.blocks():
+            total += tokens.reshape(-1, self.d).T @ x[span].reshape(-1, x.shape[2])
+        return total / np.sqrt(self.d)
+
     @property
     def known(self) -> np.ndarray:
         """Features of teacher and noise, (n, FEATURES)."""
@@ -199,12 +213,49 @@ class Instance:
         """Context of every token, (n, L)."""
         return self._table[self._samples[0]]
 
+    def by_labels(
+        self, fields: np.ndarray, samples: slice | np.ndarray = slice(None)
+    ) -> Iterator[tuple[tuple[int, ...], np.ndarray | slice, np.ndarray, np.ndarray]]:
+        """Yield each assignment of labels among samples: the labels, which of the samples have them, their fields
+        (N, L s) and features (N, FEATURES).
+
+        Args:
+            fields: of the samples, (N, L, s) or (N, L s); samples: which, repeated ones among them.
+        """
+        chosen, known = self.assignments[samples], self.known[samples]
+        flat = fields.reshape(len(chosen), math.prod(fields.shape[1:]))
+        present = np.flatnonzero(np.bincount(chosen)).tolist()
+        for number in present:
+            own = slice(None) if len(present) == 1 else np.flatnonzero(chosen == number)
+            yield self.problem.label_choices[number][0], own, np.ascontiguousarray(flat[own]), known[own]
+
+    def constants(self, overlaps: Overlaps | None = None) -> dict[tuple[int, ...], np.ndarray]:
+        """Return the constants of the loss by the labels, at the overlaps that it depends on."""
+        return {labels: self.problem.constants(labels, overlaps) for labels, _ in self.problem.label_choices}
+
     @cached_property
     def groups(self) -> list[tuple[tuple[int, ...], np.ndarray]]:
         """Samples (indices) of each assignment of labels that occurs."""
-        chosen = self._samples[0]
-        found = [(labels, np.flatnonzero(chosen == i)) for i, (labels, _) in enumerate(self.problem.label_choices)]
+        found = [
+            (labels, np.flatnonzero(self.assignments == i)) for i, (labels, _) in enumerate(self.problem.label_choices)
+        ]
         return [(labels, own) for labels, own in found if len(own)]
+
+    @cached_property
+    def known_rows(self) -> np.ndarray:
+        """What the penalty knows of every row of the teacher, (d, KNOWN)."""
+        return np.ascontiguousarray(self.coordinates.pi[:, : self.problem.solver.prior.KNOWN])
+
+    def rows_at(self, fields: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return w_prox (d, s) and dw/db (d, s, s) of every row at b (d, s) and A (d, s, s); nan where none is."""
+        problem = self.problem
+        if not problem.has_ridge:
+            return problem.solver.prior.minimisers_at(fields, A, self.known_rows, problem.strengths)
+        matrices = A + np.diag(problem.strengths)
+        inside = np.linalg.eigvalsh(matrices)[:, 0] > 0
+        response = np.full_like(matrices, np.nan)
+        response[inside] = np.linalg.inv(matrices[inside])
+        return np.einsum("iab,ib->ia", response, fields), response
 
     @cached_property
     def _table(self) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Which of its mirror images a minimum is shown as: signs, permutations of columns and tokens, rotations."""
+"""Which of its mirror images weights of finite d are shown as, by signs, permutations of columns and tokens and
+rotations, and what kind of state they are in, beside overlaps that are there by chance."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from ..problems import gauge
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Exchange, exchanges
+from ..saddle_point.starts import branch_of
 
 _PROBES = 4
 _MOST_COLUMNS = 5
 _TIE = 1e-9
 _ELSEWHERE = 0.5  # of theta with another column of the teacher
+_CLEAR = 4.0  # standard deviations of overlaps of weights that know nothing, beyond which one stands out
 
 
 def images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
@@ -87,26 +90,47 @@ def column_orders(problem: Problem) -> list[tuple[int, ...]]:
 def _keeps(problem: Problem, order: tuple[int, ...]) -> bool:
     if order == tuple(range(len(order))):
         return True
-    channel, columns = problem.solver.channel, list(order)
-    generator = np.random.default_rng(37)
-    if problem.has_ridge:
-        if np.any(problem.strengths != problem.strengths[columns]):
-            return False
-    else:
-        prior = problem.solver.prior
-        for _ in range(_PROBES):
-            w, pi = generator.standard_normal(problem.student_rank), generator.standard_normal(prior.KNOWN)
-            values = [prior.regulariser(*row, *pi, problem.strengths) for row in (w, w[columns])]
-            if not abs(values[0] - values[1]) <= 1e-12 * (1 + abs(values[0])):
-                return False
     if problem.solver.model.HOLDS_Q:
         return False
+    return all(abs(one - other) <= 1e-12 * (1 + abs(one)) for one, other in _probed(problem, list(order)))
+
+
+def _probed(problem: Problem, columns: list[int]) -> Iterator[tuple[float, float]]:
+    """Strengths of a ridge, or values of the penalty at random rows, then losses at random fields, each with what it is
+    for columns in another order."""
+    channel, prior, generator = problem.solver.channel, problem.solver.prior, np.random.default_rng(37)
+    if problem.has_ridge:
+        yield from zip(problem.strengths.tolist(), problem.strengths[columns].tolist(), strict=True)
+    else:
+        for _ in range(_PROBES):
+            w, pi = generator.standard_normal(problem.student_rank), generator.standard_normal(prior.KNOWN)
+            yield prior.regulariser(*w, *pi, problem.strengths), prior.regulariser(*w[columns], *pi, problem.strengths)
     for labels, _ in problem.label_choices:
         c = problem.constants(labels)
         for _ in range(_PROBES):
             x = generator.standard_normal((problem.tokens, problem.student_rank))
             known = generator.standard_normal(channel.FEATURES)
-            values = [channel.loss(*at.ravel(), *known, c) for at in (x, x[:, columns])]
-            if not abs(values[0] - values[1]) <= 1e-12 * (1 + abs(values[0])):
-                return False
-    return True
+            yield channel.loss(*x.ravel(), *known, c), channel.loss(*x[:, columns].ravel(), *known, c)
+
+
+def fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overlaps:
+    """Standard deviations, of order 1/sqrt(d), of the overlaps of weights of this size that know nothing of tau or pi.
+
+    E m^2 = E w^2 E tau^2 / d, E theta^2 = q rho* / d, and Var q = 2 q^2 / d; one value a block, zero for V and for
+    numbers trained with the weights.
+    """
+    law = problem.law
+    q = np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2))
+    tau = np.einsum("a,aii->i", law.weights, law.gram)[: problem.contexts]
+    return Overlaps(
+        q=np.full_like(overlaps.q, np.sqrt(2 / d) * np.max(q)),
+        V=np.zeros_like(overlaps.q),
+        m=np.full_like(overlaps.m, np.sqrt(np.max(q / law.rho[:, None]) * np.max(tau) / d)),
+        theta=np.full_like(overlaps.theta, np.sqrt(np.max(q) * np.abs(law.rho_star).max() / d)),
+        phi=np.zeros_like(overlaps.phi),
+    )
+
+
+def kind_of(problem: Problem, d: int, overlaps: Overlaps) -> str:
+    """semantic, positional, mixed or uninformed: by which of theta and m exceed four deviations of their noise."""
+    return branch_of(overlaps, _CLEAR * fluctuations(problem, overlaps, d).pack())

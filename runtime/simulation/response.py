@@ -15,13 +15,13 @@ of which docs/theory.md (2.4) has the average. It is positive definite where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
-from .design import Design
+from .design import Design, solve_positive
 from .instance import stream
-from .minimisers import Minimum
+from .method import Trained
 from .risk import Risk, Value, Weights, overlaps_of
 
 DIRECT = 2000  # weights beyond which no matrix of them is held
@@ -42,13 +42,13 @@ class Response:
         constants: of the loss, by labels.
     """
 
-    def __init__(self, risk: Risk, minimum: Minimum) -> None:
+    def __init__(self, risk: Risk, minimum: Trained) -> None:
         self.risk, self.problem, self.design = risk, risk.problem, Design(risk.instance)
         weights, value = minimum.weights, minimum.value
         self.shape = weights.W.shape
         instance, (n, L, s) = risk.instance, self.design.shape
         overlaps = overlaps_of(instance, weights)
-        self.constants = {labels: self.problem.constants(labels, overlaps) for labels, _ in instance.groups}
+        self.constants = instance.constants(overlaps)
         self.fields = np.ascontiguousarray(self.design.fields(weights.W).reshape(n, L * s))
         every = np.arange(n)
         known = minimum.slopes
@@ -63,8 +63,8 @@ class Response:
     def losses_at(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Losses (N,) and their gradients (N, L s) of samples, repeated ones among them, at fields (N, L s)."""
         values, slopes = np.empty(len(fields)), np.empty_like(fields)
-        for of, known, c in self._by_labels(samples):
-            values[of], slopes[of] = self.problem.solver.proximal.losses_at(np.ascontiguousarray(fields[of]), known, c)
+        for labels, of, x, known in self.risk.instance.by_labels(fields, samples):
+            values[of], slopes[of] = self.problem.solver.proximal.losses_at(x, known, self.constants[labels])
         return values, slopes
 
     def curvatures_at(self, samples: np.ndarray, fields: np.ndarray, slopes: np.ndarray) -> np.ndarray:
@@ -76,23 +76,18 @@ class Response:
         out = np.empty((*fields.shape, L * s))
         if channel.CORNERS:
             eye = np.broadcast_to(np.eye(s), (L, s, s))
-            for of, known, c in self._by_labels(samples):
-                omega = np.ascontiguousarray(fields[of] + self._narrow * slopes[of])
-                out[of] = -channel.proximal_at(omega, eye / self._narrow, self._narrow * eye, known, c, 0)[1]
+            omega = fields + self._narrow * slopes
+            for labels, of, at, known in self.risk.instance.by_labels(omega, samples):
+                c = self.constants[labels]
+                out[of] = -channel.proximal_at(at, eye / self._narrow, self._narrow * eye, known, c, 0)[1]
             return (out + out.transpose(0, 2, 1)) / 2
         rows, columns = np.triu_indices(L * s)
-        for of, known, c in self._by_labels(samples):
-            pairs = zip(fields[of].tolist(), known.tolist(), strict=True)
-            upper = np.array([channel.loss_hessian(*x, *k, c) for x, k in pairs]).reshape(len(of), len(rows))
-            out[of[:, None], rows, columns] = out[of[:, None], columns, rows] = upper
+        upper = np.empty((len(fields), len(rows)))
+        for labels, of, x, known in self.risk.instance.by_labels(fields, samples):
+            pairs, c = zip(x.tolist(), known.tolist(), strict=True), self.constants[labels]
+            upper[of] = np.array([channel.loss_hessian(*at, *k, c) for at, k in pairs]).reshape(len(x), len(rows))
+        out[:, rows, columns] = out[:, columns, rows] = upper
         return out
-
-    def _by_labels(self, samples: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Which of some samples share their labels, their features, and the constants of the loss."""
-        instance = self.risk.instance
-        for labels, own in instance.groups:
-            of = np.flatnonzero(np.isin(samples, own))
-            yield of, instance.known[samples[of]], self.constants[labels]
 
     def _directions(self, minimum: Weights) -> np.ndarray:
         """What is held, as orthonormal rows in the coordinates of M, (k, d, s)."""
@@ -110,12 +105,9 @@ class Response:
         if problem.has_ridge:
             strengths = problem.strengths if value.multipliers is None else value.multipliers
             return None, blocks + np.diag(strengths)
-        known = np.ascontiguousarray(self.risk.instance.coordinates.pi[:, : problem.solver.prior.KNOWN])
         data = self.design.back(self.slopes.reshape(self.design.shape)) + np.einsum("iab,ib->ia", through_q, minimum.W)
         fields, matrices = np.ascontiguousarray(minimum.W - data), np.broadcast_to(np.eye(s), (d, s, s)).copy()
-        values, vectors = np.linalg.eigh(
-            problem.solver.prior.minimisers_at(fields, matrices, known, problem.strengths)[1]
-        )
+        values, vectors = np.linalg.eigh(self.risk.instance.rows_at(fields, matrices)[1])
         return np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors), blocks
 
     def _rooted(self, W: np.ndarray) -> np.ndarray:
@@ -131,8 +123,6 @@ class Response:
 
     def _factored(self) -> np.ndarray:
         """M^(-1), (d s, d s)."""
-        from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
         (d, s), size = self.shape, self.shape[0] * self.shape[1]
         total = np.zeros((size, size))
         self.design.weigh(total, self.curvatures)
@@ -144,13 +134,7 @@ class Response:
         held = self._held.reshape(-1, size)
         total += _HARD * held.T @ held
         total[np.diag_indices(size)] += 1
-        more = 0.0
-        while True:
-            try:
-                factor = cho_factor(total + more * np.eye(size), lower=True, overwrite_a=True, check_finite=False)
-                return cho_solve(factor, np.eye(size), overwrite_b=True, check_finite=False)
-            except LinAlgError:
-                more = max(_MORE * more, _LITTLE * abs(np.trace(total)) / size)
+        return solve_positive(total.copy, np.eye(size), _LITTLE * abs(np.trace(total)) / size, _MORE)
 
     def solve(self, right: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
         """Hessian^(-1) right, (d, s), at other curvatures (n, L s, L s) of a few samples."""

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import InputError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .held import directions
 from .instance import Instance
+
+_POWER_STEPS = 12
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,14 @@ class Weights:
     def size(self) -> float:
         """Root mean square of W's entries, or the largest |phi| where that is more."""
         return max(float(np.sqrt(np.mean(self.W**2))), float(np.max(np.abs(self.phi), initial=0.0)))
+
+    def pack(self, unit: float = 1.0) -> np.ndarray:
+        """Return all numbers in one array, phi times a unit."""
+        return np.concatenate([self.W.ravel(), self.phi * unit])
+
+    def unpack(self, vector: np.ndarray, unit: float = 1.0) -> Weights:
+        """Return weights of the shape of these from what `pack` gives."""
+        return Weights(vector[: self.W.size].reshape(self.W.shape), vector[self.W.size :] / unit)
 
 
 @dataclass(frozen=True)
@@ -80,73 +89,46 @@ def on_sphere(problem: Problem, weights: Weights) -> Weights:
     return Weights(weights.W * scale, weights.phi)
 
 
-def holds_own(problem: Problem) -> bool:
-    """Whether the loss holds overlaps q of the weights, or numbers trained with them."""
-    return bool(problem.trained) or problem.solver.model.HOLDS_Q
-
-
-def refuse_own(problem: Problem, method: str) -> None:
-    """
-    Raises:
-        InputError: the loss holds q or trained numbers, which the method does not know of.
-    """
-    if holds_own(problem):
-        name = problem.solver.name
-        raise InputError(
-            f"{method}: the loss of {name} contains q or trained numbers; allowed methods are lbfgs, gd and adam"
-        )
-
-
 class Risk:
     """sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance, as a function of where `placed` puts weights.
 
     Args:
         held: name of overlaps that are held at zero, see `held.entries`; None for none.
+
+    Attributes:
+        is_explicit: whether the loss depends on the fields alone, and not on q or on trained numbers of its own.
     """
 
     def __init__(self, instance: Instance, held: str | None = None) -> None:
-        self.instance = instance
+        self.instance, self.problem = instance, instance.problem
         self._zeros = directions(instance, held)
-        self.problem = instance.problem
-        self.holds_own = holds_own(self.problem)
-        self.evaluations = 0
-        groups = instance.groups
-        self._alone = groups[0][0] if len(groups) == 1 else None
-        self._group_of = np.zeros(instance.n, np.int64)
-        for number, (_, own) in enumerate(groups):
-            self._group_of[own] = number
-        self._labels = [labels for labels, _ in groups]
+        self.is_explicit = not (self.problem.trained or self.problem.solver.model.HOLDS_Q)
 
     def data(self, weights: Weights) -> tuple[float, Weights]:
         """The data term per d and its gradient."""
         instance, problem = self.instance, self.problem
-        self.evaluations += 1
         W, d, L, s = weights.W, instance.d, problem.tokens, problem.student_rank
         root, overlaps = np.sqrt(d), overlaps_of(instance, weights)
-        column = np.ascontiguousarray(W[:, 0]) if s == 1 else W
-        total, gradient = 0.0, np.zeros(d) if s == 1 else np.zeros((d, s))
-        along_means = np.zeros((problem.contexts, s))
-        own_sums = np.zeros(self._own_count)
-        constants = {labels: problem.constants(labels, overlaps) for labels in self._labels}
+        total, gradient, along_means = 0.0, np.zeros((d, s)), np.zeros((problem.contexts, s))
+        own_sums = self.no_own_sums()
+        constants = instance.constants(overlaps)
         for span, tokens in instance.blocks():
             flat = tokens.reshape(-1, d)
-            fields = (flat @ column / root).reshape(-1, L, s) + overlaps.m[instance.contexts[span]]
-            slopes = np.empty((len(fields), L * s))
-            for labels, own in self._members(span):
-                x = np.ascontiguousarray(fields[own].reshape(-1, L * s))
-                known = instance.known[span][own]
-                values, slopes[own] = problem.solver.proximal.losses_at(x, known, constants[labels])
+            fields = (flat @ W / root).reshape(-1, L, s) + overlaps.m[instance.contexts[span]]
+            slopes = np.empty_like(fields)
+            for labels, own, x, known in instance.by_labels(fields, span):
+                values, found = problem.solver.proximal.losses_at(x, known, constants[labels])
                 total += float(values.sum())
-                if self.holds_own:
-                    held = problem.solver.proximal.own_gradients_at(x, known, constants[labels]).sum(axis=0)
-                    own_sums += self._by_context(labels, held)
+                slopes[own] = found.reshape(-1, L, s)
+                if not self.is_explicit:
+                    own_sums += self.own_sums(labels, x, known, constants[labels])
             by_token = slopes.reshape(-1, s)
-            gradient += flat.T @ (by_token[:, 0] if s == 1 else by_token) / root
+            gradient += flat.T @ by_token / root
             np.add.at(along_means, instance.contexts[span].ravel(), by_token)
-        slope = gradient.reshape(d, s) + instance.coordinates.tau @ along_means / d
+        slope = gradient + instance.coordinates.tau @ along_means / d
         phi = own_sums[len(own_sums) - len(weights.phi) :] / d
         if problem.solver.model.HOLDS_Q:
-            slope += np.einsum("iab,ib->ia", self._through_q(own_sums), W)
+            slope += np.einsum("iab,ib->ia", self.through_q(own_sums), W)
         return total / d, Weights(slope, phi)
 
     def penalty(self, weights: Weights) -> tuple[float, Weights]:
@@ -159,8 +141,7 @@ class Risk:
         if problem.has_ridge:
             slope = W * problem.strengths
             return float(np.sum(W * slope)) / (2 * self.instance.d) + own, Weights(slope, ridge * weights.phi)
-        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.prior.KNOWN])
-        values, slope = problem.solver.prior.penalties_at(W, known, problem.strengths)
+        values, slope = problem.solver.prior.penalties_at(W, self.instance.known_rows, problem.strengths)
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> Value:
@@ -198,43 +179,51 @@ class Risk:
         along = np.einsum("kia,ia->k", self._zeros, weights.W)
         return Weights(weights.W - np.einsum("k,kia->ia", along, self._zeros), weights.phi)
 
+    def curvature(self, at: Weights, data_only: bool = False) -> float:
+        """Largest curvature of the risk near some weights, by power iteration on differences of its gradient."""
+        direction = np.random.default_rng(3).standard_normal(at.W.shape)
+        scale = max(at.size, 0.1)
+
+        def gradient(W: np.ndarray) -> np.ndarray:
+            weights = Weights(W, at.phi)
+            return self.data(weights)[1].W if data_only else self(weights).gradient.W
+
+        found = 1.0
+        for _ in range(_POWER_STEPS):
+            direction *= 1e-4 * scale * np.sqrt(direction.size) / np.linalg.norm(direction)
+            image = (gradient(at.W + direction) - gradient(at.W - direction)) / 2
+            if not image.any():  # piecewise linear
+                break
+            found = float(np.linalg.norm(image) / np.linalg.norm(direction))
+            direction = image
+        return max(found, 1e-6)
+
     def curvature_through_q(self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
-        """What the q held by the loss add to the Hessian in every row of W, (d, s, s), at the fields (n, L s)."""
-        problem, s = self.problem, self.problem.student_rank
-        if not problem.solver.model.HOLDS_Q:
+        """What the q held by the loss add to the Hessian in every row of W, (d, s, s), at the fields (n, L, s)."""
+        s = self.problem.student_rank
+        if not self.problem.solver.model.HOLDS_Q:
             return np.zeros((self.instance.d, s, s))
-        own_sums = np.zeros(self._own_count)
-        for labels, own in self.instance.groups:
-            at = fields[own], self.instance.known[own], constants[labels]
-            own_sums += self._by_context(labels, problem.solver.proximal.own_gradients_at(*at).sum(axis=0))
-        return self._through_q(own_sums)
+        sums = [self.own_sums(labels, *at, constants[labels]) for labels, _, *at in self.instance.by_labels(fields)]
+        return self.through_q(np.sum(sums, axis=0))
 
-    def _members(self, span: slice) -> list[tuple[tuple[int, ...], slice | np.ndarray]]:
-        """Samples of a block by their labels."""
-        if self._alone is not None:
-            return [(self._alone, slice(None))]
-        groups = self._group_of[span]
-        found = [(labels, np.flatnonzero(groups == number)) for number, labels in enumerate(self._labels)]
-        return [(labels, own) for labels, own in found if len(own)]
+    def no_own_sums(self) -> np.ndarray:
+        """Return zero derivatives of the loss in the q that it holds, a triangle a context, and in phi."""
+        s, holds_q = self.problem.student_rank, self.problem.solver.model.HOLDS_Q
+        return np.zeros(holds_q * self.problem.contexts * s * (s + 1) // 2 + len(self.problem.trained))
 
-    @property
-    def _own_count(self) -> int:
-        pairs = self.problem.student_rank * (self.problem.student_rank + 1) // 2
-        held = self.problem.contexts * pairs if self.problem.solver.model.HOLDS_Q else 0
-        return held + len(self.problem.trained)
-
-    def _by_context(self, labels: tuple[int, ...], held: np.ndarray) -> np.ndarray:
-        """Derivatives in q of the tokens, then phi, moved to the contexts of the labels."""
-        out = np.zeros(self._own_count)
-        trained = len(self.problem.trained)
-        if self.problem.solver.model.HOLDS_Q:
-            pairs = self.problem.student_rank * (self.problem.student_rank + 1) // 2
-            per_context = out[: len(out) - trained].reshape(-1, pairs)
-            np.add.at(per_context, self.problem.context_of(labels), held[: len(held) - trained].reshape(-1, pairs))
-        out[len(out) - trained :] = held[len(held) - trained :]
+    def own_sums(self, labels: tuple[int, ...], x: np.ndarray, known: np.ndarray, constants: np.ndarray) -> np.ndarray:
+        """Return these derivatives, summed over samples with the same labels at fields (N, L s)."""
+        problem, out = self.problem, self.no_own_sums()
+        own = problem.solver.proximal.own_gradients_at(x, known, constants).sum(axis=0)
+        trained = len(problem.trained)
+        if problem.solver.model.HOLDS_Q:
+            by_token = own[: len(own) - trained].reshape(problem.tokens, -1)
+            by_context = out[: len(out) - trained].reshape(problem.contexts, -1)
+            np.add.at(by_context, problem.context_of(labels), by_token)
+        out[len(out) - trained :] = own[len(own) - trained :]
         return out
 
-    def _through_q(self, own_sums: np.ndarray) -> np.ndarray:
+    def through_q(self, own_sums: np.ndarray) -> np.ndarray:
         """Of the q held by the loss: 2 gamma_i / d times their symmetrised derivatives, a block a row, (d, s, s)."""
         s = self.problem.student_rank
         rows, columns = np.triu_indices(s)

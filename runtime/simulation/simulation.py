@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,11 @@ from ..progress import bar, say
 from ..saddle_point.starts import as_start, default_start
 from .estimate import Estimate
 from .instance import Instance
-from .kinds import kind_of
-from .orientation import oriented
-from .run import SGD, Plan, Run, checked
-from .wells import Polish
+from .method import Polish
+from .methods import METHODS
+from .orientation import kind_of, oriented
+from .plan import Plan
+from .run import Run, checked
 from .workers import Failure, results
 
 if TYPE_CHECKING:
@@ -75,6 +76,18 @@ class Simulation(Result, Recorded):
         if self.failures:
             return "failed"
         return next((run.status for run in self.runs if run.status != "converged"), "converged")
+
+    def require_complete(self) -> Simulation:
+        """Return this simulation.
+
+        Raises:
+            KeyboardInterrupt, TimeLimitError: it was ended early.
+        """
+        if self.interrupted:
+            raise KeyboardInterrupt
+        if self.out_of_time:
+            raise TimeLimitError("the time limit ended the simulations")
+        return self
 
     def average(self, values: Sequence[Any] | np.ndarray) -> Estimate:
         """Of one value (of any shape) a converged run, with control variates where the plan asks for them."""
@@ -169,8 +182,12 @@ def simulate(
         2
     """
     check_is_problem(problem)
+    if "n" in options:
+        raise InputError("simulate takes no n: there are alpha d samples, so that d and the problem's alpha set it")
+    for name in options:
+        require_known("option", name, [field.name for field in fields(Plan)][4:], "simulate")
     start = default_start(problem) if start is None else start
-    plan = checked(_plan(problem, int(d), start, method, options))
+    plan = checked(Plan(problem, int(d), start, method, **options))
     _ = problem.alpha  # is there before anything is compiled
     wanted = _seeds(seeds)
     if threads is not None:
@@ -205,13 +222,13 @@ def _collect(
     if not plan.problem.solver.compiled_before():
         say(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
     data = Instance(plan.problem, plan.d, missing[0], plan.exact, plan.memory).data_bytes
-    if data > plan.memory and plan.method != SGD:
+    if data > plan.memory and not METHODS[plan.method].one_pass:
         say(
             f"the data of a seed take {data / 1e9:.3g} GB, beyond {plan.memory / 1e9:.3g} GB: they are drawn again in "
             f"every step, about {data / 1e9 * _SECONDS_A_GIGABYTE:.2g} s on one core"
         )
     what = f"{plan.method} at d = {plan.d} from {plan.start}"
-    jobs = results([(plan, seed) for seed in missing], workers_for(threads, len(missing)))
+    jobs = results([(plan, seed) for seed in missing], max(1, min(threads or os.cpu_count() or 1, len(missing))))
     with bar(what, len(wanted)) as task, closing(jobs):
         for _ in done:
             task.advance()
@@ -229,21 +246,6 @@ def _collect(
             loss = result.training_loss  # none of a pass
             said = f", training loss {loss:.6g}" if np.isfinite(loss) else ""
             task.advance(f"{what}: seed {result.seed} {result.status}{said}")
-
-
-def workers_for(threads: int | None, jobs: int) -> int:
-    """Processes for so many jobs."""
-    return max(1, min(threads or os.cpu_count() or 1, jobs))
-
-
-def _plan(problem: Problem, d: int, start: str, method: str, options: Mapping[str, Any]) -> Plan:
-    known = ("polish", "restarts", "project", "controls", "tolerance", "most", "rate", "batch", "inertia", "damping",
-             "exact", "memory")  # fmt: skip
-    if "n" in options:
-        raise InputError("simulate takes no n: there are alpha d samples, so that d and the problem's alpha set it")
-    for name in options:
-        require_known("option", name, known, "simulate")
-    return Plan(problem, d, start, method, **options)
 
 
 def _seeds(seeds: int | Iterable[int]) -> list[int]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 
 from .instance import stream
-from .minimisers import Minimum
+from .method import Polish, Trained
 from .response import Response
 from .risk import Risk, Weights
 
@@ -28,7 +28,7 @@ _ROUNDING = 1e-10  # of a loss
 _FEWER = 4  # by which samples moved together are divided where they do not lower the risk
 _NEAREST, _SHARE, _STREAM = 8, 0.5, 13  # other wells among which a restart chooses, and how many of them it takes
 
-Descend = Callable[[Weights], Minimum]
+Descend = Callable[[Weights], Trained]
 
 
 @dataclass(frozen=True)
@@ -48,27 +48,6 @@ class Wells:
     slopes: np.ndarray
     curvatures: np.ndarray
     wrong: float
-
-
-@dataclass(frozen=True)
-class Polish:
-    """What polishing did to one minimum.
-
-    Attributes:
-        wrong_before, wrong_after: shares of the samples in wrong wells; those after are left because moving them does
-            not lower the risk.
-        gained: training loss per d before less after.
-        descents: minimisations it took; deeper: restarts among them that ended lower.
-        seconds, memory: of wall time, and bytes that the process held at the most.
-    """
-
-    wrong_before: float
-    wrong_after: float
-    gained: float
-    descents: int
-    deeper: int = 0
-    seconds: float = field(default=np.nan, compare=False)
-    memory: float = field(default=np.nan, compare=False)
 
 
 def wells_of(response: Response) -> Wells:
@@ -122,8 +101,8 @@ def moved(response: Response, minimum: Weights, wells: Wells, chosen: np.ndarray
 
 
 def polished(
-    risk: Risk, minimum: Minimum, descend: Descend, kind: Callable[[Weights], str], restarts: int = 0
-) -> tuple[Minimum, Polish]:
+    risk: Risk, minimum: Trained, descend: Descend, kind: Callable[[Weights], str], restarts: int = 0
+) -> Trained:
     """The minimum that moving samples out of wrong wells leads to, and the lowest of `restarts` more.
 
     A restart moves some samples whose other wells are nearly as low, whether wrong or not, from the lowest minimum so
@@ -158,10 +137,10 @@ def polished(
         seconds=perf_counter() - begun,
         memory=_most_memory(),
     )
-    return found, polish
+    return replace(found, polish=polish)
 
 
-def _without_wrong_wells(risk: Risk, minimum: Minimum, descend: Descend) -> tuple[Minimum, Response, Wells, int, float]:
+def _without_wrong_wells(risk: Risk, minimum: Trained, descend: Descend) -> tuple[Trained, Response, Wells, int, float]:
     """The minimum, its response and wells, how many descents, and the share of wrong wells to begin with."""
     descents, before = 0, np.nan
     while True:
@@ -185,7 +164,7 @@ def _without_wrong_wells(risk: Risk, minimum: Minimum, descend: Descend) -> tupl
         minimum = lower
 
 
-def _is_lower(one: Minimum, other: Minimum) -> bool:
+def _is_lower(one: Trained, other: Trained) -> bool:
     loss = other.value.training_loss
     return one.value.training_loss < loss - _ROUNDING * abs(loss)
 

@@ -22,7 +22,8 @@ from .. import budget
 from ..environment import THREAD_VARIABLES, end, helper
 from ..errors import InputError
 from ..interrupts import end_with_parent, held_back
-from .run import Plan, Run, run
+from .plan import Plan
+from .run import Run, run
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from scipy.linalg import block_diag
 import saddleforge as sf
 from saddleforge.bayes import sampling
 from saddleforge.bayes.averages import Cut, Directions, averages_by_products, squares
-from saddleforge.bayes.channel import Channel
-from saddleforge.bayes.coordinates import find_shift
+from saddleforge.bayes.channel import Channel, find_shift
 from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
 from saddleforge.bayes.prior import Prior
 from saddleforge.bayes.sampling import Preimages, find_half_lines

@@ -93,8 +93,8 @@ def test_differences_of_two_branches_are_taken_with_the_controls_of_both():
     with_them, without = (paired(*pair, starts) for pair in (sides, bare))
     assert with_them.seeds == without.seeds and np.array_equal(with_them.values, without.values)
     assert with_them.standard_error < 0.8 * without.standard_error
-    assert with_them.mean == pytest.approx(with_them.adjusted.mean())
-    assert without.adjusted is without.values
+    assert with_them.mean == pytest.approx(with_them.estimate.values.mean())
+    assert without.estimate.values is without.values
 
 
 def test_they_are_of_a_named_start():

@@ -25,7 +25,7 @@ from saddleforge.report.plots.dynamics import plot_passes
 from saddleforge.report.simulation_tables import beside_dynamics, load_runs
 from saddleforge.report.tables import load_dataset
 from saddleforge.simulation.instance import Instance
-from saddleforge.simulation.online import one_pass, weights_with
+from saddleforge.simulation.methods.sgd import one_pass, weights_with
 
 BASE = {"sigma": 0.5, "omega": 0.3, "lambda": 0.002}
 START = {"q": 0.125, "theta": 0.025, "m_1": 0.1}

@@ -10,10 +10,13 @@ from saddleforge.problems.problem import problem
 from saddleforge.report.simulation_tables import load_runs
 from saddleforge.simulation import response
 from saddleforge.simulation.instance import Instance
-from saddleforge.simulation.minimisers import METHODS, Descent, lbfgs
+from saddleforge.simulation.method import Descent
+from saddleforge.simulation.methods.fista import proximal_gradient
+from saddleforge.simulation.methods.lbfgs import lbfgs
+from saddleforge.simulation.plan import Plan, begin
 from saddleforge.simulation.response import Response
 from saddleforge.simulation.risk import Risk, Weights
-from saddleforge.simulation.run import Plan, begin, checked, run
+from saddleforge.simulation.run import checked, run
 from saddleforge.simulation.simulation import Simulation, simulate
 from saddleforge.simulation.wells import moved, wells_of
 
@@ -31,7 +34,7 @@ def minimum_of(at, d, seed, start):
 def run_descent(at, instance):
     """The minimum that FISTA finds from noise."""
     start = Weights(np.random.default_rng(1).standard_normal((instance.d, at.student_rank)), np.zeros(0))
-    return METHODS["fista"](Risk(instance), start, TIGHT)
+    return proximal_gradient(Risk(instance), start, TIGHT)
 
 
 def test_the_cavity_field_is_what_a_least_squares_estimator_says_of_a_sample_it_has_not_seen():

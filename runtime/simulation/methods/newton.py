@@ -33,16 +33,16 @@ corners and the smallness of v make the Hessian positive definite along the sphe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import InputError
-from ..problems.problem import Problem
-from .design import FLAT, Design, eigen
-from .instance import Instance
-from .risk import Risk, Weights, on_sphere, refuse_own
+from ...errors import InputError
+from ..design import FLAT, Design, eigen, solve_positive
+from ..instance import Instance
+from ..method import Descent, Method, Trained
+from ..plan import Plan
+from ..risk import Risk, Weights, on_sphere
 
 _STEPS, _STEPS_BENT = 30, 200  # for one p, at the most; of losses that bend down
 _NEAR = 0.1  # of the gradient at which p is renewed, in units of x - A W
@@ -64,35 +64,13 @@ _PULL, _WEAKER = 1e-3, 0.3  # of the ridge around the last weights, in units of 
 _LITTLE = 1e-4  # the first of it under given norms, in units of the mean curvature
 
 
-def has_corners(problem: Problem) -> bool:
-    """Whether the loss or its slope jumps."""
-    return problem.solver.proximal.CORNERS
+def newton(risk: Risk, start: Weights, descent: Descent) -> Trained:
+    """Newton's method on the augmented Lagrangian of loss and penalty.
 
-
-def refuse_weak_ridge(problem: Problem) -> None:
+    The gradient that it reports is the larger of two root mean squares: of the risk's gradient, Lambda W + A^T p or
+    y + A^T p, and of x - A W and u - W.
     """
-    Raises:
-        InputError: the penalty is a ridge that does not bound the weights.
-    """
-    if problem.has_ridge and not np.all(problem.strengths > 0):
-        name, least = problem.solver.name, problem.strengths.min()
-        raise InputError(f"newton needs a ridge of positive strength; that of {name} is {least:g}")
-
-
-def augmented_lagrangian(
-    risk: Risk, start: Weights, tolerance: float, most: int
-) -> tuple[Weights, np.ndarray, float, int]:
-    """Weights, slopes p (n, L, s), residual and Newton steps.
-
-    The residual is the larger of two root mean squares: of the risk's gradient, Lambda W + A^T p or y + A^T p, and of
-    x - A W and u - W.
-
-    Raises:
-        InputError: the loss holds q or trained numbers, or the penalty is a ridge that is not of positive strength.
-    """
-    problem = risk.problem
-    refuse_own(problem, "newton")
-    refuse_weak_ridge(problem)
+    problem, tolerance, most = risk.problem, descent.tolerance, descent.most
     kind = _SplitOnSpheres if problem.has_sphere else _Split if problem.has_ridge else _SplitFromPenalty
     split = kind(risk.instance)
     W = on_sphere(problem, start).W
@@ -118,7 +96,9 @@ def augmented_lagrangian(
         best, waited = (residual, 0) if residual < best else (best, waited + 1)
         if not residual > tolerance or steps >= most or waited > _WAIT:
             W, p = split.end(W, at)
-            return on_sphere(problem, Weights(W, start.phi)), p, residual, steps
+            weights = on_sphere(problem, Weights(W, start.phi))
+            value = replace(risk(weights), multipliers=split.multipliers(weights.W, p))
+            return descent.ended(weights, value, residual, steps, p)
         taken, bent = steps - begun, split.bent(W, fields, at, v)
         bends = bends or bent
         p = p if bent else at.p
@@ -131,32 +111,6 @@ def augmented_lagrangian(
         elif taken <= _FEW or waited:
             v *= _LOWER
         v, before = max(v, _LEAST * first), apart
-
-
-def gradient_of(instance: Instance, W: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Of the risk, (d, s), where p (n, L, s) are the slopes of the loss: at corners one of many. For a ridge."""
-    return _Split(instance).gradient(W, p)
-
-
-def multipliers_of(instance: Instance, W: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Strengths (s,) of the ridge that keeps given norms, where p (n, L, s) are the slopes of the loss."""
-    return _SplitOnSpheres(instance).multipliers(W, p)
-
-
-def _solved(hessian: Callable[[], np.ndarray], right: np.ndarray, least: float) -> np.ndarray:
-    """Hessian^{-1} right, (d, s), with `least` or more added where the Hessian (d s, d s) is not positive definite."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
-    more = 0.0
-    while True:
-        tried = hessian()
-        tried[np.diag_indices_from(tried)] += more
-        try:
-            factor = cho_factor(tried.T, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            more = max(_MORE * more, least)
-            continue
-        return cho_solve(factor, right.ravel(), check_finite=False).reshape(right.shape)
 
 
 def _size(x: np.ndarray) -> float:
@@ -185,12 +139,14 @@ class _Envelope:
 
 
 @dataclass(frozen=True)
-class _Line:
-    """Weights W + t D, and their fields F + t A D.
+class _Path:
+    """A step of weights from W along D: (W + t D) / (1 + t^2 r)^(1/2), with r = 0 a straight line, and on spheres of
+    given norms great circles, one a column.
 
     Attributes:
         W, direction: W and D, (d, s); fields, along: F and A D, (n, L, s); strengths: of the ridge, (s,), and centre:
             the weights at which that is zero, (d, s).
+        ratio: r, on spheres |D|^2 / |W|^2 of every column, (s,), and else zero, (1,).
     """
 
     W: np.ndarray
@@ -199,39 +155,11 @@ class _Line:
     along: np.ndarray
     strengths: np.ndarray
     centre: np.ndarray | float
-
-    @property
-    def longest(self) -> float:
-        """The largest t to try: all the way."""
-        return 1.0
-
-    def at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (d, s) and fields (n, L, s)."""
-        return self.W + t * self.direction, self.fields + t * self.along
-
-    def slope(self, t: float, p: np.ndarray) -> float:
-        """Of what is minimised, where p are the slopes of the envelope at t."""
-        pull = self.strengths * (self.at(t)[0] - self.centre)
-        return float(np.sum(pull * self.direction) + np.sum(p * self.along))
-
-
-@dataclass(frozen=True)
-class _Arc:
-    """The same on the spheres of given norms, each column along a great circle: (W + t D) / (1 + t^2 r)^(1/2).
-
-    Attributes:
-        ratio: r = |D|^2 / |W|^2 of every column, (s,).
-    """
-
-    W: np.ndarray
-    direction: np.ndarray
-    fields: np.ndarray
-    along: np.ndarray
     ratio: np.ndarray
 
     @property
     def longest(self) -> float:
-        """The largest t to try: an eighth of a circle at the most."""
+        """The largest t to try: all the way, an eighth of a circle at the most."""
         return float(1 / np.sqrt(max(1.0, self.ratio.max())))
 
     def at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
@@ -241,8 +169,10 @@ class _Arc:
 
     def slope(self, t: float, p: np.ndarray) -> float:
         """Of what is minimised, where p are the slopes of the envelope at t."""
-        square = 1 / (1 + t * t * self.ratio)
-        return float(np.sum(p * (np.sqrt(square) * self.along - t * self.ratio * square * self.at(t)[1])))
+        (W, fields), square = self.at(t), 1 / (1 + t * t * self.ratio)
+        pull = self.strengths * (W - self.centre)
+        turn = np.sqrt(square) * self.along - t * self.ratio * square * fields
+        return float(np.sum(pull * self.direction) + np.sum(p * turn))
 
 
 class _Split(Design):
@@ -284,9 +214,13 @@ class _Split(Design):
         """Of what is minimised, (d, s)."""
         return self.strengths * (W - self.centre) + self.back(p)
 
-    def path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _Line | _Arc:
+    def multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray | None:
+        """Strengths (s,) of the ridge that keeps given norms; None where none are."""
+        return None
+
+    def path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _Path:
         """From W, whose fields are given."""
-        return _Line(W, direction, fields, self.fields(direction), self.strengths, self.centre)
+        return _Path(W, direction, fields, self.fields(direction), self.strengths, self.centre, np.zeros(1))
 
     def _height(self, at: _Envelope, v: float) -> float:
         """What tells steps up from steps down beside slopes: nothing, where what is minimised is convex."""
@@ -295,10 +229,8 @@ class _Split(Design):
     def losses(self, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(n,), and slopes (n, L, s)."""
         values, slopes = np.empty(len(fields)), np.empty(self.shape)
-        for labels, own in self.instance.groups:
-            x = np.ascontiguousarray(fields[own].reshape(len(own), -1))
-            known, c = self.instance.known[own], self.problem.constants(labels)
-            values[own], found = self.problem.solver.proximal.losses_at(x, known, c)
+        for labels, own, x, known in self.instance.by_labels(fields):
+            values[own], found = self.problem.solver.proximal.losses_at(x, known, self.problem.constants(labels))
             slopes[own] = found.reshape(-1, *self.shape[1:])
         return values, slopes
 
@@ -317,16 +249,13 @@ class _Split(Design):
         problem, (n, L, s) = self.problem, self.shape
         x, slopes = np.empty(self.shape), np.empty((n, L * s, L * s))
         eye = np.broadcast_to(np.eye(s), (L, s, s))
-        for labels, own in self.instance.groups:
-            at = np.ascontiguousarray(omega[own].reshape(-1, L * s))
-            known, c = self.instance.known[own], problem.constants(labels)
+        for labels, own, at, known in self.instance.by_labels(omega):
+            c = problem.constants(labels)
             found, slopes[own] = problem.solver.proximal.proximal_at(at, eye / v, v * eye, known, c, problem.search)
             x[own] = found.reshape(-1, L, s)
         return _Envelope(x, (omega - x) / v, -(slopes + slopes.transpose(0, 2, 1)) / 2)
 
-    def search(
-        self, path: _Line | _Arc, at: _Envelope, p: np.ndarray, v: float
-    ) -> tuple[np.ndarray, np.ndarray, _Envelope]:
+    def search(self, path: _Path, at: _Envelope, p: np.ndarray, v: float) -> tuple[np.ndarray, np.ndarray, _Envelope]:
         """Weights, fields and envelope all the way along a step, or where what is minimised hardly rises any more.
 
         Slopes, unlike values, are known to their own relative precision next to the minimum.
@@ -355,7 +284,7 @@ class _Split(Design):
             found.reshape(d, s, d, s)[np.arange(d), :, np.arange(d), :] += blocks
             return found
 
-        return -_solved(hessian, gradient, float(np.min(self.strengths)))
+        return -solve_positive(hessian, gradient, float(np.min(self.strengths)), _MORE)
 
     def _weighted(self, weights: np.ndarray) -> np.ndarray:
         """A^T weights A, (d s, d s), from the last one and the samples whose weights (n, L s, L s) are others now.
@@ -415,10 +344,10 @@ class _SplitOnSpheres(_Split):
         """The same, or whether the sphere makes the risk bend down by as much."""
         return v * -float(self.multipliers(W, at.p).min()) > _HARDLY or super().bent(W, fields, at, v)
 
-    def path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _Line | _Arc:
+    def path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _Path:
         """From W, whose fields are given."""
         ratio = np.sum(direction**2, axis=0) / np.sum(W**2, axis=0)
-        return _Arc(W, direction, fields, self.fields(direction), ratio)
+        return _Path(W, direction, fields, self.fields(direction), np.zeros(1), 0.0, ratio)
 
     def _height(self, at: _Envelope, v: float) -> float:
         """Of the envelope: along an arc it may rise and fall again."""
@@ -449,7 +378,7 @@ class _SplitOnSpheres(_Split):
             found += radial @ ((radial.T @ along + mean * np.eye(s)) @ radial.T - along.T)
             return found
 
-        return -_solved(hessian, gradient, _LITTLE * mean)
+        return -solve_positive(hessian, gradient, _LITTLE * mean, _MORE)
 
 
 class _SplitFromPenalty(_Split):
@@ -505,12 +434,11 @@ class _SplitFromPenalty(_Split):
 
     def envelope(self, omega: np.ndarray, v: float) -> _Envelope:
         """At omega, fields and rows joined."""
-        problem, (samples, rows) = self.problem, self._separate(omega)
+        samples, rows = self._separate(omega)
         d, s = rows.shape
         at, precision = super().envelope(samples, v), self._scale**2 / v
-        known = np.ascontiguousarray(self.instance.coordinates.pi[:, : problem.solver.prior.KNOWN])
         stiffness = np.tile(precision * np.eye(s), (d, 1, 1))
-        u, response = problem.solver.prior.minimisers_at(rows * self._scale / v, stiffness, known, problem.strengths)
+        u, response = self.instance.rows_at(rows * self._scale / v, stiffness)
         x = self._join(at.x, self._scale * u)
         return _Envelope(x, (omega - x) / v, at.curvatures, u, precision * (np.eye(s) - precision * response))
 
@@ -522,3 +450,17 @@ class _SplitFromPenalty(_Split):
         """Return what belongs to samples (n, L, s) and to rows (d, s)."""
         n, L, s = self.shape
         return joined[: n * L * s].reshape(self.shape), joined[n * L * s :].reshape(-1, s)
+
+
+def _check(plan: Plan) -> None:
+    """
+    Raises:
+        InputError: the penalty is a ridge that does not bound the weights.
+    """
+    problem = plan.problem
+    if problem.has_ridge and not np.all(problem.strengths > 0):
+        name, least = problem.solver.name, problem.strengths.min()
+        raise InputError(f"newton needs a ridge of positive strength; that of {name} is {least:g}")
+
+
+METHOD = Method("newton", newton, loss_corners=True, penalty_corners=True, norms=True, check=_check)

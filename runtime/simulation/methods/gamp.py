@@ -21,17 +21,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import DomainError, require_in
-from ..integration.rule import Rule
-from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem
-from ..saddle_point.state_map import StateMap
-from .augmented import has_corners
-from .instance import Instance, stream
-from .risk import Weights, overlaps_of, refuse_own
+from ...channel.search import searched
+from ...errors import DomainError, require_in
+from ...integration.rule import Rule
+from ...problems.overlaps import Overlaps
+from ...problems.problem import Problem
+from ...saddle_point.state_map import StateMap
+from ..design import Design
+from ..instance import Instance, stream
+from ..method import Method, Trained
+from ..plan import Plan, begin
+from ..risk import Risk, Weights, overlaps_of
 
-INERTIA = 0.8
-DAMPING = 0.0
+_MOST = 1000  # iterations, where a plan names no number
 _ARRIVED = 100  # iterations after which state evolution has come to its end
 _PROBE = 7
 
@@ -60,15 +62,6 @@ class Trajectory:
     V_hat: np.ndarray
     status: str
 
-    @property
-    def contraction(self) -> float:
-        """Factor of the squared step from one iteration to the next, over the last third above rounding; nan if few."""
-        usable = self.steps[self.steps > 1e-24]
-        tail = usable[len(usable) - max(len(usable) // 3, 2) :]
-        if len(tail) < 4:
-            return np.nan
-        return float(np.exp(np.polyfit(np.arange(len(tail)), np.log(tail), 1)[0]))
-
 
 def gamp(
     instance: Instance,
@@ -77,28 +70,21 @@ def gamp(
     *,
     iterations: int = 500,
     tolerance: float = 1e-8,
-    inertia: float = INERTIA,
-    damping: float = DAMPING,
-    m_hat: np.ndarray | None = None,
+    inertia: float = Plan.inertia,
+    damping: float = Plan.damping,
 ) -> Trajectory:
     """Iterate from weights that are independent of the data.
 
     Args:
-        V: (C, s, s) to begin with; m_hat: (C, s), by default those of the first iteration.
+        V: (C, s, s) to begin with.
         tolerance: of the root of `steps`.
         inertia, damping: weights on what was before, in [0, 1); no damping for the way of state evolution.
-
-    Raises:
-        InputError: the loss holds q or trained numbers, for which the algorithm is not written here.
     """
     problem = instance.problem
-    refuse_own(problem, "gamp")
-    require_in("inertia", inertia, "[0, 1)")
-    require_in("damping", damping, "[0, 1)")
     d, L, s = instance.d, problem.tokens, problem.student_rank
-    known, counts = instance.coordinates, has_corners(problem)
+    known, counts = instance.coordinates, problem.solver.proximal.CORNERS
     W, g = start.W, np.zeros((instance.n, L, s))
-    U, means, curbed = V, m_hat, np.zeros(0)
+    U, means, curbed = V, np.zeros(0), np.zeros(0)
     path = [overlaps_of(instance, Weights(W, start.phi), V)]
     steps: list[float] = []
     older: list[np.ndarray] = []
@@ -111,11 +97,11 @@ def gamp(
         except np.linalg.LinAlgError:
             status = "left_domain"
             break
-        means = new_means if means is None else inertia * means + (1 - inertia) * new_means
+        means = inertia * means + (1 - inertia) * new_means if iteration else new_means
         curbed = inertia * curbed + (1 - inertia) * V_hat if iteration else V_hat
         onsager = curbed if counts and iteration > _ARRIVED else V_hat
         field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, onsager, W)
-        new, response = rows_at(problem, known.pi, field, np.einsum("ic,cab->iab", known.gamma, curbed))
+        new, response = instance.rows_at(field, np.einsum("ic,cab->iab", known.gamma, curbed))
         new = keep * W + (1 - keep) * new
         if not np.isfinite(new).all():
             status = "left_domain"
@@ -133,7 +119,7 @@ def gamp(
     apart = [overlaps_of(instance, Weights(W - other, start.phi)).q for other in older or [W]]
     late = float(np.max(np.trace(np.mean(apart, axis=0), axis1=1, axis2=2)))
     weights = Weights(W, start.phi)
-    return Trajectory(weights, V, tuple(path), np.array(steps), late, g, np.asarray(means), curbed, status)
+    return Trajectory(weights, V, tuple(path), np.array(steps), late, g, means, curbed, status)
 
 
 def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, seed: int = 0) -> float:
@@ -152,7 +138,7 @@ def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, see
     def image(at: np.ndarray, g: np.ndarray) -> np.ndarray:
         field, V_hat, _ = _channel(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
         field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
-        return rows_at(problem, known.pi, field, G)[0]
+        return instance.rows_at(field, G)[0]
 
     still, g = fixed.g.copy(), fixed.g.copy()
     delta = stream(seed, _PROBE).standard_normal((d, problem.student_rank))
@@ -178,41 +164,22 @@ def _channel(
     problem, d = instance.problem, instance.d
     L, s = problem.tokens, problem.student_rank
     omega = m[instance.contexts] - np.einsum("nlab,nlb->nla", V[instance.contexts], g)
-    for span, tokens in instance.blocks():
-        omega[span] += (tokens.reshape(-1, d) @ W / np.sqrt(d)).reshape(-1, L, s)
+    instance.add_fields(omega, W)
     V_hat, m_hat = np.zeros_like(V), np.zeros_like(m)
-    for labels, rows in instance.groups:
+    for labels, rows, at, known in instance.by_labels(omega):
         contexts = problem.context_of(labels)
         variance = np.ascontiguousarray(U[contexts])
         np.linalg.cholesky(variance)
         precision = np.linalg.inv(variance)
-        at = np.ascontiguousarray(omega[rows].reshape(-1, L * s))
         constants = problem.constants(labels)
-        x, slopes = problem.solver.proximal.proximal_at(
-            at, precision, variance, instance.known[rows], constants, problem.search
-        )
+        x, slopes = problem.solver.proximal.proximal_at(at, precision, variance, known, constants, problem.search)
         g[rows] = keep * g[rows] + (1 - keep) * np.einsum("lab,nlb->nla", precision, (x - at).reshape(-1, L, s))
         whole = slopes.sum(axis=0)
         for l, c in enumerate(contexts):
             block = whole[l * s : (l + 1) * s, l * s : (l + 1) * s]
             V_hat[c] -= (block + block.T) / (2 * d)
             m_hat[c] += g[rows, l].sum(axis=0) / d
-    field = np.zeros((d, s))
-    for span, tokens in instance.blocks():
-        field += tokens.reshape(-1, d).T @ g[span].reshape(-1, s)
-    return field / np.sqrt(d), V_hat, m_hat
-
-
-def rows_at(problem: Problem, pi: np.ndarray, fields: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """w_prox (d, s) and dw/db (d, s, s) of every row at b (d, s) and A (d, s, s); nan where there is none."""
-    if not problem.has_ridge:
-        known = np.ascontiguousarray(pi[:, : problem.solver.prior.KNOWN])
-        return problem.solver.prior.minimisers_at(fields, A, known, problem.strengths)
-    matrices = A + np.diag(problem.strengths)
-    inside = np.linalg.eigvalsh(matrices)[:, 0] > 0
-    response = np.full_like(matrices, np.nan)
-    response[inside] = np.linalg.inv(matrices[inside])
-    return np.einsum("iab,ib->ia", response, fields), response
+    return instance.sum_tokens(g), V_hat, m_hat
 
 
 def state_evolution(
@@ -220,8 +187,7 @@ def state_evolution(
     start: Overlaps,
     rule: Rule,
     iterations: int,
-    inertia: float = INERTIA,
-    m_hat: np.ndarray | None = None,
+    inertia: float = Plan.inertia,
 ) -> list[Overlaps]:
     """The overlaps that GAMP without damping follows for d -> infinity: `start` and one set an iteration.
 
@@ -230,15 +196,58 @@ def state_evolution(
     state_map = StateMap(problem, rule)
     path = [start]
     U = start.V
-    means, curbed = m_hat, np.zeros(0)
+    means, curbed = np.zeros(0), np.zeros(0)
     for _ in range(iterations):
         at = replace(path[-1], V=U)
         try:
             hats = state_map.conjugates(at, state_map.averages(at).means)
-            means = hats.m if means is None else inertia * means + (1 - inertia) * hats.m
+            means = inertia * means + (1 - inertia) * hats.m if len(path) > 1 else hats.m
             curbed = inertia * curbed + (1 - inertia) * hats.V if len(path) > 1 else hats.V
             path.append(state_map.overlaps(replace(hats, m=means, V=curbed), at.phi))
         except DomainError:
             break
         U = inertia * U + (1 - inertia) * path[-1].V
     return path
+
+
+def _train(plan: Plan, instance: Instance) -> Trained:
+    problem = instance.problem
+    start, V = begin(plan, instance)
+    instance_at = replace(instance, problem=searched(problem, overlaps_of(instance, start, V)))
+    trajectory = gamp(
+        instance_at,
+        start,
+        V,
+        iterations=plan.most or _MOST,
+        tolerance=plan.tolerance,
+        inertia=plan.inertia,
+        damping=plan.damping,
+    )
+    value = Risk(instance)(trajectory.weights)
+    gradient = value.gradient
+    if problem.solver.proximal.CORNERS and problem.has_ridge:  # at corners of the loss -g are its slopes
+        W = problem.strengths * trajectory.weights.W + Design(instance).back(-trajectory.g)
+        gradient = replace(gradient, W=W)
+    return Trained(
+        trajectory.weights,
+        value,
+        gradient.size,
+        len(trajectory.steps),
+        trajectory.status,
+        V=trajectory.V,
+        late=trajectory.late,
+        contraction=contraction(instance_at, trajectory) if trajectory.status == "converged" else np.nan,
+        path=np.array([overlaps.pack() for overlaps in trajectory.overlaps]),
+    )
+
+
+def _check(plan: Plan) -> None:
+    """
+    Raises:
+        InputError: weights on old values that are out of range.
+    """
+    require_in("inertia", plan.inertia, "[0, 1)")
+    require_in("damping", plan.damping, "[0, 1)")
+
+
+METHOD = Method("gamp", train=_train, loss_corners=True, penalty_corners=True, check=_check)
