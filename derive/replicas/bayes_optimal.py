@@ -16,8 +16,7 @@ import sympy as sp
 
 from ..calculus.averages import CONTEXTS, COORDINATE, Average, MatrixAverage
 from ..theory.bayes import fields, rows
-from .algebra.blocks import explicit
-from .algebra.exact import Law, Source, Values, is_zero
+from .algebra.exact import Law, Source, Values, explicit, is_zero
 from .algebra.objects import n
 from .algebra.step import Derivation, Expressions, Step, declare_test
 

@@ -99,7 +99,7 @@ def _iteration(p: Symbols, kind: str) -> dict[str, Any]:
 
 
 def _field_of_weights(p: Symbols) -> MatrixExpr:
-    """W^T (x + p) / sqrt(d) of a token."""
+    """Return W^T (x + p) / sqrt(d) of a token."""
     given = Inputs(p)
     return sp.MatrixSymbol("W", given.d, p.s).T * (given.token + given.encoding) / sp.sqrt(given.d)
 

@@ -36,7 +36,7 @@ class Law:
     covariance: sp.Matrix
 
     def draw(self, at: Values) -> tuple[list[sp.Symbol], Values]:
-        """Fresh symbols for the entries, and the values with the vectors replaced by them."""
+        """Return fresh symbols for the entries, and the values with the vectors replaced by them."""
         letters = [sp.Dummy(f"z{i}", real=True) for i in range(len(self.mean))]
         bound: dict[str, sp.Matrix] = {}
         rest = letters
@@ -46,7 +46,7 @@ class Law:
         return letters, at.having(bound)
 
     def average(self, expression: Any, at: Values) -> Any:
-        """E[expression] of polynomials of second degree, entry by entry.
+        """Return E[expression] of polynomials of second degree, entry by entry.
 
         Raises:
             ValueError: it is not of second degree.
@@ -63,7 +63,7 @@ class Law:
         return constant + (linear.T * m)[0] - ((m.T * quadratic * m)[0] + sp.trace(quadratic * self.covariance)) / 2
 
     def log_average_exp(self, exponent: sp.Expr, at: Values) -> sp.Expr:
-        """log E[exp(exponent)] of a polynomial of second degree; the covariance must be regular.
+        """Return log E[exp(exponent)] of a polynomial of second degree; the covariance must be regular.
 
         Raises:
             ValueError: it is not of second degree, or the integral diverges.
@@ -76,7 +76,7 @@ class Law:
         return _log_normal_integral(constant, linear + precision * mean, quadratic + precision) - norm
 
     def tilted(self, exponent: sp.Expr, at: Values) -> Law:
-        """The law with the weight exp(exponent), a polynomial of second degree in the vectors; it must stay normal."""
+        """Return the law with the weight exp(exponent), of second degree in the vectors; it must stay normal."""
         letters, bound = self.draw(at)
         _, linear, precision = coefficients(bound(exponent), letters)
         own = self.covariance.inv()
@@ -303,3 +303,11 @@ class Source:
         """A + A^T, of no definite sign; see `positive`."""
         half = self.matrix(size, size)
         return half + half.T
+
+
+def explicit(A: sp.Matrix, levels: Sequence[tuple[int, Any]], replicas: int) -> sp.Matrix:
+    """Return I (x) A + sum over levels (k, C) of I (x) J_k (x) C, J_k the k x k matrix of ones, written out."""
+    total = sp.Matrix(sp.kronecker_product(sp.eye(replicas), A))
+    for size, C in levels:
+        total += sp.Matrix(sp.kronecker_product(sp.eye(replicas // size), sp.ones(size, size), C))
+    return total

@@ -241,7 +241,7 @@ class Tilt:
     slope: sp.MatrixSymbol
 
     def mean(self, value: Any, levels: slice = slice(None)) -> Any:
-        """< value > of a matrix or a scalar: of all levels, or of some, counted from the outermost."""
+        """Return < value > of a matrix or a scalar: of all levels, or of some, counted from the outermost."""
         average = MatrixAverage if value.is_Matrix else Average
         for kind in reversed(self.kinds[levels]):
             value = average(kind, value)

@@ -133,7 +133,7 @@ def _common(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
 
 
 def with_letters(expression: sp.Expr, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
-    """A function of an expression whose traces, log determinants and averages are letters meanwhile."""
+    """Return a function of an expression whose traces, log determinants and averages are letters meanwhile."""
     letters = {a: sp.Dummy(positive=True) for a in expression.atoms(sp.Trace, LogDet, Average)}
     return function(expression.xreplace(letters)).xreplace({letter: a for a, letter in letters.items()})
 
@@ -177,7 +177,7 @@ def _least_cycle(trace: sp.Trace, p: Symbols) -> sp.Trace:
 
 
 def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
-    """Of traces and log determinants: d log det A = Tr[A^{-1} dA]."""
+    """Return the gradient of a sum of traces and log determinants: d log det A = Tr[A^{-1} dA]."""
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for term in sp.Add.make_args(scalar):
         (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet)]

@@ -32,7 +32,6 @@ def step(at: ModelAt) -> Step:
     written = Specialised(at)
     if written.too_large:
         raise ValueError(f"{at.name} is too large to be written out at {at.structure.key}")
-    p = written.generic
     before = {e.target.name: e.value for e in written.saddle.equations} | {"Phi": written.phi.expression}
     if written.saddle.trained is not None:
         before["trained"] = written.saddle.trained
@@ -43,44 +42,24 @@ def step(at: ModelAt) -> Step:
         after |= {f"{name}{end}": component for name, component in found.components.items()}
     comparison, names = Comparison(written), list(written.equations)
     rows = [name for name in names if "_hat@" not in name and not name.startswith(("trained@", "Phi", "w@"))]
+    form = "against the matrix form"
+    checks = (
+        ("conjugates", f"{form} at random overlaps and channel averages",
+         comparison.conjugates_hold, [name for name in names if "_hat@" in name]),
+        ("overlaps", f"{form} averaged over the law of a coordinate, at random conjugates and parameters",
+         comparison.overlaps_hold, rows),
+        ("free entropy", f"{form} at random order parameters",
+         comparison.free_entropy_holds, ["Phi", *rows]),
+        ("field", f"against differences of the loss to {DIGITS // 2} digits",
+         comparison.fields_hold, [name for name in after if name not in names]),
+        ("trained numbers", f"{form} at random channel averages",
+         comparison.trained_hold, [name for name in names if name.startswith("trained@")]),
+        ("row", "its objective is not smaller nearby, at random fields",
+         comparison.row_holds, [name for name in names if name == "w@"]),
+    )  # fmt: skip
     tests = [
-        Test(
-            "conjugates of this model",
-            "against the matrix form at random overlaps and channel averages",
-            comparison.conjugates_hold,
-            tuple(name for name in names if "_hat@" in name),
-        ),
-        Test(
-            "overlaps of this model",
-            "against the matrix form averaged over the law of a coordinate, at random conjugates and parameters",
-            comparison.overlaps_hold,
-            tuple(rows),
-        ),
-        Test(
-            "free entropy of this model",
-            "against the matrix form at random order parameters",
-            comparison.free_entropy_holds,
-            ("Phi", *rows),
-        ),
-        Test(
-            "field of this model",
-            f"against differences of the loss to {DIGITS // 2} digits",
-            comparison.fields_hold,
-            tuple(name for name in after if name not in names),
-        ),
+        Test(f"{what} of this model", words, holds, tuple(judged)) for what, words, holds, judged in checks if judged
     ]
-    if p.trained:
-        tests.append(
-            Test(
-                "trained numbers of this model",
-                "against the matrix form at random channel averages",
-                comparison.trained_hold,
-                tuple(name for name in names if name.startswith("trained@")),
-            )
-        )
-    if "w@" in names:
-        statement = "its objective is not smaller nearby, at random fields"
-        tests.append(Test("row of this model", statement, comparison.row_holds, ("w@",)))
     return Step(
         10,
         "The equations of this model",
@@ -151,7 +130,7 @@ class Comparison:
 
     @cached_property
     def sentences(self) -> dict[str, list[tuple[Any, dict[str, Any]]]]:
-        """Kind of a written average -> (probability given the labels, values by written names) of two states."""
+        """Return by kind of a written average (probability given the labels, values by written names) of two states."""
         source, at, size = Source("sentences"), self.written.at, self.written.shapes
         found = {}
         for labels in self.written.combinations:
@@ -180,7 +159,7 @@ class Comparison:
 
     @cached_property
     def generic(self) -> Values:
-        """Everything in the matrix form; at a context it is to have its values and itself, as `here` gives them."""
+        """Return the values of everything in the matrix form; at a context add those that `here` gives."""
         count, trained, row = len(self.written.contexts), self.written.at.trained.values(), self.row
 
         def field_of(at: Values) -> sp.Matrix:
@@ -205,15 +184,15 @@ class Comparison:
         )
 
     def here(self, context: Context) -> dict[str, Any]:
-        """What a context adds to the values of the matrix form."""
+        """Return what a context adds to the values of the matrix form."""
         return {**self.order_parameters[context], "context": context}
 
     def gram(self, j: int) -> sp.Matrix:
-        """E[z z^T] of z = (tau, pi) in an atom."""
+        """Return E[z z^T] of z = (tau, pi) in an atom."""
         return sp.Matrix(self.written.at.law["gram"][j]).applyfunc(self.number)
 
     def composite(self, composite: sp.MatrixSymbol, j: int, z: sp.Matrix) -> sp.Matrix:
-        """G, Q or B in an atom, by its definition."""
+        """Return G, Q or B in an atom, by its definition."""
         spectrum, count = self.written.at.law["covariance"][j], len(self.written.contexts)
         terms = []
         for c, own in self.order_parameters.items():
@@ -222,7 +201,7 @@ class Comparison:
         return sum(terms[1:], terms[0])
 
     def _states(self, at: Values) -> list[tuple[Any, dict[str, Any]]]:
-        """E_c[.] as a sum, of all sentences where there is no context."""
+        """Return E_c[.] as a sum, of all sentences where there is no context."""
         context, found = at.values["context"], []
         for labels, probability in self.written.combinations.items():
             if context is not None and labels[context.token] != context.cluster:
@@ -238,7 +217,7 @@ class Comparison:
         return found
 
     def _atoms(self, at: Values) -> list[tuple[Any, dict[str, Any]]]:
-        """E_nu[.] as a sum over the atoms, in each of which (tau, pi) and the noise of the field are normal."""
+        """Return E_nu[.] as a sum over the atoms, in each of which (tau, pi) and the noise of the field are normal."""
         context, p, found = at.values["context"], self.written.generic, []
         for atom in self.written.atoms:
             own = {z.name: self.composite(z, atom.position, at.values["z"]) for z in (p.G, p.Q)}
@@ -255,7 +234,7 @@ class Comparison:
     # --- by written names --------------------------------------------------------------------------------------------
 
     def by_name(self, after: Expressions) -> Values:
-        """Everything in the written equations, the rows' own symbols out of their own lines."""
+        """Return the values of everything in the written equations, the rows' own symbols out of their own lines."""
         written, row = self.written, self.row
         values: dict[str, Any] = {**self.parameters, "M": None}
         for context, own in self.order_parameters.items():
@@ -399,7 +378,7 @@ class Comparison:
 
 
 def _matrix(value: Any) -> sp.Matrix:
-    """A matrix, of one entry where equations are scalars."""
+    """Return a matrix, of one entry where equations are scalars."""
     return value if isinstance(value, sp.MatrixBase) else sp.Matrix([[value]])
 
 

@@ -147,7 +147,7 @@ class SpectralAtom:
         return [self._with(slice(n, n + 1), "m") for n in range(len(self.of.contexts))]
 
     def _with(self, columns: slice, like: str) -> MatrixExpr:
-        """E[B z^T] of some components of z, in the shape of a named matrix."""
+        """Return E[B z^T] of some components of z, in the shape of a named matrix."""
         (means, teacher), first, gram = self.parts_of_mean, len(self.of.contexts), self.short_gram
         terms = [teacher * plain(gram[first:, columns]), *[M * plain(gram[n, columns]) for n, M in enumerate(means)]]
         return sum_of(terms, self.of.shapes(like))
@@ -175,13 +175,13 @@ class Specialised:
 
     @cached_property
     def phi(self) -> FreeEntropy:
-        """Phi in matrix form, of the kind of the model."""
+        """Return Phi in matrix form, of the kind of the model."""
         at = self.at
         return free_entropy(regulariser=at.regulariser.rows, trained=len(at.trained), loss_holds_q=at.loss_holds_q)
 
     @cached_property
     def saddle(self) -> SaddlePoint:
-        """Its saddle point in matrix form."""
+        """Return the saddle point in matrix form."""
         return saddle_point(self.phi)
 
     @property
@@ -237,7 +237,7 @@ class Specialised:
         return sp.MatrixSymbol(name, *self.shapes(name))
 
     def overlap(self, name: str, context: Context) -> MatrixExpr:
-        """An overlap or conjugate of a context; m and m_hat are zero where its mean coordinate is."""
+        """Return an overlap or conjugate of a context; m and m_hat are zero where its mean coordinate is."""
         if name in ("m", "m_hat") and not self.has_mean(context):
             return sp.ZeroMatrix(*self.shapes("m"))
         return self.named(f"{name}@{context.shared if name in ('q', 'V', 'theta') else context.own}")
@@ -427,7 +427,7 @@ class Specialised:
         return with_averages(self.saddle[target].value, lambda a: self.rows(a.summand, context), COORDINATE)
 
     def context_names(self, context: Context) -> dict[Any, Any]:
-        """Generic overlaps and conjugates -> those of a context, and its rho*."""
+        """Return the matrices of a context by generic overlaps and conjugates, and its rho*."""
         p = self.generic
         names = {z: self.overlap(z.name, context) for z in (*p.overlaps, *p.conjugates)}
         return {**names, p.rho_star: self.plain_teacher_covariance(context)}
@@ -578,7 +578,7 @@ class Specialised:
                 features[known[symbol]] = collected(definition, at.parameter_symbols())
                 first_star += 1
         gradient = [e.xreplace(known) for e in gradient]
-        for atom in sorted(_functions(gradient), key=sp.default_sort_key):
+        for atom in sorted({a for e in gradient for a in e.atoms(*_FUNCTIONS)}, key=sp.default_sort_key):
             several = isinstance(atom, SoftmaxEntry) or sum(e.count(atom) for e in gradient) > 1
             if atom.free_symbols & set(variables) and several:
                 before = [symbol for symbol, definition in named.items() if definition == atom]
@@ -606,10 +606,6 @@ class Specialised:
 
 _CORNERS = (sp.Abs, sp.sign, sp.Max, sp.Min, sp.Heaviside)
 _FUNCTIONS = (SoftmaxEntry, Sigmoid, Softplus, sp.tanh, sp.erf, sp.exp)
-
-
-def _functions(expressions: list[sp.Expr]) -> set[sp.Expr]:
-    return set().union(*[e.atoms(*_FUNCTIONS) for e in expressions])
 
 
 def _outermost(expression: sp.Expr, held: set[sp.Symbol]) -> list[sp.Expr]:

@@ -8,11 +8,11 @@ from itertools import pairwise, permutations
 from typing import Any
 
 import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...calculus.averages import CONTEXTS, COORDINATE, Average, Symbols
 from ...theory.stability import TOKENS
-from ..algebra.blocks import ReplicaMatrix, explicit
-from ..algebra.exact import Law, Source, Values, is_zero, log_integral
+from ..algebra.exact import Law, Source, Values, explicit, is_zero, log_integral
 from ..algebra.levels import Ansatz
 from ..algebra.objects import (
     PAIRS,
@@ -121,9 +121,10 @@ def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
 
 
 def entropic(ansatz: Ansatz) -> sp.Expr:
-    """The rows: exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q, and b = B + h.
+    """Return the potential of the rows, whose replicas share the field b = B + h of a level.
 
-    A sum over contexts of gamma V^ is G, and so on; each level's field has its composite for covariance.
+    exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q. A sum over contexts of
+    gamma V^ is G, and so on; each level's field has its composite for covariance.
     """
     p = ansatz.symbols
     exponent = -beta * PENALTY - sp.Trace(p.w.T * p.G * p.w) / 2 + sp.Trace(p.w.T * p.b)
@@ -147,18 +148,26 @@ def energetic(ansatz: Ansatz) -> sp.Expr:
 
 
 def joint_covariance(p: Symbols) -> sp.BlockMatrix:
-    """Of the field that all replicas share and of the teacher's."""
+    """Return the covariance of the field that all replicas share and of the teacher's."""
     return sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]])
 
 
 def ridge_entropic(ansatz: Ansatz) -> sp.Expr:
-    """The same for r(w) = 1/2 w^T Lambda w: a normal integral, its precision beta Lambda + G for each replica minus the
-    covariances of the fields that are shared."""
-    p = ansatz.symbols
-    blocks = tuple((level.size, -1 * level.composite) for level in reversed(ansatz.levels))
-    precision = ReplicaMatrix(beta * p.Lambda + p.G, blocks)
-    shift = n * sp.Trace(p.B.T * precision.sum_of_inverse() * p.B) / 2
-    return Average(COORDINATE, n * p.s * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 + shift)
+    """Return the potential of the rows for r(w) = 1/2 w^T Lambda w, a normal integral (docs/theory.md (18.5)).
+
+    Its precision is beta Lambda + G for each replica minus the covariances of the fields that are shared.
+
+    The matrix of ones of a level's blocks has the eigenvalue k once, k replicas in a block, and 0 else: what is
+    orthogonal to the blocks does not feel it.
+    """
+    p, log_det, number = ansatz.symbols, sp.Integer(0), n
+    precision: MatrixExpr = beta * p.Lambda + p.G
+    for level in reversed(ansatz.levels):
+        log_det, number = log_det + (number - n / level.size) * LogDet(precision), n / level.size
+        precision = precision + level.size * (-1 * level.composite)
+    log_det = log_det + number * LogDet(precision)
+    shift = n * sp.Trace(p.B.T * precision.doit().inv() * p.B) / 2
+    return Average(COORDINATE, n * p.s * sp.log(2 * sp.pi) / 2 - log_det / 2 + shift)
 
 
 # --- explicit matrices at integer n -----------------------------------------------------------------------------------
@@ -198,7 +207,7 @@ def shared(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str
 
 
 def laws(ansatz: Ansatz) -> dict[str, Callable[[Values], Law]]:
-    """Laws of the fields of every level: those within a block lie around those of the level outside."""
+    """Return the laws of the fields of every level: those within a block lie around those of the level outside."""
     p, outermost = ansatz.symbols, ansatz.levels[0]
 
     def of_all(at: Values) -> Law:

@@ -165,12 +165,7 @@ def of_block(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
     weight = logarithm.args[0].summand.args[0]
     if weight.has(sp.log):
         return number * of_block(weight, extremum)
-    return number * weight / (extremum * _sign(extremum))
-
-
-def _sign(extremum: sp.Symbol) -> int:
-    """Minima stand in exponents with a minus."""
-    return -1 if extremum.name == "M" else 1
+    return number * weight / (-extremum if extremum.name == "M" else extremum)  # minima stand with a minus
 
 
 def of_sentence(integrand: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:

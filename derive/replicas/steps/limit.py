@@ -9,8 +9,7 @@ from typing import Any
 import sympy as sp
 
 from ...calculus.averages import Average
-from ..algebra.blocks import explicit
-from ..algebra.exact import Values, is_zero
+from ..algebra.exact import Values, explicit, is_zero
 from ..algebra.levels import Ansatz
 from ..algebra.objects import LogDet, LogIntegral, n, scalars_out, with_letters
 from ..algebra.step import Expressions, Step, Test, declare_test
@@ -18,7 +17,7 @@ from .ansatz import example, shared, trace_written_out
 
 
 def expanded(expression: sp.Expr) -> sp.Expr:
-    """The expression around n = 0, right to first order in n.
+    """Return an expression that agrees with the given one to first order in n at n = 0.
 
     Rules beyond those of sums and products: d log det M = Tr[M^{-1} dM]; the logarithm of an average of n-th powers is
     n times the average of the logarithm; a trace stands behind a factor n.
@@ -36,7 +35,7 @@ def expanded(expression: sp.Expr) -> sp.Expr:
 
 
 def at_zero(expression: sp.Expr) -> sp.Expr:
-    """The value at n = 0, averages kept."""
+    """Return the value at n = 0, averages kept."""
     if isinstance(expression, Average):
         inside = at_zero(expression.summand)
         return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
@@ -44,7 +43,7 @@ def at_zero(expression: sp.Expr) -> sp.Expr:
 
 
 def derivative_at_zero(expression: sp.Expr) -> sp.Expr:
-    """d/dn at n = 0; averages are linear."""
+    """Return d/dn at n = 0; averages are linear."""
     if isinstance(expression, Average):
         return Average(expression.kind, derivative_at_zero(expression.summand))
     return with_letters(expanded(expression), lambda e: e.diff(n).subs(n, 0))

@@ -49,7 +49,7 @@ def step(p: Broken, zero: Expressions) -> Step:
 
 
 def training_loss(phi: sp.Expr, p: Broken) -> sp.Expr:
-    """-d Phi / dc for c loss and c penalty, at fixed order parameters: alpha E[loss] + E[r(w)], at the minima.
+    """Return -d Phi / dc for c loss and c penalty at fixed order parameters: alpha E[loss] + E[r(w)], at the minima.
 
     With blocks these are averages with the weight of the states that dominate.
     """
@@ -67,8 +67,10 @@ def training_loss(phi: sp.Expr, p: Broken) -> sp.Expr:
     ("training_loss",),
 )
 def takes_a_factor(before: Expressions, _after: Expressions, p: Broken) -> bool:
-    """c is written beta; M and N scale because what they are extrema of does. A Parisi parameter y falls as 1/c, so
-    that y M stays where M takes the factor."""
+    """Check that Phi takes the factor c, written beta; M and N scale because what they are extrema of does.
+
+    A Parisi parameter y falls as 1/c, so that y M stays where M takes the factor.
+    """
     scaling = {**rescaling(p), p.Lambda: beta * p.Lambda, p.Kappa: beta * p.Kappa}
     scaling |= {rate: rate / beta for rate in p.rates}
     objective = minimum(p).xreplace({**scaling, p.loss: beta * p.loss})
@@ -90,7 +92,7 @@ def _quadratic(size: int) -> dict[str, sp.Matrix]:
 
 
 def solvable(own: dict[str, Any], phi: sp.Expr, p: Broken) -> Values:
-    """Values of everything in Phi and its conditions, in terms of one context's matrices.
+    """Return the values of everything in Phi and its conditions, in terms of one context's matrices.
 
     Prox: x = omega + V g, g = -(V + K^{-1})^{-1} (omega - E Y); w = (Lambda + G)^{-1} (b - c). With blocks the tilted
     laws are normal, their weights those of Phi.
@@ -148,13 +150,13 @@ def solvable(own: dict[str, Any], phi: sp.Expr, p: Broken) -> Values:
 
 
 def spoken(matrix: sp.MatrixSymbol) -> str:
-    """An order parameter in words."""
+    """Return the name of an order parameter in words."""
     stem = matrix.name.removesuffix("_hat")
     return stem if stem == matrix.name else f"conjugate {stem}"
 
 
 def partner(source: sp.MatrixSymbol, p: Broken) -> sp.MatrixSymbol:
-    """The matrix that a condition is solved for: q and V go with each other's conjugate, the others with their own."""
+    """Return what a condition is solved for: q and V go with each other's conjugate, the others with their own."""
     crossed = {p.q: p.V_hat, p.V: p.q_hat, p.q_hat: p.V, p.V_hat: p.q}
     own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (*p.of_steps("Delta"), p.m, p.theta)}
     return (crossed | own | {hat: z for z, hat in own.items()})[source]
@@ -176,7 +178,10 @@ def _condition_test(source: sp.MatrixSymbol, target: sp.MatrixSymbol, p: Broken)
 def moved(
     phi: sp.Expr, after: Expressions, source: sp.MatrixSymbol, targets: tuple[str, ...], p: Broken
 ) -> Callable[[sp.Expr], dict[str, Any]]:
-    """epsilon -> explicit matrices: targets at the right sides of their conditions, the source along a direction."""
+    """Return a function of epsilon that gives explicit matrices.
+
+    Targets are at the right sides of their conditions, the source is moved by epsilon along a direction at random.
+    """
     own, symmetric = example("blocks"), {z.name for z in p.symmetric}
     at = solvable(own, phi, p)
     values = {name: at(after[name]) for name in targets}

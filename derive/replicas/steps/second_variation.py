@@ -14,8 +14,7 @@ from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobia
 from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import saddle_point
 from ...theory.stability import TOKENS, Replicon, entropic_potential, longitudinal, prior_response, replicon
-from ..algebra.blocks import explicit
-from ..algebra.exact import Source, Values, is_zero
+from ..algebra.exact import Source, Values, explicit, is_zero
 from ..algebra.levels import parisi
 from ..algebra.objects import PAIRS, replicated, scalars_out
 from ..algebra.step import Expressions, Step, Test, declare_test
@@ -127,7 +126,7 @@ def given(p: Symbols, action: Expressions) -> dict[str, Any]:
 
 
 def perturbed(p: Symbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
-    """Overlap and conjugate of two replicas, moved."""
+    """Return the overlap and the conjugate of two replicas, moved."""
     moves = zip((p.q, p.q_hat), perturbations(p), strict=True)
     return {replicated(z, "ab"): z + strength() * move for z, move in moves}
 
@@ -329,6 +328,7 @@ def _is_stationary(_before: Expressions, after: Expressions) -> bool:
 
 
 def _letters(stem: str, size: int) -> sp.Matrix:
+    """Return a symmetric matrix of symbols."""
     return sp.Matrix(size, size, lambda i, j: sp.Symbol(f"{stem}_{min(i, j)}{max(i, j)}"))
 
 
