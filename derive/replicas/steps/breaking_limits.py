@@ -76,7 +76,15 @@ def without_blocks(phi: sp.Expr, p: Broken) -> sp.Expr:
     """Delta, Delta^ = 0: normal fields of no covariance stay where they are, log E exp(y h) = y h."""
     plain = _of_logarithms(phi, lambda _, exponent: exponent)
     zero = sp.ZeroMatrix(p.s, p.s)
-    return gathered(scalars_out(plain.xreplace({z: zero for z in (p.Delta, p.Delta_hat, p.Q_Delta)}).doit()))
+    gone = plain.xreplace({z: zero for z in (p.Delta, p.Delta_hat, p.Q_Delta)}).doit()
+    total: sp.Expr = sp.Integer(0)
+    for term in sp.Add.make_args(gone):
+        if not term.has(Average):
+            total += term
+            continue
+        coefficient, average = split_average(term)
+        total += coefficient * Average(average.kind, sp.expand(scalars_out(average.summand)))
+    return total
 
 
 def at_equal_weights(phi: sp.Expr, p: Broken) -> sp.Expr:
