@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import sympy as sp
 
 from ..calculus.averages import CONTEXTS, COORDINATE, Average, MatrixAverage
 from ..theory.bayes import fields, rows
-from .algebra.exact import Source, is_zero
+from .algebra.exact import Law, Source, Values, explicit, is_zero
 from .algebra.objects import n
-from .algebra.step import Derivation, Expressions, Step, Test
+from .algebra.step import Derivation, Expressions, Step, declare_test
 
 CITATION = (
     "J. Barbier, F. Krzakala, N. Macris, L. Miolane, L. Zdeborova, PNAS 116, 5451 (2019); B. Aubin, A. Maillard, "
@@ -69,19 +69,9 @@ def _alike() -> Step:
         "integral, Z_row over a row and Z_out over what is hidden of a sentence.",
         CITATION,
         (
-            Test("pairs", "the sum over pairs written out, n = 1 to 3", _pairs_hold, ("trace",)),
-            Test(
-                "one field for all rows",
-                "rows of three values, t = 2, all configurations of n + 1 replicas, n = 1 to 3, exactly",
-                _rows_hold,
-                ("entropic", "row"),
-            ),
-            Test(
-                "one field for all sentences",
-                "the covariance of n + 1 fields as blocks, n = 1 to 3, exactly",
-                _fields_hold,
-                ("energetic", "variance"),
-            ),
+            _pairs_hold(),
+            _rows_hold(),
+            _fields_hold(),
         ),
     )
 
@@ -104,13 +94,8 @@ def _limit(before: Expressions) -> Step:
         "with mean Q pi and covariance Q, as one sees by completing the square.",
         CITATION,
         (
-            Test(
-                "slope at n = 0",
-                "each potential with Z taking three values of average one, differentiated at n = 0",
-                _slope_holds,
-                ("free entropy",),
-            ),
-            Test("planted field", "the square completed, t = 2, exactly", _planted_holds, ("law of b",)),
+            _slope_holds(),
+            _planted_holds(),
         ),
     )
 
@@ -152,27 +137,11 @@ def _equations(before: Expressions) -> Step:
         "the average of Z times the outer product of the gradient of log Z in the field.",
         CITATION,
         (
-            Test("heat equation of rows", "Gaussian component, t = 2, at rational points", _rows_diffuse),
-            Test("heat equation of fields", "normal weight, t = 2, at rational points", _fields_diffuse),
-            Test(
-                "gradient of Z log Z",
-                "symbolically, for any Z of two fields: half Z times the outer product of the gradient of log Z",
-                _gradient_holds,
-                ("gradient",),
-            ),
-            Test(
-                "Gaussian rows",
-                "t = 1: the derivative of the free entropy in closed form against the mean square of f, symbolically",
-                _gaussian_rows_hold,
-                ("q_bayes",),
-            ),
-            Test(
-                "Gaussian outputs",
-                "t = 1, the field with normal noise: the derivative of the average of Z log Z against the mean square "
-                "of g, symbolically",
-                _gaussian_outputs_hold,
-                ("q_hat_bayes",),
-            ),
+            _rows_diffuse(),
+            _fields_diffuse(),
+            _gradient_holds(),
+            _gaussian_rows_hold(),
+            _gaussian_outputs_hold(),
         ),
     )
 
@@ -180,115 +149,92 @@ def _equations(before: Expressions) -> Step:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _summand(expression: sp.Expr, kind: str) -> sp.Expr:
-    (average,) = [a for a in expression.atoms(Average) if a.kind == kind]
-    return average.summand
-
-
+@declare_test("pairs", "the sum over pairs written out, n = 1 to 3", ("trace",))
 def _pairs_hold(_before: Expressions, after: Expressions) -> bool:
     source = Source("pairs")
     one, other = source.symmetric(2), source.symmetric(2)
     for number in REPLICA_NUMBERS:
-        written_out = -sp.Add(*[sp.trace(one * other) for a in range(number + 1) for _ in range(a)])
-        value = _summand(after["trace"], CONTEXTS).subs(n, number)
-        coefficient = sp.Mul(*[a for a in sp.Mul.make_args(value) if not isinstance(a, sp.Trace)])
-        if not is_zero(coefficient * sp.trace(one * other) - written_out):
+        pairs = -sp.Add(*[sp.trace(one * other) for _ in combinations(range(number + 1), 2)])
+        at = Values({"q_bayes": one, "q_hat_bayes": other, "n": sp.Integer(number)})
+        if not is_zero(at(after["trace"]) - pairs):
             return False
     return True
 
 
-def _row_weight(after: Expressions, field: sp.Matrix, value: sp.Matrix, covariance: sp.Matrix) -> sp.Expr:
-    named = {b: field, pi: value, Q: covariance}
-    total: sp.Expr = sp.Integer(0)
-    for term in sp.Add.make_args(after["row"]):
-        for trace in term.atoms(sp.Trace):
-            matrices = [sp.ImmutableDenseMatrix(_explicit(a, named)) for a in trace.arg.args]
-            term = term.xreplace({trace: sp.trace(sp.Matrix(sp.prod(matrices[1:], matrices[0])))})
-        total += term
-    return total
-
-
-def _explicit(matrix: Any, named: dict[Any, sp.Matrix]) -> sp.Matrix:
-    return named[matrix.arg].T if isinstance(matrix, sp.Transpose) else named[matrix]
-
-
+@declare_test(
+    "one field for all rows",
+    "rows of three values, t = 2, all configurations of n + 1 replicas, n = 1 to 3, exactly",
+    ("entropic", "row"),
+)
 def _rows_hold(_before: Expressions, after: Expressions) -> bool:
     """E over rows of exp(sum over pairs pi_a^T Q pi_b) against E_b of the power of Z_w."""
     source = Source("alike rows")
     covariance = source.positive(2)
-    values = [source.matrix(2, 1) for _ in range(3)]
-    field = sp.Matrix(sp.symbols("b_0 b_1", real=True))
+    at = Values({"Q_bayes": covariance, "b_bayes": sp.zeros(2, 1)})
+    field = Law(("b_bayes",), sp.zeros(2, 1), covariance)
+    rows_ = [source.matrix(2, 1) for _ in range(3)]
+    (power,) = [a.exp for a in after["entropic"].atoms(sp.Pow) if a.base == Z_row]
     for number in REPLICA_NUMBERS:
-        (power,) = [a.exp for a in after["entropic"].atoms(sp.Pow) if a.base == Z_row]
         if power.subs(n, number) != number + 1:
             return False
-        for choice in product(values, repeat=number + 1):
-            coupled = sp.Add(*[(choice[a].T * covariance * choice[c])[0] for a in range(number + 1) for c in range(a)])
-            exponent = sp.expand(sp.Add(*[_row_weight(after, field, value, covariance) for value in choice]))
-            linear = sp.Matrix([sp.diff(exponent, x) for x in field])
-            if linear.free_symbols:
-                return False
-            averaged = exponent.subs(dict.fromkeys(field, 0)) + (linear.T * covariance * linear)[0] / 2
-            if not is_zero(averaged - coupled):
+        for chosen in product(rows_, repeat=number + 1):
+            weight = sp.Add(*[after["row"].xreplace({pi: sp.MatrixSymbol(f"pi{a}", t, 1)}) for a in range(number + 1)])
+            here = at.having({f"pi{a}": row for a, row in enumerate(chosen)})
+            coupled = sp.Add(*[(one.T * covariance * other)[0] for one, other in combinations(chosen, 2)])
+            if not is_zero(field.log_average_exp(weight, here) - coupled):
                 return False
     return True
 
 
+@declare_test(
+    "one field for all sentences",
+    "the covariance of n + 1 fields as blocks, n = 1 to 3, exactly",
+    ("energetic", "variance"),
+)
 def _fields_hold(_before: Expressions, after: Expressions) -> bool:
     """rho* on the diagonal and q beside it: omega of covariance q shared, `variance` each replica's own."""
     source = Source("alike fields")
     own = source.positive(2) / 5
     whole = own + source.positive(2)
-    variance = sp.Matrix(after["variance"].subs(t, 2).xreplace(
-        {rho.subs(t, 2): sp.ImmutableMatrix(whole), q.subs(t, 2): sp.ImmutableMatrix(own)}).doit())  # fmt: skip
+    variance = Values({"rho_star": whole, "q_bayes": own})(after["variance"])
+    (power,) = [a.exp for a in after["energetic"].atoms(sp.Pow) if a.base == Z_out]
     for number in REPLICA_NUMBERS:
-        (power,) = [a.exp for a in after["energetic"].atoms(sp.Pow) if a.base == Z_out]
-        size = power.subs(n, number)
-        if size != number + 1:
-            return False
-        if _blocks(whole, own, int(size)) != _blocks(own + variance, own, int(size)):
+        size = int(power.subs(n, number))
+        alike = [[whole if a == c else own for c in range(number + 1)] for a in range(number + 1)]
+        given = explicit(variance, [(size, own)], size)
+        if size != number + 1 or sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in alike]) != given:
             return False
     return True
 
 
-def _blocks(diagonal: sp.Matrix, beside: sp.Matrix, count: int) -> sp.Matrix:
-    return sp.Matrix.vstack(
-        *[sp.Matrix.hstack(*[diagonal if a == c else beside for c in range(count)]) for a in range(count)]
+@declare_test(
+    "slope at n = 0",
+    "each potential with Z taking three values of average one, differentiated at n = 0",
+    ("free entropy",),
+)
+def _slope_holds(before: Expressions, after: Expressions) -> bool:
+    """Z is 1/2, 1 or 2 with chances 2/5, 2/5, 1/5: average one."""
+    source = Source("slope")
+    chances = {sp.Rational(1, 2): sp.Rational(2, 5), sp.Integer(1): sp.Rational(2, 5), sp.Integer(2): sp.Rational(1, 5)}
+    sums = {
+        kind: [(chance, {Z.name: value}) for value, chance in chances.items()]
+        for kind, Z in ((ROW_FIELD, Z_row), (OUTPUT, Z_out))
+    }
+    at = Values({"q_bayes": source.symmetric(2), "q_hat_bayes": source.symmetric(2)}, sums)
+    action = sp.Add(*[at(before[name]) for name in ("trace", "entropic", "energetic")])
+    difference = action.diff(n).subs(n, 0) - at(after["free entropy"])
+    # Of rows and trace, and of sentences, which come with alpha.
+    return action.subs(n, 0) == 0 and all(
+        is_zero(sp.expand_log(part)) for part in (difference.subs(alpha, 0), difference.diff(alpha))
     )
 
 
-def _slope_holds(before: Expressions, after: Expressions) -> bool:
-    """Z is 1/2, 1 or 2 with chances 2/5, 2/5, 1/5: average one."""
-    chances = {sp.Rational(1, 2): sp.Rational(2, 5), sp.Integer(1): sp.Rational(2, 5), sp.Integer(2): sp.Rational(1, 5)}
-
-    def average(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
-        return sp.Add(*[chance * expression.subs(symbol, value) for value, chance in chances.items()])
-
-    terms = {term: term.atoms(sp.Symbol) & {Z_row, Z_out} for term in sp.Add.make_args(after["free entropy"])}
-    (rows_,) = [term for term, has in terms.items() if has == {Z_row}]
-    (sentences,) = [term for term, has in terms.items() if has == {Z_out}]
-    (trace,) = [term for term, has in terms.items() if not has]
-    pairs = _summand(before["trace"], CONTEXTS)
-    slope = sp.diff(pairs, n).subs(n, 0)
-    if not is_zero(sp.expand(slope - _summand(trace, CONTEXTS)).coeff(sp.Trace(q_hat * q))):
-        return False
-    power = sp.log(average(Z_row ** (n + 1), Z_row))
-    if power.subs(n, 0) != 0:
-        return False
-    value = average(_summand(rows_, ROW_FIELD), Z_row)
-    other = average(_summand(sentences, OUTPUT), Z_out) * sentences.coeff(next(iter(sentences.atoms(Average))))
-    slope = sp.diff(power, n).subs(n, 0)
-    return is_zero(sp.expand_log(slope - value)) and is_zero(sp.expand_log(alpha * slope - other))
-
-
+@declare_test("planted field", "the square completed, t = 2, exactly", ("law of b",))
 def _planted_holds(_before: Expressions, after: Expressions) -> bool:
     source = Source("planted")
     covariance, value = source.positive(2), source.matrix(2, 1)
     field = sp.Matrix(sp.symbols("b_0 b_1", real=True))
-    named = {b.subs(t, 2): field, pi.subs(t, 2): value, Q.subs(t, 2): covariance}
-    expression = after["law of b"].subs(t, 2).xreplace({k: sp.ImmutableMatrix(v) for k, v in named.items()})
-    traces = {trace: sp.trace(sp.Matrix(trace.arg.doit())) for trace in expression.atoms(sp.Trace)}
-    exponent = -expression.xreplace(traces)
+    exponent = -Values({"b_bayes": field, "pi": value, "Q_bayes": covariance})(after["law of b"])
     whole = (field.T * value)[0] - (value.T * covariance * value)[0] / 2 - (field.T * covariance.inv() * field)[0] / 2
     return is_zero(sp.expand(exponent - whole))
 
@@ -307,6 +253,7 @@ def _diffuses(log_weight: sp.Expr, field: list[sp.Symbol], covariance: sp.Matrix
     return True
 
 
+@declare_test("heat equation of rows", "Gaussian component, t = 2, at rational points")
 def _rows_diffuse(_before: Expressions, _after: Expressions) -> bool:
     row = rows(2)
     source = Source("heat of rows")
@@ -317,6 +264,7 @@ def _rows_diffuse(_before: Expressions, _after: Expressions) -> bool:
     return _diffuses(row.log_integral, list(row.b), row.Q, 1, point)
 
 
+@declare_test("heat equation of fields", "normal weight, t = 2, at rational points")
 def _fields_diffuse(_before: Expressions, _after: Expressions) -> bool:
     """In q at fixed rho*: V = rho* - q, whose change has the other sign."""
     gaussian = fields(1, 2)
@@ -330,6 +278,11 @@ def _fields_diffuse(_before: Expressions, _after: Expressions) -> bool:
     return _diffuses(log_weight, list(gaussian.omega), V, -1, point)
 
 
+@declare_test(
+    "gradient of Z log Z",
+    "symbolically, for any Z of two fields: half Z times the outer product of the gradient of log Z",
+    ("gradient",),
+)
 def _gradient_holds(_before: Expressions, after: Expressions) -> bool:
     x = sp.symbols("x_0:2", real=True)
     Z = sp.Function("Z", positive=True)(*x)
@@ -338,6 +291,11 @@ def _gradient_holds(_before: Expressions, after: Expressions) -> bool:
     return all(sp.simplify(entry) == 0 for entry in difference)
 
 
+@declare_test(
+    "Gaussian rows",
+    "t = 1: the derivative of the free entropy in closed form against the mean square of f, symbolically",
+    ("q_bayes",),
+)
 def _gaussian_rows_hold(_before: Expressions, after: Expressions) -> bool:
     """pi ~ N(0, 1): E Z log Z = Q/2 - log(1 + Q)/2, b ~ N(0, Q + Q^2) under the teacher, f = b / (1 + Q)."""
     if after["q_bayes"] != MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)):
@@ -353,6 +311,12 @@ def _gaussian_rows_hold(_before: Expressions, after: Expressions) -> bool:
     return sp.simplify(2 * sp.diff(averaged, K) - square) == 0
 
 
+@declare_test(
+    "Gaussian outputs",
+    "t = 1, the field with normal noise: the derivative of the average of Z log Z against the mean square of g, "
+    "symbolically",
+    ("q_hat_bayes",),
+)
 def _gaussian_outputs_hold(_before: Expressions, after: Expressions) -> bool:
     """Z_out is normal in y - omega, of variance rho* + noise - q, and so are the outputs."""
     if after["q_hat_bayes"] != alpha * MatrixAverage(OUTPUT, Z_out * g * g.T):

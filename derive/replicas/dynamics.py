@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import cache, reduce
+from operator import add
 from typing import Any
 
 import sympy as sp
@@ -14,7 +16,7 @@ from ..errors import ModelError
 from ..theory.descent import ATOM, OTHER, RATE, RATE_TRAINED, Rows, moment_equations, row_equations
 from ..theory.kinks import LOSS_JUMPS, slope_jump
 from .algebra.exact import Source, Values, is_zero
-from .algebra.step import Expressions, Step, Test
+from .algebra.step import Expressions, Step, declare_test
 from .message_passing import ENTRY
 from .steps.partition import DIMENSION
 
@@ -57,50 +59,13 @@ def step(trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = N
         "L. Zdeborova, NeurIPS 2019, arXiv 1906.08632; R. Ben Arous, R. Gheissari, A. Jagannath, NeurIPS 2022, "
         "arXiv 2206.04030",
         (
-            Test(
-                "integration by parts at finite d",
-                "E[slope times a coordinate of a token] with a slope quadratic in X and Y, d = 4 and s = t = 2, "
-                "against the moments of normal numbers, exactly",
-                lambda before, after: _drift_holds(before, after, rows),
-                ("drift", "H_slope", "K_slope"),
-            ),
-            Test(
-                "moments of a step for large d",
-                "E[step of a row, squared] with a slope linear in X and Y, s = t = 2, as a polynomial in 1/d, against "
-                "its limit",
-                lambda before, after: _noise_holds(before, after, rows),
-                ("noise", "batch noise"),
-            ),
-            Test(
-                "moments of rows that drift",
-                "four rows at random in two contexts, s = t = 2: mean of the changes of their products, exactly; a "
-                "batch of order d against rows that have moved",
-                lambda _before, after: _moments_hold(after, rows),
-                ("dS", "dT", "dP", "S after a batch", "T after a batch", "P after a batch", "A_drift", "b_drift"),
-            ),
-            Test(
-                "drift of a row",
-                "its parts against the drift, two contexts, exactly",
-                lambda _before, after: _parts_hold(after, rows),
-                ("drift", "A_drift", "b_drift"),
-            ),
-            Test(
-                "fields of the rows",
-                "overlaps as averages over the rows of two atoms against their moments",
-                lambda _before, after: _fields_hold(after, rows),
-                ("q", "m", "theta"),
-            ),
-            *([_trained_test(rows)] if trained else []),
+            _drift_holds(rows),
+            _noise_holds(rows),
+            _moments_hold(rows),
+            _parts_hold(rows),
+            _fields_hold(),
+            *([_trained_holds()] if trained else []),
         ),
-    )
-
-
-def _trained_test(rows: Rows) -> Test:
-    return Test(
-        "trained numbers",
-        "their mean change over d steps against the slope of the loss and of their ridges",
-        lambda before, after: _trained_holds(before, after, rows),
-        ("trained",),
     )
 
 
@@ -119,7 +84,7 @@ def _update(rows: Rows) -> dict[str, Any]:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _moment(polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
+def _moment(polynomial: sp.Expr, letters: Sequence[sp.Symbol]) -> sp.Expr:
     """E of a polynomial in independent standard normal numbers."""
     total: sp.Expr = sp.Integer(0)
     for powers, coefficient in sp.Poly(polynomial, *letters).terms():
@@ -128,67 +93,56 @@ def _moment(polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
     return total
 
 
-class _Token:
-    """One token of a context at d = 4, normal with the eigenvalues gamma around tau / sqrt(d), as a polynomial."""
-
-    def __init__(self, name: str) -> None:
-        source = Source(name)
-        self.d = 4
-        self.W, self.teacher = source.matrix(self.d, 2), source.matrix(self.d, 2)
-        self.roots = [abs(source.number()) for _ in range(self.d)]  # of gamma
-        self.tau = [source.number() for _ in range(self.d)]
-        self.letters = [sp.Symbol(f"z{i}") for i in range(self.d)]
-        self.source = source
-        self.root_d = sp.sqrt(self.d)
-        self.noise = [root * z for root, z in zip(self.roots, self.letters, strict=True)]
-        self.token = [tau / self.root_d + x for tau, x in zip(self.tau, self.noise, strict=True)]
-        self.X = self.W.T * sp.Matrix(self.token) / self.root_d
-        self.Y = self.teacher.T * sp.Matrix(self.noise) / self.root_d
-        gamma = sp.diag(*[root**2 for root in self.roots])
-        self.q, self.theta = self.W.T * gamma * self.W / self.d, self.W.T * gamma * self.teacher / self.d
-        self.rho_star = self.teacher.T * gamma * self.teacher / self.d
-        self.m = self.W.T * sp.Matrix(self.tau) / self.d
-
-    def mean(self, matrix: sp.Matrix) -> sp.Matrix:
-        """E over the token."""
-        return matrix.applyfunc(lambda entry: _moment(sp.expand(entry), self.letters))
-
-
+@declare_test(
+    "integration by parts at finite d",
+    "E[slope times a coordinate of a token] with a slope quadratic in X and Y, d = 4 and s = t = 2, against the "
+    "moments of normal numbers, exactly",
+    ("drift", "H_slope", "K_slope"),
+)
 def _drift_holds(before: Expressions, after: Expressions, rows: Rows) -> bool:
-    """d E[step] of each row, its slope quadratic in the fields of the token."""
-    given, p = _Token("integration by parts"), rows.p
-    source = given.source
-    forms = [source.symmetric(4) for _ in range(2)]
-    linear = source.matrix(2, 4)
-    fields = sp.Matrix.vstack(given.X, given.Y)
+    """d E[step] of each row, of a token normal with the eigenvalues gamma around tau / sqrt(d)."""
+    source, p, d = Source("integration by parts"), rows.p, 4
+    W, teacher, tau = source.matrix(d, 2), source.matrix(d, 2), source.matrix(d, 1)
+    roots, letters = [abs(source.number()) for _ in range(d)], sp.symbols(f"z:{d}")
+    gamma = sp.diag(*[root**2 for root in roots])
+    noise = sp.Matrix([root * z for root, z in zip(roots, letters, strict=True)])
+    token = tau / sp.sqrt(d) + noise
+    X, Y = W.T * token / sp.sqrt(d), teacher.T * noise / sp.sqrt(d)
+
+    def mean(matrix: sp.Matrix) -> sp.Matrix:
+        return matrix.applyfunc(lambda entry: _moment(sp.expand(entry), letters))
+
+    forms, linear, fields = [source.symmetric(4) for _ in range(2)], source.matrix(2, 4), sp.Matrix.vstack(X, Y)
     D = sp.Matrix([(fields.T * form * fields)[0] for form in forms]) + linear * fields
-    in_fields = sp.Matrix.vstack(*[2 * fields.T * form for form in forms]) + linear
-    Lambda, rate, in_q = source.positive(2), abs(source.number()), source.symmetric(2)
+    slopes = mean(sp.Matrix.vstack(*[2 * fields.T * form for form in forms]) + linear)
     # Averages of the token's own law, exactly.
     moments = {
-        MatrixAverage(CHANNEL, rows.D): given.mean(D),
-        MatrixAverage(CHANNEL, rows.D * rows.dX.T): given.mean(D * (given.X - given.m).T),
-        MatrixAverage(CHANNEL, rows.D * p.dY.T): given.mean(D * given.Y.T),
+        MatrixAverage(CHANNEL, rows.D): mean(D),
+        MatrixAverage(CHANNEL, rows.D * rows.dX.T): mean(D * (X - mean(X)).T),
+        MatrixAverage(CHANNEL, rows.D * p.dY.T): mean(D * Y.T),
     }
     names = {average: sp.MatrixSymbol(f"given{n}", *value.shape) for n, (average, value) in enumerate(moments.items())}
-    at = {names[average].name: value for average, value in moments.items()}
-    at |= {"q": given.q, "theta": given.theta, "rho_star": given.rho_star, "Lambda": Lambda, "loss_q": in_q}
-    values = Values(at)
-    H, K = (values(after[name].xreplace(names)) for name in ("H_slope", "K_slope"))
-    slopes = given.mean(in_fields)
+    at = Values({
+        **{names[average].name: value for average, value in moments.items()},
+        "q": W.T * gamma * W / d, "theta": W.T * gamma * teacher / d, "rho_star": teacher.T * gamma * teacher / d,
+        "Lambda": source.positive(2), "loss_q": source.symmetric(2), "rate": abs(source.number()), "d": sp.Integer(d),
+    })  # fmt: skip
+    H, K = (at(after[name].xreplace(names)) for name in ("H_slope", "K_slope"))
     if not is_zero(H - slopes[:, :2]) or not is_zero(K - slopes[:, 2:]):
         return False
-    for i in range(given.d):
-        row = {"w": given.W[i, :].T, "pi": given.teacher[i, :].T, "tau": given.tau[i], "gamma": given.roots[i] ** 2}
-        here = Values({**at, **row, "H_slope": H, "K_slope": K, "rate": rate})
-        found = here(after["drift"].xreplace(names))
-        own = {"loss_slope": D, "xi_row": given.token[i] / given.root_d, "d": sp.Integer(given.d), "rate": rate}
-        moved = given.d * given.mean(Values({**at, **row, **own})(before["step"]))
-        if not is_zero(found - moved):
+    for i in range(d):
+        row = {"w": W[i, :].T, "pi": teacher[i, :].T, "tau": tau[i], "gamma": gamma[i, i], "H_slope": H, "K_slope": K}
+        here = at.having({**row, "loss_slope": D, "xi_row": token[i] / sp.sqrt(d)})
+        if not is_zero(here(after["drift"].xreplace(names)) - d * mean(here(before["step"]))):
             return False
     return True
 
 
+@declare_test(
+    "moments of a step for large d",
+    "E[step of a row, squared] with a slope linear in X and Y, s = t = 2, as a polynomial in 1/d, against its limit",
+    ("noise", "batch noise"),
+)
 def _noise_holds(before: Expressions, after: Expressions, rows: Rows) -> bool:
     """d E[step step^T] for d -> infinity, the coordinate being correlated with the fields like 1 / sqrt(d)."""
     source, d = Source("noise of a step"), sp.Symbol("d", positive=True)
@@ -219,136 +173,135 @@ class _Drifting:
 
     def __init__(self, rows: Rows) -> None:
         source, p = Source("rows that drift"), rows.p
-        self.rate, self.share, self.batch = abs(source.number()), abs(source.number()), sp.Integer(3)
-        self.Lambda = source.positive(2)
         self.contexts = [
             {"gamma": abs(source.number()), "mean": source.matrix(2, 1), "H_slope": source.matrix(2, 2),
-             "K_slope": source.matrix(2, 2), "square": source.positive(2), "in_q": source.symmetric(2)}
-            for _ in range(2)
+             "K_slope": source.matrix(2, 2), "square": source.positive(2), "in_q": source.symmetric(2), "context": n}
+            for n in range(2)
         ]  # fmt: skip
         self.rows = [
             {"w": source.matrix(2, 1), "pi": source.matrix(2, 1), "taus": [source.number(), source.number()]}
             for _ in range(4)
         ]
+        mean = sp.MatrixSymbol("mean", 2, 1)
         self.named: dict[Any, Any] = {
-            rows.mean: sp.MatrixSymbol("mean", 2, 1),
-            rows.mean.T.doit(): sp.MatrixSymbol("mean", 2, 1).T,
+            rows.mean: mean,
+            rows.mean.T.doit(): mean.T,
             rows.square: sp.MatrixSymbol("square", 2, 2),
             MatrixAverage(CHANNEL, p.loss_q): sp.MatrixSymbol("in_q", 2, 2),
         }
-        self.A = self.Lambda + sum(
-            (c["gamma"] * (c["H_slope"] + (2 * c["in_q"] if p.loss_holds_q else sp.zeros(2, 2)))
-             for c in self.contexts), sp.zeros(2, 2),
-        )  # fmt: skip
+        in_q = 2 if p.loss_holds_q else 0
+        Lambda = source.positive(2)
+        self.A = Lambda + _sum(c["gamma"] * (c["H_slope"] + in_q * c["in_q"]) for c in self.contexts)
+        self.numbers = {
+            "rate": abs(source.number()), "batch_share": abs(source.number()), "batch": sp.Integer(3),
+            "Lambda": Lambda, "A_drift": self.A, "s": sp.Integer(2), "t": sp.Integer(2),
+        }  # fmt: skip
 
     def b(self, row: dict[str, Any]) -> sp.Matrix:
         """Of a row, by its definition."""
         pairs = zip(self.contexts, row["taus"], strict=True)
-        return sum((tau * c["mean"] + c["gamma"] * c["K_slope"] * row["pi"] for c, tau in pairs), sp.zeros(2, 1))
+        return _sum(tau * c["mean"] + c["gamma"] * c["K_slope"] * row["pi"] for c, tau in pairs)
 
     def over_rows(self, function: Any) -> sp.Matrix:
         """The mean over the four rows."""
-        parts = [function(row) for row in self.rows]
-        return sum(parts[1:], parts[0]) / len(parts)
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """What belongs to no row and to no context."""
-        sizes = {"s": sp.Integer(2), "t": sp.Integer(2)}
-        return {"rate": self.rate, "batch": self.batch, "batch_share": self.share, "Lambda": self.Lambda, **sizes}
+        return _sum(map(function, self.rows)) / len(self.rows)
 
     def value(self, expression: Any, row: dict[str, Any] | None = None, other: int = 0) -> Any:
         """Of an equation: of one row, or with averages over all; `other` is the second context."""
 
-        def tau(at: Values, _: str) -> Any:
-            return at.values["taus"][at.values["context"]]
+        def T(context: int) -> sp.Matrix:
+            return self.over_rows(lambda row: row["taus"][context] * row["w"])
 
         values = {
             **self.numbers,
-            "S_atom": self.over_rows(lambda r: r["w"] * r["w"].T),
-            "P_atom": self.over_rows(lambda r: r["w"] * r["pi"].T),
-            f"T_atom{OTHER}": self.over_rows(lambda r: r["taus"][other] * r["w"]),
-            "T_atom": lambda at, _: self.over_rows(lambda r: r["taus"][at.values["context"]] * r["w"]),
-            "A_drift": self.A, "tau": tau, f"tau{OTHER}": lambda at, _: at.values["taus"][other], **(row or {}),
+            "S_atom": self.over_rows(lambda row: row["w"] * row["w"].T),
+            "P_atom": self.over_rows(lambda row: row["w"] * row["pi"].T),
+            "T_atom": lambda at, _: T(at.values["context"]), f"T_atom{OTHER}": T(other),
+            "tau": lambda at, _: at.values["taus"][at.values["context"]],
+            f"tau{OTHER}": lambda at, _: at.values["taus"][other], **(row or {}),
         }  # fmt: skip
-        contexts = tuple((1, {**context, "context": n}) for n, context in enumerate(self.contexts))
-        rows = tuple((sp.Rational(1, len(self.rows)), {**r, "b_drift": self.b(r)}) for r in self.rows)
+        contexts = [(1, context) for context in self.contexts]
+        rows = [(sp.Rational(1, len(self.rows)), {**row, "b_drift": self.b(row)}) for row in self.rows]
         return Values(values, {CONTEXTS: contexts, ATOM: rows})(expression.xreplace(self.named))
 
 
-def _parts_hold(after: Expressions, rows: Rows) -> bool:
+def _sum(matrices: Iterable[sp.Matrix]) -> sp.Matrix:
+    return reduce(add, matrices)
+
+
+@declare_test("drift of a row", "its parts against the drift, two contexts, exactly", ("drift", "A_drift", "b_drift"))
+def _parts_hold(_before: Expressions, after: Expressions, rows: Rows) -> bool:
     """The drift of every row from A and b, and these from their definitions."""
     given = _Drifting(rows)
-    if not is_zero(given.value(after["A_drift"]) - given.A):
-        return False
+    pairs = [("A_drift", given.rows[0], given.A)]
     for row in given.rows:
-        b = given.b(row)
-        if not is_zero(given.value(after["b_drift"], row) - b):
-            return False
-        if not is_zero(given.value(after["drift"], row) + given.rate * (given.A * row["w"] + b)):
-            return False
-    return True
+        pairs.append(("b_drift", row, given.b(row)))
+        pairs.append(("drift", row, -given.numbers["rate"] * (given.A * row["w"] + given.b(row))))
+    return all(is_zero(given.value(after[name], row) - expected) for name, row, expected in pairs)
 
 
-def _moments_hold(after: Expressions, rows: Rows) -> bool:
+@declare_test(
+    "moments of rows that drift",
+    "four rows at random in two contexts, s = t = 2: mean of the changes of their products, exactly; a batch of order "
+    "d against rows that have moved",
+    ("dS", "dT", "dP", "S after a batch", "T after a batch", "P after a batch", "A_drift", "b_drift"),
+)
+def _moments_hold(_before: Expressions, after: Expressions, rows: Rows) -> bool:
     """Products of rows that have moved, on average over the rows."""
     given = _Drifting(rows)
-    noise = given.rate**2 * sum((c["gamma"] * c["square"] for c in given.contexts), sp.zeros(2, 2))
+    rate, batch, share = (given.numbers[name] for name in ("rate", "batch", "batch_share"))
+    noise = rate**2 * _sum(c["gamma"] * c["square"] for c in given.contexts)
 
     def drift(row: dict[str, Any]) -> sp.Matrix:
-        return -given.rate * (given.A * row["w"] + given.b(row))
+        return -rate * (given.A * row["w"] + given.b(row))
 
     def moved(row: dict[str, Any]) -> sp.Matrix:
         return row["w"] + drift(row)
 
     expected = {
-        "dS": given.over_rows(lambda r: drift(r) * r["w"].T + r["w"] * drift(r).T) + noise / given.batch,
-        "dP": given.over_rows(lambda r: drift(r) * r["pi"].T),
-        "S after a batch": given.over_rows(lambda r: moved(r) * moved(r).T) + noise / given.share,
-        "P after a batch": given.over_rows(lambda r: moved(r) * r["pi"].T),
+        ("dS", 0): given.over_rows(lambda r: drift(r) * r["w"].T + r["w"] * drift(r).T) + noise / batch,
+        ("dP", 0): given.over_rows(lambda r: drift(r) * r["pi"].T),
+        ("S after a batch", 0): given.over_rows(lambda r: moved(r) * moved(r).T) + noise / share,
+        ("P after a batch", 0): given.over_rows(lambda r: moved(r) * r["pi"].T),
     }
-    if not all(is_zero(given.value(after[name]) - value) for name, value in expected.items()):
-        return False
-    return all(
-        is_zero(given.value(after["dT"], other=n) - given.over_rows(lambda r, n=n: r["taus"][n] * drift(r)))
-        and is_zero(
-            given.value(after["T after a batch"], other=n) - given.over_rows(lambda r, n=n: r["taus"][n] * moved(r))
-        )
-        for n in range(len(given.contexts))
-    )
+    for n in range(len(given.contexts)):
+        expected["dT", n] = given.over_rows(lambda r, n=n: r["taus"][n] * drift(r))
+        expected["T after a batch", n] = given.over_rows(lambda r, n=n: r["taus"][n] * moved(r))
+    return all(is_zero(given.value(after[name], other=n) - value) for (name, n), value in expected.items())
 
 
-def _fields_hold(after: Expressions, rows: Rows) -> bool:
+@declare_test(
+    "fields of the rows",
+    "overlaps as averages over the rows of two atoms against their moments",
+    ("q", "m", "theta"),
+)
+def _fields_hold(_before: Expressions, after: Expressions) -> bool:
     """Two atoms of different eigenvalue and weight, two rows each: overlaps as averages over all rows."""
     source = Source("fields of the rows")
-    atoms = [(sp.Rational(1, 3), abs(source.number())), (sp.Rational(2, 3), abs(source.number()))]
-    expected = {"q": sp.zeros(2, 2), "m": sp.zeros(2, 1), "theta": sp.zeros(2, 2)}
-    states = []
-    for weight, gamma in atoms:
-        own = [(source.matrix(2, 1), source.number(), source.matrix(2, 1)) for _ in range(2)]
-        for w, tau, pi in own:
-            expected["q"] += weight * gamma * w * w.T / 2
-            expected["m"] += weight * tau * w / 2
-            expected["theta"] += weight * gamma * w * pi.T / 2
-        S, T, P = (sum((f(w, tau, pi) for w, tau, pi in own), z) / 2 for f, z in (
-            (lambda w, tau, pi: w * w.T, sp.zeros(2, 2)), (lambda w, tau, pi: tau * w, sp.zeros(2, 1)),
-            (lambda w, tau, pi: w * pi.T, sp.zeros(2, 2)),
-        ))  # fmt: skip
+    states, parts = [], []
+    for weight in (sp.Rational(1, 3), sp.Rational(2, 3)):
+        gamma = abs(source.number())
+        rows = [(source.matrix(2, 1), source.number(), source.matrix(2, 1)) for _ in range(2)]
+        S, T, P = (
+            _sum(products) / 2 for products in zip(*[(w * w.T, tau * w, w * pi.T) for w, tau, pi in rows], strict=True)
+        )
         states.append((weight, {"gamma": gamma, "S_atom": S, "T_atom": T, "P_atom": P}))
-    at = Values({}, {COORDINATE: tuple(states)})
-    return all(is_zero(at(after[name]) - value) for name, value in expected.items())
+        parts += [
+            {"q": weight / 2 * gamma * w * w.T, "m": weight / 2 * tau * w, "theta": weight / 2 * gamma * w * pi.T}
+            for w, tau, pi in rows
+        ]
+    at = Values({}, {COORDINATE: states})
+    return all(is_zero(at(after[name]) - _sum(part[name] for part in parts)) for name in ("q", "m", "theta"))
 
 
-def _trained_holds(before: Expressions, after: Expressions, rows: Rows) -> bool:
-    source, chances = Source("trained numbers"), (sp.Rational(1, 4), sp.Rational(3, 4))
-    slopes = [source.matrix(2, 1) for _ in chances]
-    at = {
-        "phi": source.matrix(2, 1),
-        "Kappa": source.positive(2),
-        "rate_trained": sp.Rational(2, 7),
-        "d": sp.Integer(5),
-    }
-    steps = [Values({**at, "loss_phi": slope})(before["step of phi"]) for slope in slopes]
-    mean = sum((chance * step for chance, step in zip(chances, steps, strict=True)), sp.zeros(2, 1))
-    states = tuple((chance, {"loss_phi": slope}) for chance, slope in zip(chances, slopes, strict=True))
-    return is_zero(Values(at, {CHANNEL: states})(after["trained"]) - 5 * mean)
+@declare_test(
+    "trained numbers",
+    "their mean change over d steps against the slope of the loss and of their ridges",
+    ("trained",),
+)
+def _trained_holds(before: Expressions, after: Expressions) -> bool:
+    source = Source("trained numbers")
+    states = [(chance, {"loss_phi": source.matrix(2, 1)}) for chance in (sp.Rational(1, 4), sp.Rational(3, 4))]
+    values = {"phi": source.matrix(2, 1), "Kappa": source.positive(2), "rate_trained": sp.Rational(2, 7)}
+    at = Values({**values, "d": sp.Integer(5)}, {CHANNEL: states})
+    return is_zero(at(after["trained"]) - 5 * at(MatrixAverage(CHANNEL, before["step of phi"])))

@@ -12,11 +12,12 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..authoring.regulariser import Penalty, Regulariser, Ridge
 from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, trace_gradient
 from ..theory.free_entropy import free_entropy
-from ..theory.saddle_point import SaddlePoint, saddle_point
+from ..theory.saddle_point import saddle_point
 from ..theory.stability import TOKENS
 from .algebra.exact import Law, Source, Values, is_zero
 from .algebra.objects import SAMPLES
-from .algebra.step import Expressions, Step, Test
+from .algebra.step import Expressions, Step, declare_test
+from .steps.ansatz import example, shared
 from .steps.fields import Inputs
 from .steps.partition import DIMENSION
 
@@ -46,52 +47,15 @@ def penalty_gradient(p: Symbols) -> sp.MatrixSymbol:
 @cache
 def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = None) -> Step:
     """GAMP of a kind of model, as `replica_calculation` takes it."""
-    s = sp.Symbol("s", integer=True, positive=True) if s is None else s
-    t = sp.Symbol("t", integer=True, positive=True) if t is None else t
     regulariser: Regulariser = Ridge() if kind == "ridge" else Penalty(lambda w: w)
     saddle = saddle_point(free_entropy(s, t, regulariser, trained, loss_holds_q))
     p = saddle.symbols
     after = {**_iteration(p, kind), **_state_evolution(p)}
-    tests = [
-        Test(
-            "fixed points of message passing",
-            "eliminated from its equations, the fields are those of the weights and the gradient of the risk "
-            "vanishes, for any V and G, as symbols",
-            lambda _before, after: _eliminated(after, p, kind),
-            ("omega", "b", "g", "proximal", "row"),
-        ),
-        Test(
-            "minimum of a risk is a fixed point",
-            "square loss, quadratic penalty, two sentences of two tokens at d = 3, s = 2, V and G at random, exactly",
-            lambda _before, after: _minimum_is_fixed(after, kind, p),
-            ("omega", "b", "g", "proximal", "row", "N_row", "trained"),
-        ),
-        Test(
-            "reactions of message passing",
-            "V against its saddle-point equation, G against the sum over contexts of the conjugates of V with averages "
-            "over three sentences, exactly",
-            lambda before, after: _reactions_hold(before, after),
-            ("V", "A_row", "N_row"),
-        ),
-        Test(
-            "state evolution, fields",
-            "mean, covariance and covariance with the teacher against the saddle-point equations of m, q and theta, at "
-            "a linear row, s = t = 2, exactly",
-            lambda before, after: _fields_evolve(before, after, kind),
-            ("mean of omega", "covariance of omega", "omega with Y", "V"),
-        ),
-        Test(
-            "state evolution, rows",
-            "limit of G, mean and covariance of b against G, B and Q at the conjugates of the saddle point, two "
-            "contexts, s = t = 2, exactly",
-            lambda before, after: _rows_evolve(before, after, p),
-            ("limit of A", "limit of N", "mean of b", "covariance of b"),
-        ),
-    ]
+    tests = (_eliminated(p, kind), _minimum_is_fixed(kind, p), _reactions_hold(), _fields_evolve(kind), _rows_evolve(p))
     return Step(
         11,
         "Message passing at finite dimension",
-        {"objective": p.proximal_objective, **_needed(saddle)},
+        {"objective": p.proximal_objective, **{e.target.name: e.jacobian_form for e in saddle.equations}},
         after,
         "On one data set the same quantities are iterated. A sum over coordinates or sentences contains the reaction "
         "of each summand to the sum itself: of second order in the entries of the tokens, it is subtracted (Onsager). "
@@ -100,13 +64,8 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
         "saddle-point equations where the proximal map does not jump.",
         "arXiv 2402.03902, Appendix B.4; M. Bayati, A. Montanari, IEEE Trans. Inf. Theory 57, 764 (2011), "
         "arXiv 1001.3448; S. Rangan, Proc. IEEE ISIT, 2168 (2011), arXiv 1010.5141",
-        tuple(tests),
+        tests,
     )
-
-
-def _needed(saddle: SaddlePoint) -> dict[str, MatrixExpr]:
-    """Saddle-point equations in derivative form: reactions are responses."""
-    return {equation.target.name: equation.jacobian_form for equation in saddle.equations}
 
 
 def _second_moment(p: Symbols) -> sp.Expr:
@@ -115,17 +74,16 @@ def _second_moment(p: Symbols) -> sp.Expr:
 
 
 def _iteration(p: Symbols, kind: str) -> dict[str, Any]:
-    given, A = Inputs(p), reaction(p)
+    A = reaction(p)
     # A weight answers to the field that its own coordinate helped to make, and a field to its own weight.
     by_rows = MatrixAverage(COORDINATE, DIMENSION * _second_moment(p) * Jacobian(p.w, p.b))
     by_sentences = _over_data(_second_moment(p) * Jacobian(p.g, p.omega))
-    through = given.weights("a").xreplace({given.weights("a"): sp.MatrixSymbol("W", given.d, p.s)}).T
     gradient = trace_gradient(p.proximal_objective, p.step, p)
     field = gradient.xreplace({p.step: sp.MatrixSymbol("x", p.s, 1) - p.omega})
     stiffness = A + sp.MatrixSymbol("N_row", p.s, p.s) if p.loss_holds_q else A
     slope = trace_gradient(sp.Trace(p.w.T * p.Lambda * p.w) / 2, p.w, p) if kind == "ridge" else penalty_gradient(p)
     found: dict[str, Any] = {
-        "omega": (through * (given.token + given.encoding) / sp.sqrt(given.d) - p.V * previous(p)).doit(),
+        "omega": (_field_of_weights(p) - p.V * previous(p)).doit(),
         "V": by_rows,
         "g": field,
         "proximal": field + loss_gradient(p),
@@ -138,6 +96,12 @@ def _iteration(p: Symbols, kind: str) -> dict[str, Any]:
     if p.trained:
         found["trained"] = p.Kappa * p.phi + MatrixAverage(SAMPLES, p.loss_phi) / DIMENSION
     return found
+
+
+def _field_of_weights(p: Symbols) -> MatrixExpr:
+    """Return W^T (x + p) / sqrt(d) of a token."""
+    given = Inputs(p)
+    return sp.MatrixSymbol("W", given.d, p.s).T * (given.token + given.encoding) / sp.sqrt(given.d)
 
 
 def _over_data(matrix: MatrixExpr) -> MatrixExpr:
@@ -170,26 +134,27 @@ def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _eliminated(after: Expressions, p: Symbols, kind: str) -> bool:
+@declare_test(
+    "fixed points of message passing",
+    "eliminated from its equations, the fields are those of the weights and the gradient of the risk vanishes, for any "
+    "V and G, as symbols",
+    ("omega", "b", "g", "proximal", "row"),
+)
+def _eliminated(_before: Expressions, after: Expressions, p: Symbols, kind: str) -> bool:
     """x = omega + V g is the field of the weights, and the row's condition is the gradient of the risk."""
-    given, x = Inputs(p), sp.MatrixSymbol("x", p.s, 1)
+    x, slope = sp.MatrixSymbol("x", p.s, 1), loss_gradient(p)
     omega = after["omega"].xreplace({previous(p): p.g})
-    field = sp.MatrixSymbol("W", given.d, p.s).T * (given.token + given.encoding) / sp.sqrt(given.d)
-    if (omega + p.V * p.g - field).expand().doit() != sp.ZeroMatrix(p.s, 1):
-        return False
-    if (p.V * after["g"] - (x - p.omega)).expand().doit() != sp.ZeroMatrix(p.s, 1):
-        return False
-    # At the proximal point g = -grad loss.
-    if (after["proximal"] - after["g"] - loss_gradient(p)).doit() != sp.ZeroMatrix(p.s, 1):
-        return False
-    condition = after["row"].xreplace({p.b: after["b"]}).xreplace({p.g: -loss_gradient(p)}).doit()
-    slope = p.Lambda * p.w if kind == "ridge" else penalty_gradient(p)
-    gradient = slope + _over_data(ENTRY * loss_gradient(p))
+    condition = after["row"].xreplace({p.b: after["b"]}).xreplace({p.g: -slope}).doit()
+    gradient = (p.Lambda * p.w if kind == "ridge" else penalty_gradient(p)) + _over_data(ENTRY * slope)
     if p.loss_holds_q:
         gradient = gradient + sp.MatrixSymbol("N_row", p.s, p.s) * p.w
-    negative = _over_data(-ENTRY * loss_gradient(p))
-    condition = condition.xreplace({negative: -1 * _over_data(ENTRY * loss_gradient(p))})
-    return (condition - gradient).expand().doit() == sp.ZeroMatrix(p.s, 1)
+    vanishing = (
+        omega + p.V * p.g - _field_of_weights(p),
+        p.V * after["g"] - (x - p.omega),
+        after["proximal"] - after["g"] - slope,  # at the proximal point g = -grad loss
+        condition.xreplace({_over_data(-ENTRY * slope): -1 * _over_data(ENTRY * slope)}) - gradient,
+    )
+    return all(value.expand().doit() == sp.ZeroMatrix(p.s, 1) for value in vanishing)
 
 
 @cache
@@ -236,114 +201,91 @@ def _minimum(kind: str, loss_holds_q: bool, trained: int) -> tuple[sp.Matrix, sp
     return sp.Matrix(solution[: 2 * d]).reshape(d, 2), sp.Matrix(solution[2 * d :])
 
 
-def _minimum_is_fixed(after: Expressions, kind: str, p: Symbols) -> bool:
+@declare_test(
+    "minimum of a risk is a fixed point",
+    "square loss, quadratic penalty, two sentences of two tokens at d = 3, s = 2, V and G at random, exactly",
+    ("omega", "b", "g", "proximal", "row", "N_row", "trained"),
+)
+def _minimum_is_fixed(_before: Expressions, after: Expressions, kind: str, p: Symbols) -> bool:
     """Carry the minimiser's fields once through the iteration."""
     data = _data()
-    d = data["d"]
+    d, K = data["d"], data["K"]
     W, phi = _minimum(kind, p.loss_holds_q, p.trained)
     fields: dict[tuple[int, int], sp.Matrix] = {}
     for place in data["both"]:
-        target = data["E"] * data["y"][place]
-        g = -data["K"] * (W.T * data["xi"][place] - target)
-        V = data["V"][place]
+        target, V = data["E"] * data["y"][place], data["V"][place]
+        g = fields[place] = -K * (W.T * data["xi"][place] - target)
         values = {
             "W": W, "token": sp.sqrt(d) * data["xi"][place], "encoding": sp.zeros(d, 1), "V": V, "g_previous": g,
             "d": sp.Integer(d),
         }  # fmt: skip
         omega = Values(values)(after["omega"]).applyfunc(sp.expand)
-        x = (V.inv() + data["K"]).inv() * (V.inv() * omega + data["K"] * target)
-        at = Values({"V": V, "omega": omega, "x": x, "loss_gradient": data["K"] * (x - target)})
+        x = (V.inv() + K).inv() * (V.inv() * omega + K * target)
+        at = Values({"V": V, "omega": omega, "x": x, "loss_gradient": K * (x - target)})
         if not is_zero(at(after["proximal"])) or not is_zero(at(after["g"]) - g):
             return False
-        fields[place] = g
+
+    def tokens(at: Values) -> list[tuple[int, dict[str, Any]]]:
+        """Of a sentence, as a row of the weights is coupled to them."""
+        m, i = at.values["sentence"], at.values["row"]
+        return [(1, {"xi_row": data["xi"][m, l][i], "g": fields[m, l], "gamma": data["gamma"][l][i],
+                     "loss_q": data["H"][m] / 2}) for l in range(data["tokens"])]  # fmt: skip
+
+    sentences = [(1, {"sentence": m, "loss_phi": data["eta"]}) for m in range(data["samples"])]
+    common = {name: data[name] for name in ("Lambda", "Kappa")} | {"d": sp.Integer(d)}
+    at = Values(common, {SAMPLES: sentences, TOKENS: tokens})
     for i in range(d):
-        sums = _sums(
-            lambda place, i=i: {"xi_row": data["xi"][place][i], "g": fields[place],
-                                "loss_q": data["H"][place[0]] / 2, "gamma": data["gamma"][place[1]][i]}
-        )  # fmt: skip
         w = W[i, :].T
-        values = {"A_row": data["A"][i], "w": w, "Lambda": data["Lambda"], "d": sp.Integer(d)}
-        values["penalty_gradient"] = data["Lambda"] * w + data["c"]
-        at = _nested({**values}, sums)
-        if p.loss_holds_q:
-            values["N_row"] = at(after["N_row"])
-        if not is_zero(Values({**values, "b": at(after["b"])})(after["row"])):
+        here = at.having({"row": i, "A_row": data["A"][i], "w": w, "penalty_gradient": data["Lambda"] * w + data["c"]})
+        sums = {name: here(after[name]) for name in ("b", "N_row") if name in after}
+        if not is_zero(here.having(sums)(after["row"])):
             return False
     if not p.trained:
         return True
-    sentences = {SAMPLES: ((1, {"loss_phi": data["eta"]}),) * data["samples"]}
-    at, away = [
-        Values({"phi": point, "Kappa": data["Kappa"], "d": sp.Integer(d)}, sentences)(after["trained"])
-        for point in (phi, phi + sp.ones(2, 1))
-    ]
-    return is_zero(at) and is_zero(away - data["Kappa"] * sp.ones(2, 1))
+    slope, away = (at.having({"phi": point})(after["trained"]) for point in (phi, phi + sp.ones(2, 1)))
+    return is_zero(slope) and is_zero(away - data["Kappa"] * sp.ones(2, 1))
 
 
-def _sums(values_at: Any) -> list[list[dict[str, Any]]]:
-    data = _data()
-    return [[values_at((m, l)) for l in range(data["tokens"])] for m in range(data["samples"])]
-
-
-def _nested(values: dict[str, Any], sums: list[list[dict[str, Any]]]) -> Any:
-    """Values in which the sum over tokens of a sentence is taken inside that over sentences."""
-
-    def evaluate(expression: Any) -> Any:
-        total: Any = None
-        for term in sp.MatAdd.make_args(expression):
-            scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
-            if not isinstance(factors[0], MatrixAverage):
-                value = Values(values)(term)
-            else:
-                inner = factors[0].summand
-                parts = [Values(values, {TOKENS: tuple((1, own) for own in sentence)})(inner) for sentence in sums]
-                value = Values(values)(scalar) * sum(parts[1:], parts[0])
-            total = value if total is None else total + value
-        return total
-
-    return evaluate
-
-
+@declare_test(
+    "reactions of message passing",
+    "V against its saddle-point equation, G against the sum over contexts of the conjugates of V with averages over "
+    "three sentences, exactly",
+    ("V", "A_row", "N_row"),
+)
 def _reactions_hold(before: Expressions, after: Expressions) -> bool:
     """A = sum_c gamma_c V^_c with averages over the sentences at hand: alpha E_c is the sum over those of c over d."""
     source, d, gammas = Source("reactions"), 3, [sp.Rational(3, 7), sp.Rational(5, 2)]
-    responses = [[source.symmetric(2) for _ in gammas] for _ in range(3)]
-    slopes = [[source.symmetric(2) for _ in gammas] for _ in range(3)]
-    sums = [
-        [{"dg/domega": G, "gamma": gamma, "loss_q": H} for G, H, gamma in zip(row, own, gammas, strict=True)]
-        for row, own in zip(responses, slopes, strict=True)
-    ]
-    given = _nested({"d": sp.Integer(d)}, sums)(after["A_row"])
-    if "N_row" in after:
-        given = given + _nested({"d": sp.Integer(d)}, sums)(after["N_row"])
+    states = [[{"dg/domega": source.symmetric(2), "loss_q": source.symmetric(2)} for _ in gammas] for _ in range(3)]
+
+    def tokens(at: Values) -> list[tuple[int, dict[str, Any]]]:
+        own = states[at.values["sentence"]]
+        return [(1, {**state, "gamma": gamma}) for state, gamma in zip(own, gammas, strict=True)]
+
+    at = Values({"d": sp.Integer(d)}, {SAMPLES: [(1, {"sentence": m}) for m in range(3)], TOKENS: tokens})
+    given = sum((at(after[name]) for name in ("A_row", "N_row") if name in after), sp.zeros(2, 2))
     expected = sp.zeros(2, 2)
     for l, gamma in enumerate(gammas):
-        states = tuple(
-            (sp.Rational(1, 3), {"dg/domega": row[l], "loss_q": own[l]})
-            for row, own in zip(responses, slopes, strict=True)
-        )
-        expected += gamma * Values({"alpha": sp.Rational(3, d)}, {CHANNEL: states})(before["V_hat"])
-    if not is_zero(given - expected):
-        return False
+        own = [(sp.Rational(1, 3), sentence[l]) for sentence in states]
+        expected += gamma * Values({"alpha": sp.Rational(3, d)}, {CHANNEL: own})(before["V_hat"])
     values = _linear_row()
-    return is_zero(values(after["V"]) - values(before["V"]))
+    return is_zero(given - expected) and is_zero(values(after["V"]) - values(before["V"]))
 
 
 def _linear_row(with_law: bool = True, shift: int = 1) -> Values:
     """w = (Lambda + G)^{-1} (b - c) at b normal with mean B and covariance Q."""
-    source = Source("linear row")
-    values: dict[str, Any] = {z: source.positive(2) for z in ("Lambda", "G", "Q")}
-    values |= {
-        "B": source.matrix(2, 1),
-        "pi": source.matrix(2, 1),
-        "gamma": abs(source.number()),
-        "tau": source.number(),
-    }
-    values["d"] = sp.Integer(3)
-    J, c = (values["Lambda"] + values["G"]).inv(), source.matrix(2, 1) * shift
-    values |= {"dw/db": J, "b": sp.zeros(2, 1), "w": lambda at, _: J * (at.values["b"] - c)}
+    own = example("linear row")
+    values = {**own, **shared("linear row", [own]), "d": sp.Integer(3)}
+    J, c = (values["Lambda"] + values["G"]).inv(), own["m_star"] * shift
+    values |= {"dw/db": J, "w": lambda at, _: J * (at.values["b"] - c)}
     return Values(values, laws={COORDINATE: Law(("b",), values["B"], values["Q"])} if with_law else {})
 
 
+@declare_test(
+    "state evolution, fields",
+    "mean, covariance and covariance with the teacher against the saddle-point equations of m, q and theta, at a "
+    "linear row, s = t = 2, exactly",
+    ("mean of omega", "covariance of omega", "omega with Y", "V"),
+)
 def _fields_evolve(before: Expressions, after: Expressions, kind: str) -> bool:
     """The saddle point of ridge holds B and Q themselves, that of a penalty the averages over b."""
     pairs = {"mean of omega": "m", "covariance of omega": "q", "omega with Y": "theta", "V": "V"}
@@ -352,45 +294,32 @@ def _fields_evolve(before: Expressions, after: Expressions, kind: str) -> bool:
     return all(is_zero(given(after[name]) - expected(before[target])) for name, target in pairs.items())
 
 
+@declare_test(
+    "state evolution, rows",
+    "limit of G, mean and covariance of b against G, B and Q at the conjugates of the saddle point, two contexts, "
+    "s = t = 2, exactly",
+    ("limit of A", "limit of N", "mean of b", "covariance of b"),
+)
 def _rows_evolve(before: Expressions, after: Expressions, p: Symbols) -> bool:
     source = Source("rows evolve")
-    contexts, own = [], []
-    pi, alpha = source.matrix(2, 1), abs(source.number())
-    for _ in range(2):
-        states = tuple(
+    contexts, states = [example("rows 1"), example("rows 2")], []
+    for _ in contexts:
+        states.append([
             (chance, {"g": source.matrix(2, 1), "dg/domega": source.symmetric(2), "dg/dY": source.matrix(2, 2),
                       "loss_q": source.symmetric(2)})
             for chance in (sp.Rational(1, 4), sp.Rational(1, 2))
-        )  # fmt: skip
-        here = {
-            "gamma": abs(source.number()),
-            "tau": source.number(),
-            "pi": pi,
-            "alpha": alpha,
-            "w": source.matrix(2, 1),
-        }
-        contexts.append((here, states))
-        at = Values(here, {CHANNEL: states})
-        own.append({**here, **{f"{z}_hat": at(before[f"{z}_hat"]) for z in ("q", "V", "m", "theta")}})
-    pairs = {"limit of A": p.G, "mean of b": p.B, "covariance of b": p.Q}
-    for name, composite in pairs.items():
-        expected = [Values(values)(p.composites[composite]) for values in own]
-        given = _over_contexts(after[name], contexts)
-        if composite == p.G and "limit of N" in after:
-            given = given + _over_contexts(after["limit of N"], contexts)
-        if not is_zero(given - sum(expected[1:], expected[0])):
+        ])  # fmt: skip
+    common = {"pi": source.matrix(2, 1), "alpha": abs(source.number()), "w": source.matrix(2, 1)}
+    terms = [(1, {**own, "context": c}) for c, own in enumerate(contexts)]
+    at = Values(common, {CONTEXTS: terms, CHANNEL: lambda at: states[at.values["context"]]})
+    for names, composite in ((("limit of A", "limit of N"), p.G), (("mean of b",), p.B), (("covariance of b",), p.Q)):
+        given = [at(after[name]) for name in names if name in after]
+        conjugates = {f"{z}_hat": before[f"{z}_hat"] for z in ("q", "V", "m", "theta")}
+        expected = []
+        for _, own in terms:
+            here = at.having(own)
+            found = {name: here(value) for name, value in conjugates.items()}
+            expected.append(here.having(found)(p.composites[composite]))
+        if not is_zero(sum(given[1:], given[0]) - sum(expected[1:], expected[0])):
             return False
     return True
-
-
-def _over_contexts(expression: MatrixExpr, contexts: list[Any]) -> sp.Matrix:
-    """A multiple of a sum over contexts, each with values and channel averages of its own.
-
-    Raises:
-        TypeError: it is something else.
-    """
-    scalar, factors = expression.as_coeff_matrices() if isinstance(expression, sp.MatMul) else (1, [expression])
-    if len(factors) != 1 or not isinstance(factors[0], MatrixAverage) or factors[0].kind != CONTEXTS:
-        raise TypeError(f"{expression} is no sum over contexts")
-    parts = [Values(here, {CHANNEL: states})(factors[0].summand) for here, states in contexts]
-    return scalar * sum(parts[1:], parts[0])

@@ -6,10 +6,12 @@ and what it is compared with meet only here, so that a wrong term in either show
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import permutations, product
+from functools import reduce
+from itertools import permutations
+from operator import mul
 from random import Random
 from typing import Any
 
@@ -17,6 +19,8 @@ import sympy as sp
 
 from ...calculus.averages import Average, Jacobian, MatrixAverage
 from .objects import PAIRS, REPLICAS, LogDet, LogIntegral
+
+Terms = Sequence[tuple[Any, Mapping[str, Any]]]  # (weight, values of its own) of the terms of a sum
 
 
 @dataclass(frozen=True)
@@ -31,42 +35,50 @@ class Law:
     mean: sp.Matrix
     covariance: sp.Matrix
 
-    def draw(self, values: Mapping[str, Any]) -> tuple[list[sp.Symbol], dict[str, Any]]:
-        """Fresh symbols for the entries, and the values with the vectors replaced by them."""
+    def draw(self, at: Values) -> tuple[list[sp.Symbol], Values]:
+        """Return fresh symbols for the entries, and the values with the vectors replaced by them."""
         letters = [sp.Dummy(f"z{i}", real=True) for i in range(len(self.mean))]
-        bound, first = dict(values), 0
+        bound: dict[str, sp.Matrix] = {}
+        rest = letters
         for name in self.names:
-            size = bound[name].rows
-            bound[name] = sp.Matrix(letters[first : first + size])
-            first += size
-        return letters, bound
+            size = at.values[name].rows
+            bound[name], rest = sp.Matrix(rest[:size]), rest[size:]
+        return letters, at.having(bound)
 
-    def average(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
-        """E[polynomial], its letters those of `draw`.
+    def average(self, expression: Any, at: Values) -> Any:
+        """Return E[expression] of polynomials of second degree, entry by entry.
 
         Raises:
             ValueError: it is not of second degree.
         """
+        letters, bound = self.draw(at)
+        value = bound(expression)
+        if isinstance(value, sp.MatrixBase):
+            return value.applyfunc(lambda entry: self._average(entry, letters))
+        return self._average(value, letters)
+
+    def _average(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
         constant, linear, quadratic = coefficients(polynomial, letters)
         m = self.mean
         return constant + (linear.T * m)[0] - ((m.T * quadratic * m)[0] + sp.trace(quadratic * self.covariance)) / 2
 
-    def log_average_exp(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
-        """log E[exp(polynomial)], its letters those of `draw`; the covariance must be regular.
+    def log_average_exp(self, exponent: sp.Expr, at: Values) -> sp.Expr:
+        """Return log E[exp(exponent)] of a polynomial of second degree; the covariance must be regular.
 
         Raises:
             ValueError: it is not of second degree, or the integral diverges.
         """
+        letters, bound = self.draw(at)
         precision, mean = self.covariance.inv(), self.mean
         norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
-        constant, linear, quadratic = coefficients(polynomial, letters)
+        constant, linear, quadratic = coefficients(bound(exponent), letters)
         constant -= (mean.T * precision * mean)[0] / 2
         return _log_normal_integral(constant, linear + precision * mean, quadratic + precision) - norm
 
     def tilted(self, exponent: sp.Expr, at: Values) -> Law:
-        """The law with the weight exp(exponent), a polynomial of second degree in the vectors; it must stay normal."""
-        letters, bound = self.draw(at.values)
-        _, linear, precision = coefficients(at.having(bound)(exponent), letters)
+        """Return the law with the weight exp(exponent), of second degree in the vectors; it must stay normal."""
+        letters, bound = self.draw(at)
+        _, linear, precision = coefficients(bound(exponent), letters)
         own = self.covariance.inv()
         covariance = (own + precision).inv()
         return Law(self.names, covariance * (own * self.mean + linear), covariance)
@@ -135,19 +147,21 @@ class Values:
     Attributes:
         values: name -> matrix or number, or a function of (these values, replica suffix) for what depends on others;
             those of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db where it is given.
-        sums: kind of average -> (weight, values of their own) of each of its terms; one term by default.
-        laws: kind of average -> normal law, or a function of these values where it depends on what is drawn outside.
+        sums: kind of average -> (weight, values of their own) of each of its terms, or a function of these values where
+            they depend on the term of a sum outside; one term by default.
+        laws: kind of average -> normal law of each term, or a function of these values where it depends on the term or
+            on what is drawn outside.
         replicas: n where sums over replicas are written out.
         indices: what the replica letters a, b stand for at this place.
     """
 
     values: Mapping[str, Any]
-    sums: Mapping[str, tuple[tuple[Any, Mapping[str, Any]], ...]] = field(default_factory=dict)
+    sums: Mapping[str, Terms | Callable[[Values], Terms]] = field(default_factory=dict)
     laws: Mapping[str, Law | Callable[[Values], Law]] = field(default_factory=dict)
     replicas: int = 1
     indices: Mapping[str, str] = field(default_factory=dict)
 
-    def having(self, values: Mapping[str, Any] | None = None, **indices: str) -> Values:
+    def having(self, values: Mapping[str, Any] | None = None, /, **indices: str) -> Values:
         """These with further values, which take precedence, and replica letters bound: `having(a="1")`."""
         merged = {**self.values, **(values or {})}
         return Values(merged, self.sums, self.laws, self.replicas, {**self.indices, **indices})
@@ -186,20 +200,25 @@ def _average(expression: Average | MatrixAverage, at: Values) -> Any:
         return _sum([at.having(a=a)(inside) for a in numbers], inside)
     if kind == PAIRS:
         return _sum([at.having(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
-    if kind not in at.laws:
-        return _sum([weight * at.having(own)(inside) for weight, own in at.sums.get(kind, ((1, {}),))], inside)
-    law = at.law(kind)
-    letters, bound = law.draw(at.values)
-    value = at.having(bound)(inside)
-    if isinstance(value, sp.MatrixBase):
-        return value.applyfunc(lambda entry: law.average(entry, letters))
-    return law.average(value, letters)
+    terms = at.sums.get(kind, ((1, {}),))
+    places = [(weight, at.having(own)) for weight, own in (terms(at) if callable(terms) else terms)]
+    if kind in at.laws:
+        return _sum([weight * here.law(kind).average(inside, here) for weight, here in places], inside)
+    return _sum([weight * here(inside) for weight, here in places], inside)
 
 
 def _sum(values: list[Any], like: Any) -> Any:
     if getattr(like, "is_Matrix", False):
         return sum(values[1:], values[0])
     return sp.Add(*values)
+
+
+_OF_MATRIX: dict[type, Callable[[sp.Matrix], Any]] = {
+    sp.Transpose: lambda matrix: matrix.T,
+    sp.Inverse: lambda matrix: matrix.inv(),
+    sp.Trace: sp.trace,
+    LogDet: lambda matrix: sp.log(sp.factor(matrix.det())),
+}
 
 
 def _value(expression: Any, at: Values) -> Any:
@@ -224,42 +243,27 @@ def _value(expression: Any, at: Values) -> Any:
         return _sum([at(a) for a in expression.args], expression)
     if isinstance(expression, sp.MatMul):
         scalar, factors = expression.as_coeff_matrices()
-        made = at(factors[0])
-        for factor in factors[1:]:
-            made = made * at(factor)
-        return at(scalar) * made
-    if isinstance(expression, sp.Transpose):
-        return at(expression.arg).T
-    if isinstance(expression, sp.Inverse):
-        return at(expression.arg).inv()
+        return at(scalar) * reduce(mul, map(at, factors))
+    if type(expression) in _OF_MATRIX:
+        return _OF_MATRIX[type(expression)](at(expression.args[0]))
     if isinstance(expression, sp.MatPow):
         return at(expression.base) ** int(expression.exp)
-    if isinstance(expression, sp.Trace):
-        return sp.trace(at(expression.arg))
-    if isinstance(expression, LogDet):
-        return sp.log(sp.factor(at(expression.matrix).det()))
     if isinstance(expression, LogIntegral):
-        law = Law((expression.variable.name,), at.values[expression.variable.name] * 0, sp.Matrix())
-        letters, bound = law.draw(at.values)
-        return log_integral(at.having(bound)(expression.exponent), letters)
+        name = expression.variable.name
+        letters, bound = Law((name,), at.values[name] * 0, sp.Matrix()).draw(at)
+        return log_integral(bound(expression.exponent), letters)
     if isinstance(expression, sp.log) and isinstance(expression.args[0], Average):
         average = expression.args[0]
         if average.kind in at.laws and isinstance(average.summand, sp.exp):
-            law = at.law(average.kind)
-            letters, bound = law.draw(at.values)
-            return law.log_average_exp(at.having(bound)(average.summand.args[0]), letters)
+            return at.law(average.kind).log_average_exp(average.summand.args[0], at)
     if getattr(expression, "is_Matrix", False):
         if isinstance(expression, sp.ZeroMatrix | sp.Identity):
-            return (sp.zeros if isinstance(expression, sp.ZeroMatrix) else sp.eye)(*_shape(expression, at))
+            shape = (int(at(size)) for size in expression.shape)
+            return (sp.zeros if isinstance(expression, sp.ZeroMatrix) else sp.eye)(*shape)
         raise TypeError(f"no value for {expression!r}")
     if expression.args:
         return expression.func(*[at(a) for a in expression.args])
     return expression
-
-
-def _shape(expression: Any, at: Values) -> tuple[int, int]:
-    rows, columns = (int(at(size)) for size in expression.shape)
-    return rows, columns
 
 
 def is_zero(expression: Any) -> bool:
@@ -301,6 +305,9 @@ class Source:
         return half + half.T
 
 
-def configurations(states: int, replicas: int) -> list[tuple[int, ...]]:
-    """Every assignment of a state to each replica."""
-    return list(product(range(states), repeat=replicas))
+def explicit(A: sp.Matrix, levels: Sequence[tuple[int, Any]], replicas: int) -> sp.Matrix:
+    """Return I (x) A + sum over levels (k, C) of I (x) J_k (x) C, J_k the k x k matrix of ones, written out."""
+    total = sp.Matrix(sp.kronecker_product(sp.eye(replicas), A))
+    for size, C in levels:
+        total += sp.Matrix(sp.kronecker_product(sp.eye(replicas // size), sp.ones(size, size), C))
+    return total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import sympy as sp
@@ -18,18 +19,19 @@ BLOCK, OUTER_FIELD = "sentences of a block", "outer field"
 TILTED, ROW_TILTED = "tilted", "row tilted"
 # Kinds of averages over what blocks share, from the largest blocks inwards, by how often replica symmetry is broken: of
 # sentences, of rows, and both with the weight of the replicas.
-_BLOCKS = {1: (BLOCK,), 2: ("sentences of a block of blocks", BLOCK)}
-_ROWS = {1: (FIELD,), 2: ("field between", FIELD)}
-_TILTED = {1: (TILTED,), 2: ("outer tilted", TILTED)}
-_ROWS_TILTED = {1: (ROW_TILTED,), 2: ("outer row tilted", ROW_TILTED)}
+_BLOCKS = (), (BLOCK,), ("sentences of a block of blocks", BLOCK)
+_ROWS = (), (FIELD,), ("field between", FIELD)
+_TILTED = (), (TILTED,), ("outer tilted", TILTED)
+_ROWS_TILTED = (), (ROW_TILTED,), ("outer row tilted", ROW_TILTED)
 # How many replicas a block holds, and the Parisi parameter: this number times the inverse temperature.
 block = sp.Symbol("replicas_of_block", positive=True)
 parisi = sp.Symbol("parisi_parameter", positive=True)
-_SIZES = {1: (block,), 2: sp.symbols("replicas_of_block_1 replicas_of_block_2", positive=True)}
-_RATES = {1: (parisi,), 2: sp.symbols("parisi_parameter_1 parisi_parameter_2", positive=True)}
+_SIZES = (), (block,), sp.symbols("replicas_of_block_1 replicas_of_block_2", positive=True)
+_RATES = (), (parisi,), sp.symbols("parisi_parameter_1 parisi_parameter_2", positive=True)
 # (replicas, replicas in a block, in a block of these) at which matrices are written out.
-_NUMBERS = {1: ((2, 2), (4, 2), (6, 2), (6, 3)), 2: ((4, 4, 2), (8, 4, 2))}
-ALL_RATES = frozenset(rate for rates in _RATES.values() for rate in rates)
+_NUMBERS = ((1,), (2,), (3,), (4,)), ((2, 2), (4, 2), (6, 2), (6, 3)), ((4, 4, 2), (8, 4, 2))
+ALL_RATES = frozenset(rate for rates in _RATES for rate in rates)
+_STEMS = "Delta", "Delta{}_hat", "Q_Delta", "V_tilde", "V_tilde{}_hat", "R_tilde"  # of each step
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,14 @@ class Broken(Symbols):
     block share; V_tilde_1 = V_tilde_2 + y_1 Delta_1 (docs/theory.md (18.25), (18.26)).
 
     Args:
-        steps: how often replica symmetry is broken, 1 or 2.
+        steps: how often replica symmetry is broken, 0, 1 or 2.
     """
 
     steps: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for stem in ("Delta", "Delta{}_hat", "Q_Delta", "V_tilde", "V_tilde{}_hat", "R_tilde"):
+        for stem in _STEMS:
             for name in self._names(stem):
                 object.__setattr__(self, name, sp.MatrixSymbol(name, self.s, self.s))
         for name in (f"{stem}_{k}" for stem in ("omega", "b") for k in range(self.steps)):
@@ -87,8 +89,7 @@ class Broken(Symbols):
     @property
     def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
         """As of `Symbols`."""
-        stems = ("Delta", "Delta{}_hat", "Q_Delta", "V_tilde", "V_tilde{}_hat", "R_tilde")
-        return (*super().symmetric, *(z for stem in stems for z in self.of_steps(stem)))
+        return (*super().symmetric, *(z for stem in _STEMS for z in self.of_steps(stem)))
 
     @property
     def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
@@ -165,14 +166,14 @@ class Ansatz:
         numbers: how many replicas each holds where matrices are written out.
     """
 
-    symbols: Symbols
+    symbols: Broken
     levels: tuple[Level, ...]
     numbers: tuple[tuple[int, ...], ...]
 
     @property
     def steps(self) -> int:
         """How often replica symmetry is broken."""
-        return len(self.levels) - 1
+        return self.symbols.steps
 
     def holding(self, numbers: Sequence[Any]) -> dict[str, Any]:
         """The sizes of levels as values by name, those of all replicas among them where as many are given."""
@@ -193,14 +194,12 @@ class Ansatz:
     @property
     def pairs(self) -> tuple[Pairs, ...]:
         """From those in different blocks inwards."""
-        found, outer = [], len(self.levels)
-        for i, level in enumerate(self.levels):
-            shared = self.levels[: i + 1]
-            inner = self.levels[i + 1].size if i + 1 < outer else sp.Integer(1)
-            overlap, conjugate = (
-                sp.MatAdd(*parts).doit() for parts in zip(*[(z.overlap, z.conjugate) for z in shared], strict=True)
-            )
-            found.append(Pairs(n * (level.size - inner), overlap, conjugate))
+        found: list[Pairs] = []
+        overlap, conjugate = sp.ZeroMatrix(*self.symbols.q.shape), sp.ZeroMatrix(*self.symbols.q.shape)
+        sizes = [*[level.size for level in self.levels], sp.Integer(1)]
+        for level, (size, inner) in zip(self.levels, pairwise(sizes), strict=True):
+            overlap, conjugate = (overlap + level.overlap).doit(), (conjugate + level.conjugate).doit()
+            found.append(Pairs(n * (size - inner), overlap, conjugate))
         return tuple(found)
 
     def power(self, integral: sp.Expr, rows: bool = False) -> sp.Expr:
@@ -214,13 +213,12 @@ class Ansatz:
 
 def replica_symmetric(p: Symbols) -> Ansatz:
     """All replicas are alike: one level."""
-    whole = Level(n, p.q, p.q_hat, p.Q, p.omega, p.b, CHANNEL, FIELD)
-    return Ansatz(p, (whole,), ((1,), (2,), (3,), (4,)))
+    return in_blocks(Broken(p.s, p.t, p.trained, p.loss_holds_q, steps=0))
 
 
 def in_blocks(p: Broken) -> Ansatz:
     """Replicas in blocks, of two steps in blocks of blocks: a level more than steps."""
-    whole = Level(n, p.q, p.q_hat, p.Q, p.omega_0, p.b_0, CHANNEL, OUTER_FIELD)
+    whole = Level(n, p.q, p.q_hat, p.Q, p.fields[0], p.row_fields[0], CHANNEL, OUTER_FIELD if p.steps else FIELD)
     stems = "Delta", "Delta{}_hat", "Q_Delta"
     known = p.sizes, *map(p.of_steps, stems), p.fields[1:], p.row_fields[1:], _BLOCKS[p.steps], _ROWS[p.steps]
     return Ansatz(p, (whole, *(Level(*each) for each in zip(*known, strict=True))), _NUMBERS[p.steps])
@@ -242,18 +240,16 @@ class Tilt:
     fields: tuple[sp.MatrixSymbol, ...]
     slope: sp.MatrixSymbol
 
-    def mean(self, matrix: MatrixExpr, levels: int | None = None) -> MatrixExpr:
-        """< matrix >, numbers in front: of all levels, or of so many outer ones."""
-        for kind in reversed(self.kinds[:levels]):
-            matrix = MatrixAverage(kind, matrix)
-        return matrix
+    def mean(self, value: Any, levels: slice = slice(None)) -> Any:
+        """Return < value > of a matrix or a scalar: of all levels, or of some, counted from the outermost."""
+        average = MatrixAverage if value.is_Matrix else Average
+        for kind in reversed(self.kinds[levels]):
+            value = average(kind, value)
+        return value
 
     def slope_at(self, level: int) -> MatrixExpr:
         """The slope averaged over the levels within: d/dz_level of the logarithms so far."""
-        matrix: MatrixExpr = self.slope
-        for kind in reversed(self.kinds[level:]):
-            matrix = MatrixAverage(kind, matrix)
-        return matrix
+        return self.mean(self.slope, slice(level, None))
 
     def square_at(self, level: int) -> MatrixExpr:
         """slope slope^T there."""
@@ -270,18 +266,9 @@ class Tilt:
 
     def second(self, level: int) -> MatrixExpr:
         """d/dC of a level = 1/2 < dslope/dz + y slope slope^T > there: the heat equation of E exp(y h)."""
-        response, square = self.mean(self.response_at(level), level), self.mean(self.square_at(level), level)
+        outer = slice(level)
+        response, square = self.mean(self.response_at(level), outer), self.mean(self.square_at(level), outer)
         return (response + self.rates[level - 1] * square) / 2
-
-    @property
-    def square(self) -> MatrixExpr:
-        """slope slope^T."""
-        return self.square_at(len(self.kinds))
-
-    @property
-    def derivative(self) -> MatrixExpr:
-        """dslope/dz, a distribution where the slope jumps."""
-        return self.response_at(len(self.kinds))
 
     @property
     def response(self) -> MatrixExpr:

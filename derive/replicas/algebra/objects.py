@@ -5,12 +5,13 @@ Replicated symbols carry their replica indices behind a bar: q|ab is the overlap
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import Average, MatrixAverage, Symbols
+from ...calculus.averages import Average, MatrixAverage, Symbols, symmetrised, trace_gradient
 
 # Kinds of `Average` that are sums: over replicas a, over ordered pairs a != b, over samples mu, over rows i of W.
 REPLICAS, PAIRS, SAMPLES, ROWS = "replicas", "pairs", "samples", "rows"
@@ -131,6 +132,12 @@ def _common(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     return power, sp.MatAdd(*[scalar / power * bare for scalar, bare in terms]).doit()
 
 
+def with_letters(expression: sp.Expr, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
+    """Return a function of an expression whose traces, log determinants and averages are letters meanwhile."""
+    letters = {a: sp.Dummy(positive=True) for a in expression.atoms(sp.Trace, LogDet, Average)}
+    return function(expression.xreplace(letters)).xreplace({letter: a for a, letter in letters.items()})
+
+
 def gathered(expression: sp.Expr) -> sp.Expr:
     """Averages of one kind with one prefactor as the average of a sum."""
     terms: dict[tuple[str, sp.Expr], list[tuple[sp.Expr, sp.Expr]]] = {}
@@ -167,3 +174,18 @@ def _least_cycle(trace: sp.Trace, p: Symbols) -> sp.Trace:
         factors = list(sp.MatMul.make_args(product))
         candidates += [factors[i:] + factors[:i] for i in range(len(factors))]
     return sp.Trace(sp.MatMul(*min(candidates, key=str)))
+
+
+def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
+    """Return the gradient of a sum of traces and log determinants: d log det A = Tr[A^{-1} dA]."""
+    total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
+    for term in sp.Add.make_args(scalar):
+        (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet)]
+        if isinstance(factor, LogDet):
+            frozen = sp.MatrixSymbol("frozen", *factor.matrix.shape)
+            part = trace_gradient(sp.Trace(frozen * factor.matrix), variable, p)
+            part = part.subs(frozen, factor.matrix.inv()).doit()
+        else:
+            part = trace_gradient(factor, variable, p)
+        total = total + term / factor * part
+    return symmetrised(total.doit(), p)

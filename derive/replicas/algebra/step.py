@@ -42,6 +42,25 @@ class Test:
         return Check(self.name, passed, self.statement)
 
 
+def declare_test(
+    name: str, statement: str, judges: tuple[str, ...] = ()
+) -> Callable[[Callable[..., bool]], Callable[..., Test]]:
+    """Return a decorator: a check (before, after, *known) -> bool becomes a function of `known` that returns its test.
+
+    Args:
+        name, statement, judges: as of `Test`; fields in braces are filled with the keywords of that function.
+    """
+
+    def declare(holds: Callable[..., bool]) -> Callable[..., Test]:
+        def test(*known: Any, **words: Any) -> Test:
+            said = name.format(**words), statement.format(**words)
+            return Test(*said, lambda before, after: holds(before, after, *known), judges)
+
+        return test
+
+    return declare
+
+
 @dataclass(frozen=True)
 class Step:
     """One step.

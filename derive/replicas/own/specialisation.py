@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Any
 
 import sympy as sp
@@ -12,7 +13,7 @@ import sympy as sp
 from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
 from ...authoring.parameters import leaves
-from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average
+from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE
 from ...calculus.numeric import value_at
 from ..algebra.exact import Law, Source, Values
 from ..algebra.step import Expressions, Step, Test
@@ -31,7 +32,6 @@ def step(at: ModelAt) -> Step:
     written = Specialised(at)
     if written.too_large:
         raise ValueError(f"{at.name} is too large to be written out at {at.structure.key}")
-    p = written.generic
     before = {e.target.name: e.value for e in written.saddle.equations} | {"Phi": written.phi.expression}
     if written.saddle.trained is not None:
         before["trained"] = written.saddle.trained
@@ -40,54 +40,26 @@ def step(at: ModelAt) -> Step:
         end = "" if found.labels is None else "|" + ",".join(map(str, found.labels))
         after |= {symbol.name: definition for symbol, definition in found.features.items()}
         after |= {f"{name}{end}": component for name, component in found.components.items()}
-    comparison = Comparison(written)
-    rows = [
-        name for name in written.equations if "_hat@" not in name and not name.startswith(("trained@", "Phi", "w@"))
-    ]
+    comparison, names = Comparison(written), list(written.equations)
+    rows = [name for name in names if "_hat@" not in name and not name.startswith(("trained@", "Phi", "w@"))]
+    form = "against the matrix form"
+    checks = (
+        ("conjugates", f"{form} at random overlaps and channel averages",
+         comparison.conjugates_hold, [name for name in names if "_hat@" in name]),
+        ("overlaps", f"{form} averaged over the law of a coordinate, at random conjugates and parameters",
+         comparison.overlaps_hold, rows),
+        ("free entropy", f"{form} at random order parameters",
+         comparison.free_entropy_holds, ["Phi", *rows]),
+        ("field", f"against differences of the loss to {DIGITS // 2} digits",
+         comparison.fields_hold, [name for name in after if name not in names]),
+        ("trained numbers", f"{form} at random channel averages",
+         comparison.trained_hold, [name for name in names if name.startswith("trained@")]),
+        ("row", "its objective is not smaller nearby, at random fields",
+         comparison.row_holds, [name for name in names if name == "w@"]),
+    )  # fmt: skip
     tests = [
-        Test(
-            "conjugates of this model",
-            "against the matrix form at random overlaps and channel averages",
-            lambda before, after: comparison.conjugates_hold(before, after),
-            tuple(name for name in written.equations if "_hat@" in name),
-        ),
-        Test(
-            "overlaps of this model",
-            "against the matrix form averaged over the law of a coordinate, at random conjugates and parameters",
-            lambda before, after: comparison.overlaps_hold(before, after),
-            tuple(rows),
-        ),
-        Test(
-            "free entropy of this model",
-            "against the matrix form at random order parameters",
-            lambda before, after: comparison.free_entropy_holds(before, after),
-            ("Phi", *rows),
-        ),
-        Test(
-            "field of this model",
-            f"against differences of the loss to {DIGITS // 2} digits",
-            lambda _before, after: comparison.fields_hold(after),
-            tuple(name for name in after if name not in written.equations),
-        ),
+        Test(f"{what} of this model", words, holds, tuple(judged)) for what, words, holds, judged in checks if judged
     ]
-    if p.trained:
-        tests.append(
-            Test(
-                "trained numbers of this model",
-                "against the matrix form at random channel averages",
-                lambda before, after: comparison.trained_hold(before, after),
-                tuple(name for name in written.equations if name.startswith("trained@")),
-            )
-        )
-    if "w@" in written.equations:
-        tests.append(
-            Test(
-                "row of this model",
-                "its objective is not smaller nearby, at random fields",
-                lambda _before, after: comparison.row_holds(after),
-                ("w@",),
-            )
-        )
     return Step(
         10,
         "The equations of this model",
@@ -143,14 +115,13 @@ class Comparison:
             if context.shared not in shared:
                 own = {z: source.positive(size(z)[0]) for z in ("q", "V")}
                 shared[context.shared] = {**own, "theta": source.matrix(*size("theta")) / 9}
-            mean, conjugate = source.matrix(*size("m")), source.matrix(*size("m"))
             keeps = 1 if self.written.has_mean(context) else 0
             found[context] = {
                 **shared[context.shared],
-                "m": mean * keeps,
+                "m": source.matrix(*size("m")) * keeps,
                 "q_hat": source.positive(size("q")[0]),
                 "V_hat": source.positive(size("q")[0]),
-                "m_hat": conjugate,
+                "m_hat": source.matrix(*size("m")),
                 "theta_hat": source.matrix(*size("theta")),
                 "rho_star": self.written.teacher_covariance(context).applyfunc(self.number),
                 "m_star": sp.Matrix([self.number(e) for e in self.written.at.law["teacher_means"][context.position]]),
@@ -158,20 +129,8 @@ class Comparison:
         return found
 
     @cached_property
-    def by_name(self) -> dict[str, Any]:
-        """The same by the names of the written equations, and the parameters."""
-        values: dict[str, Any] = {**self.parameters, "M": None}
-        for context, own in self.order_parameters.items():
-            for name, matrix in own.items():
-                if name in ("q", "V", "theta"):
-                    values[f"{name}@{context.shared}"] = self.shown(matrix)
-                elif name in ("m", "q_hat", "V_hat", "m_hat", "theta_hat"):
-                    values[f"{name}@{context.own}"] = self.shown(matrix)
-        return values
-
-    @cached_property
-    def sentences(self) -> dict[tuple[int, ...], list[tuple[Any, dict[str, Any]]]]:
-        """Labels -> (probability given them, fields by token) of two states."""
+    def sentences(self) -> dict[str, list[tuple[Any, dict[str, Any]]]]:
+        """Return by kind of a written average (probability given the labels, values by written names) of two states."""
         source, at, size = Source("sentences"), self.written.at, self.written.shapes
         found = {}
         for labels in self.written.combinations:
@@ -179,136 +138,137 @@ class Comparison:
             for chance in _STATES:
                 state: dict[str, Any] = {"M": source.number()}
                 for l in range(at.structure.tokens):
-                    fields = {z: source.matrix(*size(z)) for z in ("g", "omega", "Y")}
-                    state |= {f"{name}|{l}": value for name, value in fields.items()}
-                    state[f"loss_q|{l}"] = source.symmetric(size("q")[0])
+                    index = self.written.place((l,))
+                    state |= {f"{z}@{index}": self.shown(source.matrix(*size(z))) for z in ("g", "omega", "Y")}
+                    state[f"loss_q@{index}"] = self.shown(source.symmetric(size("q")[0]))
+                    if self.written.scalar:
+                        state[at.Y[l, 0].name] = state[f"Y@{index}"]
                 state |= {f"slope@{symbol.name}": source.number() for symbol, _ in at.trained.values()}
                 states.append((chance, state))
-            found[labels] = states
+            found[self.written.given(labels)] = states
         return found
 
-    def _generic_states(self, context: Context | None) -> tuple[tuple[Any, dict[str, Any]], ...]:
-        """E_c[.] as a sum: (weight, values)."""
-        found = []
-        for labels, states in self.sentences.items():
-            if context is not None and labels[context.token] != context.cluster:
-                continue
-            for chance, state in states:
-                values: dict[str, Any] = {"M": state["M"]}
-                if context is not None:
-                    own = self.order_parameters[context]
-                    values["g"], values["loss_q"] = state[f"g|{context.token}"], state[f"loss_q|{context.token}"]
-                    values["domega"] = state[f"omega|{context.token}"] - own["m"]
-                    values["dY"] = state[f"Y|{context.token}"] - own["m_star"]
-                slopes = [value for name, value in state.items() if name.startswith("slope@")]
-                values["loss_phi"] = sp.Matrix(slopes) if slopes else None
-                found.append((self.number(self.written.combinations[labels]) * chance, values))
-        return tuple(found)
-
     @cached_property
-    def _written_states(self) -> dict[str, tuple[tuple[Any, dict[str, Any]], ...]]:
-        """Kind of a written average -> (probability, values)."""
-        at, kinds = self.written.at, {}
-        for labels, states in self.sentences.items():
-            terms = []
-            for chance, state in states:
-                values = {name: value for name, value in state.items() if "|" not in name}
-                for name, value in state.items():
-                    stem, bar, token = name.partition("|")
-                    if bar:
-                        index = str(int(token) + 1) if at.structure.tokens > 1 else ""
-                        values[f"{stem}@{index}"] = self.shown(value)
-                        if stem == "Y" and self.written.scalar:
-                            values[at.Y[int(token), 0].name] = value[0, 0]
-                terms.append((chance, values))
-            kinds[self.written.given(labels)] = tuple(terms)
-        return kinds
-
-    # --- rows --------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _row(self) -> dict[str, sp.Matrix]:
+    def row(self) -> dict[str, sp.Matrix]:
         """w = J b + K pi, a linear stand-in for the row at its field, and the matrix of N = 1/2 b^T J b."""
         source, (s, t) = Source("row"), self.written.shapes("theta")
         knows = self.written.at.averages_over_teacher
         return {"J": source.positive(s), "K": source.matrix(s, t) * (1 if knows else 0)}
 
-    def generic_row(self, atom: SpectralAtom, context: Context | None) -> Values:
-        """Everything that an average over a coordinate holds, in one atom: composites by their definition."""
-        written, p = self.written, self.written.generic
-        count, t = len(written.contexts), written.at.structure.teacher_rank
-        gram = sp.Matrix(written.at.law["gram"][atom.position]).applyfunc(self.number)
-        spectrum = [self.number(e) for e in written.at.law["covariance"][atom.position]]
+    # --- by generic names --------------------------------------------------------------------------------------------
 
-        def summed(composite: sp.MatrixSymbol, z: sp.Matrix) -> sp.Matrix:
-            total = sp.zeros(*written.shapes("m" if composite == p.B else "q"))
-            for c, own in self.order_parameters.items():
-                here = {"gamma": spectrum[c.position], "tau": z[c.position], "pi": z[count:, :]}
-                total += Values({**own, **here})(p.composites[composite])
-            return total
+    @cached_property
+    def generic(self) -> Values:
+        """Return the values of everything in the matrix form; at a context add those that `here` gives."""
+        count, trained, row = len(self.written.contexts), self.written.at.trained.values(), self.row
 
-        zero = sp.zeros(count + t, 1)
-        Q, row = summed(p.Q, zero), self._row
+        def field_of(at: Values) -> sp.Matrix:
+            return at.values["B"](at, "") + at.values["noise"]
 
-        def field_of(at: Values, _suffix: str = "") -> sp.Matrix:
-            return summed(p.B, at.values["z"]) + at.values["noise"]
-
-        def weights(at: Values, _suffix: str = "") -> sp.Matrix:
-            return row["J"] * field_of(at) + row["K"] * at.values["z"][count:, :]
-
-        values: dict[str, Any] = {
-            **self.parameters, "z": zero, "noise": sp.zeros(*written.shapes("m")), "G": summed(p.G, zero), "Q": Q,
-            "B": lambda at, _: summed(p.B, at.values["z"]), "pi": lambda at, _: at.values["z"][count:, :],
-            "w": weights, "dw/db": row["J"], "N": lambda at, _: (field_of(at).T * row["J"] * field_of(at))[0] / 2,
+        values = {
+            **self.parameters, "context": None, "pi": lambda at, _: at.values["z"][count:, :], "dw/db": row["J"],
+            "w": lambda at, _: row["J"] * field_of(at) + row["K"] * at.values["z"][count:, :],
+            "N": lambda at, _: (field_of(at).T * row["J"] * field_of(at))[0] / 2,
+            "z": sp.zeros(self.gram(0).rows, 1), "noise": sp.zeros(*self.written.shapes("m")),
+            "B": lambda at, _: self.composite(self.written.generic.B, at.values["atom"], at.values["z"]),
+            "phi": sp.Matrix([self.parameters[symbol.name] for symbol, _ in trained]),
+            "Kappa": sp.diag(*[self.number(value.ridge) for _, value in trained]),
         }  # fmt: skip
-        if written.at.penalty is None:
-            values["Lambda"] = sp.Matrix(written.strengths()).applyfunc(self.number)
-        if context is not None:
-            values["gamma"] = spectrum[context.position]
-            values["tau"] = lambda at, _: at.values["z"][context.position]
-        law = Law(("z", "noise"), sp.zeros(count + t + Q.rows, 1), sp.diag(gram, Q))
-        return Values(values, laws={COORDINATE: law})
+        if self.written.at.penalty is None:
+            values["Lambda"] = sp.Matrix(self.written.strengths()).applyfunc(self.number)
+        contexts = [(1, self.here(context)) for context in self.order_parameters]
+        return Values(
+            values,
+            {CONTEXTS: contexts, CHANNEL: self._states, COORDINATE: self._atoms},
+            {COORDINATE: lambda at: self._law(at.values["atom"], at.values["Q"])},
+        )
 
-    def written_rows(self, after: Expressions) -> Values:
-        """Values of the written equations, those of the rows' own symbols out of their own lines."""
-        values = dict(self.by_name)
-        laws = {}
+    def here(self, context: Context) -> dict[str, Any]:
+        """Return what a context adds to the values of the matrix form."""
+        return {**self.order_parameters[context], "context": context}
+
+    def gram(self, j: int) -> sp.Matrix:
+        """Return E[z z^T] of z = (tau, pi) in an atom."""
+        return sp.Matrix(self.written.at.law["gram"][j]).applyfunc(self.number)
+
+    def composite(self, composite: sp.MatrixSymbol, j: int, z: sp.Matrix) -> sp.Matrix:
+        """Return G, Q or B in an atom, by its definition."""
+        spectrum, count = self.written.at.law["covariance"][j], len(self.written.contexts)
+        terms = []
+        for c, own in self.order_parameters.items():
+            here = {"gamma": self.number(spectrum[c.position]), "tau": z[c.position], "pi": z[count:, :]}
+            terms.append(Values({**own, **here})(self.written.generic.composites[composite]))
+        return sum(terms[1:], terms[0])
+
+    def _states(self, at: Values) -> list[tuple[Any, dict[str, Any]]]:
+        """Return E_c[.] as a sum, of all sentences where there is no context."""
+        context, found = at.values["context"], []
+        for labels, probability in self.written.combinations.items():
+            if context is not None and labels[context.token] != context.cluster:
+                continue
+            for chance, state in self.sentences[self.written.given(labels)]:
+                slopes = [value for name, value in state.items() if name.startswith("slope@")]
+                values: dict[str, Any] = {"M": state["M"], "loss_phi": sp.Matrix(slopes)}
+                if context is not None:
+                    index = self.written.place((context.token,))
+                    g, omega, Y, in_q = (_matrix(state[f"{z}@{index}"]) for z in ("g", "omega", "Y", "loss_q"))
+                    values |= {"g": g, "domega": omega - at.values["m"], "dY": Y - at.values["m_star"], "loss_q": in_q}
+                found.append((self.number(probability) * chance, values))
+        return found
+
+    def _atoms(self, at: Values) -> list[tuple[Any, dict[str, Any]]]:
+        """Return E_nu[.] as a sum over the atoms, in each of which (tau, pi) and the noise of the field are normal."""
+        context, p, found = at.values["context"], self.written.generic, []
+        for atom in self.written.atoms:
+            own = {z.name: self.composite(z, atom.position, at.values["z"]) for z in (p.G, p.Q)}
+            if context is not None:
+                own["gamma"] = self.number(self.written.at.law["covariance"][atom.position][context.position])
+                own["tau"] = lambda at, _: at.values["z"][at.values["context"].position]
+            found.append((self.number(atom.weight), {**own, "atom": atom.position}))
+        return found
+
+    def _law(self, j: int, Q: sp.Matrix) -> Law:
+        gram = self.gram(j)
+        return Law(("z", "noise"), sp.zeros(gram.rows + Q.rows, 1), sp.diag(gram, Q))
+
+    # --- by written names --------------------------------------------------------------------------------------------
+
+    def by_name(self, after: Expressions) -> Values:
+        """Return the values of everything in the written equations, the rows' own symbols out of their own lines."""
+        written, row = self.written, self.row
+        values: dict[str, Any] = {**self.parameters, "M": None}
+        for context, own in self.order_parameters.items():
+            for name, matrix in own.items():
+                index = context.shared if name in ("q", "V", "theta") else context.own
+                values[f"{name}@{index}"] = self.shown(matrix)
+            values[f"tau@{context.own}"] = lambda at, _, n=context.position: at.values["row_tau"][n]
         for name, value in after.items():
             if name.partition("@")[0] in ("moment", "R", "G", "Omega", "b_pi", "b_tau"):
                 values[name] = Values(values)(value)
-        for atom in self.written.atoms:
-            if self.written.at.penalty is not None:
-                laws[f"row@{atom.index}"] = self._row_law(atom, values)
-        row, scalar = self._row, self.written.scalar
-
-        def weights(at: Values, _suffix: str = "") -> Any:
-            found = row["J"] * at.values["row_b"] + row["K"] * at.values["row_pi"]
-            return found[0, 0] if scalar else found
-
+        laws = {}
+        if written.at.penalty is not None:
+            laws = {f"row@{atom.index}": self._row_law(atom, values) for atom in written.atoms}
         values |= {
-            "row_b": sp.zeros(*self.written.shapes("m")), "row_pi": sp.zeros(*self.written.shapes("pi")),
-            "row_tau": sp.zeros(len(self.written.contexts), 1), "w": weights, "dw/db": self.shown(row["J"]),
+            "row_b": sp.zeros(*written.shapes("m")), "row_pi": sp.zeros(*written.shapes("pi")),
+            "row_tau": sp.zeros(len(written.contexts), 1), "dw/db": self.shown(row["J"]),
+            "w": lambda at, _: self.shown(row["J"] * at.values["row_b"] + row["K"] * at.values["row_pi"]),
             "pi": lambda at, _: self.shown(at.values["row_pi"]),
             "N": lambda at, _: (at.values["row_b"].T * row["J"] * at.values["row_b"])[0] / 2,
         }  # fmt: skip
-        for c in self.written.contexts:
-            values[f"tau@{c.own}"] = lambda at, _, n=c.position: at.values["row_tau"][n]
-        return Values(values, laws=laws)
+        return Values(values, self.sentences, laws)
 
     def _row_law(self, atom: SpectralAtom, values: Mapping[str, Any]) -> Law:
         """Joint law of b, pi and tau in an atom, as the written equations give it."""
         written, count = self.written, len(self.written.contexts)
         (s, t), end = written.shapes("theta"), f";{atom.index}" if atom.index else ""
-        gram = sp.Matrix(written.at.law["gram"][atom.position]).applyfunc(self.number)
-        second = sp.Matrix([values[f"Omega@{atom.index}"]]).reshape(s, s)
         cross = sp.zeros(s, t + count)
         if written.at.averages_over_teacher:
-            cross[:, :t] = sp.Matrix([values[f"b_pi@{atom.index}"]]).reshape(s, t)
+            cross[:, :t] = _matrix(values[f"b_pi@{atom.index}"])
             for c in written.contexts:
                 if written.has_mean(c):
-                    cross[:, t + c.position] = sp.Matrix([values[f"b_tau@{c.own}{end}"]]).reshape(s, 1)
+                    cross[:, t + c.position] = _matrix(values[f"b_tau@{c.own}{end}"])
         order = [*range(count, count + t), *range(count)]
-        rest = gram.extract(order, order)
+        rest, second = self.gram(atom.position).extract(order, order), _matrix(values[f"Omega@{atom.index}"])
         covariance = sp.Matrix(sp.BlockMatrix([[second, cross], [cross.T, rest]]).as_explicit())
         return Law(("row_b", "row_pi", "row_tau"), sp.zeros(s + t + count, 1), covariance)
 
@@ -319,75 +279,46 @@ class Comparison:
 
         The written V_hat holds theta_hat, which takes its value from the matrix form.
         """
-        written = self.written
-        for context, own in self.order_parameters.items():
-            generic = Values({**self.parameters, **own}, {CHANNEL: self._generic_states(context)})
-            taught = generic(before["theta_hat"])
-            values = {**self.by_name, f"theta_hat@{context.own}": self.shown(taught)}
+        by_name = self.by_name(after)
+        for context in self.order_parameters:
+            generic = self.generic.having(self.here(context))
+            given = by_name.having({f"theta_hat@{context.own}": self.shown(generic(before["theta_hat"]))})
             for stem in ("q", "V", "m", "theta"):
-                name = f"{stem}_hat@{context.own}"
-                if stem == "m" and not written.has_mean(context):
+                if stem == "m" and not self.written.has_mean(context):
                     continue
-                given = Values(values, self._written_states)(after[name])
-                if not _close(given, self.shown(generic(before[f"{stem}_hat"]))):
+                expected = self.shown(generic(before[f"{stem}_hat"]))
+                if not _close(given(after[f"{stem}_hat@{context.own}"]), expected):
                     return False
         return True
 
     def overlaps_hold(self, before: Expressions, after: Expressions) -> bool:
         """Whether docs/theory.md (5.8) to (5.11), or (6.3) and its G, give the same; m only where it is not zero."""
-        written, values = self.written, self.written_rows(after)
+        written, given, z = self.written, self.by_name(after), self.generic.values["z"]
         for atom in written.atoms if written.at.penalty is not None else ():
-            stiffness = self.generic_row(atom, None).values["G"]
-            if not _close(values.values[f"G@{atom.stiffness_index}"], self.shown(stiffness)):
+            stiffness = self.composite(written.generic.G, atom.position, z)
+            if not _close(given.values[f"G@{atom.stiffness_index}"], self.shown(stiffness)):
                 return False
         for context in written.contexts:
+            generic = self.generic.having(self.here(context))
             for stem in ("q", "V", "theta", "m"):
-                expected = sp.zeros(*written.shapes(stem))
-                for atom in written.atoms:
-                    expected += self.number(atom.weight) * self.generic_row(atom, context)(before[stem])
+                expected = self.shown(generic(before[stem]))
                 index = context.own if stem == "m" else context.shared
                 vanishes = stem == "m" and not written.has_mean(context)
-                given = 0 * self.shown(expected) if vanishes else values(after[f"{stem}@{index}"])
-                if not _close(given, self.shown(expected)):
+                if not _close(0 * expected if vanishes else given(after[f"{stem}@{index}"]), expected):
                     return False
         return True
 
     def free_entropy_holds(self, before: Expressions, after: Expressions) -> bool:
         """Whether docs/theory.md (4.2) has one value in both forms, over contexts, rows and sentences."""
-        written, total = self.written, sp.Integer(0)
-        for term in sp.Add.make_args(before["Phi"]):
-            kinds = {a.kind for a in term.atoms(Average)}
-            if kinds == {CONTEXTS}:
-                (average,) = term.atoms(Average)
-                parts = [Values(own)(average.summand) for own in self.order_parameters.values()]
-                total += term.xreplace({average: sp.Integer(1)}) * sp.Add(*parts)
-            elif kinds == {COORDINATE}:
-                parts = [self.number(atom.weight) * self.generic_row(atom, None)(term) for atom in written.atoms]
-                total += sp.Add(*parts)
-            elif kinds == {CHANNEL}:
-                total += Values(self.parameters, {CHANNEL: self._generic_states(None)})(term)
-            else:
-                total += self._trained(term)
-        given = self.written_rows(after)
-        joined = Values(given.values, self._written_states, given.laws)
-        return _close(joined(after["Phi"]), total)
-
-    def _trained(self, expression: Any) -> Any:
-        trained = self.written.at.trained.values()
-        values = {
-            "phi": sp.Matrix([self.parameters[symbol.name] for symbol, _ in trained]),
-            "Kappa": sp.diag(*[self.number(value.ridge) for _, value in trained]),
-        }
-        return Values({**self.parameters, **values}, {CHANNEL: self._generic_states(None)})(expression)
+        return _close(self.by_name(after)(after["Phi"]), self.generic(before["Phi"]))
 
     def trained_hold(self, before: Expressions, after: Expressions) -> bool:
         """Whether the left sides of docs/theory.md (5.12) agree, one for each trained number."""
-        expected = self._trained(before["trained"])
+        given, expected = self.by_name(after), self.generic(before["trained"])
         names = [f"trained@{symbol.name}" for symbol, _ in self.written.at.trained.values()]
-        given = [Values(self.by_name, self._written_states)(after[name]) for name in names]
-        return all(_close(a, b) for a, b in zip(given, expected, strict=True))
+        return all(_close(given(after[name]), value) for name, value in zip(names, expected, strict=True))
 
-    def fields_hold(self, after: Expressions) -> bool:
+    def fields_hold(self, _before: Expressions, after: Expressions) -> bool:
         """Whether g and the derivatives in q and phi are slopes of the loss at all labels, by differences."""
         return all(self._field_holds(found, after) for found in self.written.fields)
 
@@ -416,20 +347,17 @@ class Comparison:
         def given(name: str) -> sp.Expr:
             return sp.Float(value_at(after[f"{name}{end}"].xreplace(features), values, DIGITS), DIGITS)
 
-        place = self.written.place
-        for l in range(at.structure.tokens):
-            for a in range(at.structure.student_rank):
-                if not _close(given(f"g@{place((l, a))}"), -slope(at.X[l, a]), DIGITS // 2):
-                    return False
-                for b in range(a, at.structure.student_rank):
-                    name, share = f"loss_q@{place((l, a, b))}", 1 if a == b else sp.Rational(1, 2)
-                    wanted = share * slope(at.Q[l][a, b]) if loss.has(at.Q[l][a, b]) else sp.Integer(0)
-                    if (wanted != 0 or name in found.components) and not _close(given(name), wanted, DIGITS // 2):
-                        return False
-        trained = [symbol for symbol, _ in at.trained.values()]
-        return all(_close(given(f"slope@{z.name}"), slope(z), DIGITS // 2) for z in trained)
+        place, (tokens, columns) = self.written.place, at.X.shape
+        wanted = {f"g@{place((l, a))}": (-1, at.X[l, a]) for l in range(tokens) for a in range(columns)}
+        wanted |= {f"slope@{symbol.name}": (1, symbol) for symbol, _ in at.trained.values()}
+        for l in range(tokens):
+            for a, b in combinations_with_replacement(range(columns), 2):
+                name, z = f"loss_q@{place((l, a, b))}", at.Q[l][a, b]
+                if loss.has(z) or name in found.components:  # off the diagonal one symbol stands for two entries
+                    wanted[name] = sp.Rational(1, 1 if a == b else 2), z
+        return all(_close(given(name), factor * slope(z), DIGITS // 2) for name, (factor, z) in wanted.items())
 
-    def row_holds(self, after: Expressions) -> bool:
+    def row_holds(self, _before: Expressions, after: Expressions) -> bool:
         """w(b) against its neighbours and against far values, at fields on both sides of every corner."""
         penalty = self.written.at.penalty
         assert penalty is not None
@@ -447,6 +375,11 @@ class Comparison:
             if any(at_field.xreplace({w: found + move}).evalf(DIGITS) <= least for move in moves):
                 return False
         return True
+
+
+def _matrix(value: Any) -> sp.Matrix:
+    """Return a matrix, of one entry where equations are scalars."""
+    return value if isinstance(value, sp.MatrixBase) else sp.Matrix([[value]])
 
 
 def _close(given: Any, expected: Any, digits: int = DIGITS - 10) -> bool:

@@ -6,7 +6,7 @@ cluster 2, R@1 the resolvent of spectral atom 1. With s = t = 1 everything is a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -25,6 +25,7 @@ from ...calculus.averages import (
     Jacobian,
     MatrixAverage,
     Symbols,
+    explicit,
     multiplied_out,
     symmetrised,
 )
@@ -33,7 +34,7 @@ from ...calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from ...calculus.numeric import vanishes
 from ...calculus.piecewise import almost_everywhere
 from ...calculus.subexpressions import extract
-from ...theory.free_entropy import FreeEntropy, free_entropy
+from ...theory.free_entropy import FreeEntropy, free_entropy, split_average
 from ...theory.saddle_point import SaddlePoint, in_terms_of_teacher_conjugate, saddle_point
 from ...theory.stability import prior_response
 from .writing import collected, plain, scalar_form, sum_of, tidy, with_averages
@@ -127,7 +128,7 @@ class SpectralAtom:
         pi = sp.MatrixSymbol("pi", *of.shapes("pi"))
         for context in of.contexts:
             gamma = of.at.law["covariance"][self.position][context.position]
-            names = {**of.conjugates(context), p.gamma: gamma, p.pi: pi}
+            names = {**of.context_names(context), p.gamma: gamma, p.pi: pi}
             terms = sp.MatAdd.make_args(p.composites[p.B].xreplace(names).doit().expand())
             means.append(sum_of([t.xreplace({p.tau: sp.Integer(1)}) for t in terms if t.has(p.tau)], of.shapes("m")))
             for term in terms:
@@ -138,22 +139,18 @@ class SpectralAtom:
     @cached_property
     def with_teacher(self) -> MatrixExpr:
         """E[B pi^T], s x t."""
-        (means, teacher), first = self.parts_of_mean, len(self.of.contexts)
-        terms = [teacher * plain(self.gram[first:, first:])]
-        terms += [mean * plain(self.short_gram[n, first:]) for n, mean in enumerate(means)]
-        return sum_of(terms, self.of.shapes("theta"))
+        return self._with(slice(len(self.of.contexts), None), "theta")
 
     @cached_property
     def with_means(self) -> list[MatrixExpr]:
         """E[B tau_c] for every context, s x 1."""
+        return [self._with(slice(n, n + 1), "m") for n in range(len(self.of.contexts))]
+
+    def _with(self, columns: slice, like: str) -> MatrixExpr:
+        """Return E[B z^T] of some components of z, in the shape of a named matrix."""
         (means, teacher), first, gram = self.parts_of_mean, len(self.of.contexts), self.short_gram
-        return [
-            sum_of(
-                [teacher * plain(gram[first:, n]), *[gram[m, n] * mean for m, mean in enumerate(means)]],
-                self.of.shapes("m"),
-            )
-            for n in range(first)
-        ]
+        terms = [teacher * plain(gram[first:, columns]), *[M * plain(gram[n, columns]) for n, M in enumerate(means)]]
+        return sum_of(terms, self.of.shapes(like))
 
     @cached_property
     def second_moment(self) -> MatrixExpr:
@@ -175,14 +172,17 @@ class Specialised:
     """
 
     at: ModelAt
-    phi: FreeEntropy = field(init=False)
-    saddle: SaddlePoint = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def phi(self) -> FreeEntropy:
+        """Return Phi in matrix form, of the kind of the model."""
         at = self.at
-        phi = free_entropy(regulariser=at.regulariser.rows, trained=len(at.trained), loss_holds_q=at.loss_holds_q)
-        object.__setattr__(self, "phi", phi)
-        object.__setattr__(self, "saddle", saddle_point(phi))
+        return free_entropy(regulariser=at.regulariser.rows, trained=len(at.trained), loss_holds_q=at.loss_holds_q)
+
+    @cached_property
+    def saddle(self) -> SaddlePoint:
+        """Return the saddle point in matrix form."""
+        return saddle_point(self.phi)
 
     @property
     def too_large(self) -> bool:
@@ -210,9 +210,9 @@ class Specialised:
         both = list(product(range(sizes.tokens), range(sizes.clusters)))
         spectra = [tuple(row[n] for row in law["covariance"]) for n in range(len(both))]
 
-        def index(token: int, cluster: int) -> str:
-            parts = [str(token + 1)] if sizes.tokens > 1 else []
-            return ",".join([*parts, *([str(cluster + 1)] if sizes.clusters > 1 else [])])
+        def index(*place: int) -> str:
+            counts = zip(place, (sizes.tokens, sizes.clusters), strict=True)
+            return ",".join(str(n + 1) for n, count in counts if count > 1)
 
         def shared(n: int) -> str:
             return "" if len(set(spectra)) == 1 else index(*both[spectra.index(spectra[n])])
@@ -236,17 +236,11 @@ class Specialised:
         """The matrix symbol of this name, of the shape that `shapes` tells."""
         return sp.MatrixSymbol(name, *self.shapes(name))
 
-    def overlap(self, stem: str, context: Context) -> MatrixExpr:
-        """q, V, theta or m of a context; m is zero where its mean coordinate is."""
-        if stem == "m":
-            return self.named(f"m@{context.own}") if self.has_mean(context) else sp.ZeroMatrix(*self.shapes("m"))
-        return self.named(f"{stem}@{context.shared}")
-
-    def conjugate(self, stem: str, context: Context) -> MatrixExpr:
-        """q_hat, V_hat, theta_hat or m_hat of a context; m_hat is zero where its mean coordinate is."""
-        if stem == "m" and not self.has_mean(context):
+    def overlap(self, name: str, context: Context) -> MatrixExpr:
+        """Return an overlap or conjugate of a context; m and m_hat are zero where its mean coordinate is."""
+        if name in ("m", "m_hat") and not self.has_mean(context):
             return sp.ZeroMatrix(*self.shapes("m"))
-        return self.named(f"{stem}_hat@{context.own}")
+        return self.named(f"{name}@{context.shared if name in ('q', 'V', 'theta') else context.own}")
 
     def has_mean(self, context: Context) -> bool:
         """Whether tau of the context differs from zero in some atom."""
@@ -264,22 +258,20 @@ class Specialised:
         index = ",".join(str(k + 1) for k in labels) if self.at.structure.clusters > 1 else ""
         return f"given@{index}"
 
-    def _in_channel(self, summand: Any, context: Context | None, labels: tuple[int, ...]) -> Any:
+    def _in_channel(self, summand: Any, context: Context | None) -> Any:
         """The summand of E_c[.], or of E[.] where no context is given, in the model's symbols."""
         p, at = self.generic, self.at
         names: dict[Any, Any] = {}
         if context is not None:
-            l = context.token
-            index = str(l + 1) if at.structure.tokens > 1 else ""
+            index = self.place((context.token,))
+            g, omega, teacher, loss_q = (self.named(f"{z}@{index}") for z in ("g", "omega", "Y", "loss_q"))
             means = sp.ImmutableDenseMatrix(at.law["teacher_means"][context.position])
-            teacher = sp.MatrixSymbol(f"Y@{index}", *self.shapes("Y"))
             names = {
-                p.g: sp.MatrixSymbol(f"g@{index}", *self.shapes("g")),
-                p.domega: sp.MatrixSymbol(f"omega@{index}", *self.shapes("omega")) - self.overlap("m", context),
+                p.g: g,
+                p.domega: omega - self.overlap("m", context),
                 p.dY: teacher - means if any(means) else teacher,
+                **({p.loss_q: loss_q} if at.loss_holds_q else {}),
             }
-            if at.loss_holds_q:
-                names[p.loss_q] = sp.MatrixSymbol(f"loss_q@{index}", *self.shapes("q"))
         if at.trained:
             slopes = [sp.Symbol(f"slope@{symbol.name}", real=True) for symbol, _ in at.trained.values()]
             names[p.loss_phi] = sp.ImmutableDenseMatrix(slopes)
@@ -292,14 +284,12 @@ class Specialised:
 
     def weights(self, labels: tuple[int, ...] | None) -> dict[sp.Symbol, sp.Expr]:
         """rho of the tokens; for all labels at once only where it does not depend on them."""
-        law, sizes = self.at.law, self.at.structure
+        law, clusters = self.at.law, self.at.structure.clusters
         found = {}
-        for l in range(sizes.tokens):
+        for l in range(self.at.structure.tokens):
+            places = [l * clusters + k for k in (range(clusters) if labels is None else [labels[l]])]
             values = {
-                sp.Add(
-                    *[w * row[l * sizes.clusters + k] for w, row in zip(law["weights"], law["covariance"], strict=True)]
-                )
-                for k in (range(sizes.clusters) if labels is None else [labels[l]])
+                sp.Add(*[w * row[c] for w, row in zip(law["weights"], law["covariance"], strict=True)]) for c in places
             }
             if len(values) == 1:
                 found[token_weight(l)] = values.pop()
@@ -307,18 +297,18 @@ class Specialised:
 
     def averaged(self, average: MatrixAverage | Average, context: Context | None) -> Any:
         """E_c[.] as a sum over the labels of the sentence, with their probabilities."""
-        here = None if _of_sentence(average, self.generic) else context
-        make = Average if isinstance(average, Average) else MatrixAverage
-        total = sp.Integer(0) if make is Average else sp.ZeroMatrix(*self._concrete(average))
+        p, sizes = self.generic, self.at.structure
+        here = None if average.summand in (p.moreau, p.loss_phi) else context  # of a sentence as a whole
+        make = type(average)
+        total = sp.Integer(0)
+        if make is MatrixAverage:
+            shape = {p.s: sizes.student_rank, p.t: sizes.teacher_rank}
+            total = sp.ZeroMatrix(*[sp.sympify(n).xreplace(shape) for n in average.shape])
+        inside = self._in_channel(average.summand, here)
         for labels, chance in self.combinations.items():
             if here is None or labels[here.token] == here.cluster:
-                inside = self._in_channel(average.summand, here, labels)
                 total = total + chance * make(self.given(labels), inside)
         return total
-
-    def _concrete(self, average: MatrixAverage) -> tuple[Any, Any]:
-        sizes = {self.generic.s: self.at.structure.student_rank, self.generic.t: self.at.structure.teacher_rank}
-        return tuple(sp.sympify(n).xreplace(sizes) for n in average.shape)
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
@@ -332,20 +322,15 @@ class Specialised:
         p, terms = self.generic, []
         for context in self.contexts:
             gamma = self.at.law["covariance"][j][context.position]
-            terms.append(p.composites[composite].xreplace({**self.conjugates(context), p.gamma: gamma}))
+            terms.append(p.composites[composite].xreplace({**self.context_names(context), p.gamma: gamma}))
         return sum_of(terms, self.shapes("q"))
-
-    def conjugates(self, context: Context) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """Generic conjugate -> that of a context."""
-        return {a: self.conjugate(a.name.removesuffix("_hat"), context) for a in self.generic.conjugates}
 
     @cached_property
     def atoms(self) -> tuple[SpectralAtom, ...]:
         """In the law's order."""
         weights = self.at.law["weights"]
-        return tuple(
-            SpectralAtom(self, j, str(j + 1) if len(weights) > 1 else "", weight) for j, weight in enumerate(weights)
-        )
+        several = len(weights) > 1
+        return tuple(SpectralAtom(self, j, str(j + 1) if several else "", weight) for j, weight in enumerate(weights))
 
     def rows(self, summand: Any, context: Context | None) -> Any:
         """An average over a coordinate as a sum over spectral atoms, with second moments of tau and pi."""
@@ -375,48 +360,36 @@ class Specialised:
         scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
         if context is not None:
             scalar = scalar.xreplace({p.gamma: self.at.law["covariance"][atom.position][context.position]})
-        by_mean, scalar = scalar.has(p.tau), scalar.xreplace({p.tau: sp.Integer(1)})
         R, G = (self.named(f"{stem}@{atom.stiffness_index}") for stem in ("R", "G"))
         Q, Omega = (self.named(f"{stem}@{atom.index}") for stem in ("Q", "Omega"))
         w, b, pi = (sp.MatrixSymbol(z.name, *self.shapes(z.name if z == p.pi else "m")) for z in (p.w, p.b, p.pi))
-        knows = self.at.averages_over_teacher
-        kind = f"row@{atom.index}"
+        knows, kind = self.at.averages_over_teacher, f"row@{atom.index}"
         slope = MatrixAverage(kind, Jacobian(w, b))
+        rules: dict[tuple[Any, ...], MatrixExpr] = {
+            (p.B, p.B.T): Omega - Q,
+            (p.B, p.pi.T): atom.with_teacher,
+            (p.w, p.w.T): MatrixAverage(kind, w * w.T),
+            # Stein's lemma where b and pi are jointly normal.
+            (p.w, p.pi.T): MatrixAverage(kind, w * pi.T) if knows else slope * atom.with_teacher,
+            (Jacobian(p.w, p.b),): slope,
+            (p.R,): R if self.at.penalty is None else slope,
+            (p.G,): G,
+            (p.Q,): Q,
+        }
+        if scalar.has(p.tau) and context is not None:
+            mean = atom.with_means[context.position]
+            tau = sp.Symbol(f"tau@{context.own}", real=True)
+            averaged = MatrixAverage(kind, tau * w) if knows and self.has_mean(context) else slope * mean
+            rules |= {(p.B,): mean, (p.w,): averaged}
         made: list[MatrixExpr] = []
-        position = 0
-        while position < len(factors):
-            first, *rest = factors[position : position + 2]
-            second = rest[0] if rest else None
-            taken = 2
-            if (first, second) == (p.B, p.B.T):
-                made.append(Omega - Q)
-            elif (first, second) == (p.B, p.pi.T):
-                made.append(atom.with_teacher)
-            elif (first, second) == (p.w, p.w.T):
-                made.append(MatrixAverage(kind, w * w.T))
-            elif (first, second) == (p.w, p.pi.T):  # Stein's lemma where b and pi are jointly normal
-                made.append(MatrixAverage(kind, w * pi.T) if knows else slope * atom.with_teacher)
-            else:
-                taken = 1
-                if first == p.B and by_mean and context is not None:
-                    made.append(atom.with_means[context.position])
-                elif first == p.w and by_mean and context is not None:
-                    made.append(self._mean_of_row(w, kind, slope, atom, context, knows))
-                elif first == Jacobian(p.w, p.b) or (first == p.R and self.at.penalty is not None):
-                    made.append(slope)
-                elif first in (p.R, p.G, p.Q):
-                    made.append({p.R: R, p.G: G, p.Q: Q}[first])
-                else:
-                    raise TypeError(f"no rule for {first} in {term}")
-            position += taken
-        return multiplied_out(scalar.expand() * sp.MatMul(*made))
-
-    def _mean_of_row(
-        self, w: Any, kind: str, slope: Any, atom: SpectralAtom, context: Context, knows: bool
-    ) -> MatrixExpr:
-        if knows and self.has_mean(context):
-            return MatrixAverage(kind, sp.Symbol(f"tau@{context.own}", real=True) * w)
-        return slope * atom.with_means[context.position]
+        rest = tuple(factors)
+        while rest:
+            first = rest[:2] if rest[:2] in rules else rest[:1]
+            if first not in rules:
+                raise TypeError(f"no rule for {first[0]} in {term}")
+            made.append(rules[first])
+            rest = rest[len(first) :]
+        return multiplied_out(scalar.xreplace({p.tau: sp.Integer(1)}).expand() * sp.MatMul(*made))
 
     # --- all of them -------------------------------------------------------------------------------------------------
 
@@ -447,16 +420,16 @@ class Specialised:
 
     def _conjugate_equation(self, target: str, context: Context) -> MatrixExpr:
         value = in_terms_of_teacher_conjugate(self.saddle) if target == "V_hat" else self.saddle[target].value
-        value = with_averages(value, lambda a: self.averaged(a, context), CHANNEL, self._context_names(context))
+        value = with_averages(value, lambda a: self.averaged(a, context), CHANNEL, self.context_names(context))
         return value.doit()
 
     def _overlap_equation(self, target: str, context: Context) -> MatrixExpr:
         return with_averages(self.saddle[target].value, lambda a: self.rows(a.summand, context), COORDINATE)
 
-    def _context_names(self, context: Context) -> dict[Any, Any]:
+    def context_names(self, context: Context) -> dict[Any, Any]:
+        """Return the matrices of a context by generic overlaps and conjugates, and its rho*."""
         p = self.generic
-        names = {z: self.overlap(z.name, context) for z in p.overlaps}
-        names |= {z: self.conjugate(z.name.removesuffix("_hat"), context) for z in p.conjugates}
+        names = {z: self.overlap(z.name, context) for z in (*p.overlaps, *p.conjugates)}
         return {**names, p.rho_star: self.plain_teacher_covariance(context)}
 
     def teacher_covariance(self, context: Context) -> sp.Matrix:
@@ -520,36 +493,29 @@ class Specialised:
 
     def _trained_equations(self) -> dict[str, Any]:
         """dPhi/dphi of each trained number, to vanish."""
-        p, found = self.generic, {}
+        p, trained = self.generic, self.at.trained.values()
+        held = {
+            p.phi: sp.ImmutableDenseMatrix([symbol for symbol, _ in trained]),
+            p.Kappa: sp.ImmutableDenseMatrix(sp.diag(*[value.ridge for _, value in trained])),
+        }
         value = with_averages(self.saddle.trained, lambda a: self.averaged(a, None), CHANNEL)
-        symbols = [symbol for symbol, _ in self.at.trained.values()]
-        ridges = sp.diag(*[trained.ridge for _, trained in self.at.trained.values()])
-        held = {p.phi: sp.ImmutableDenseMatrix(symbols), p.Kappa: sp.ImmutableDenseMatrix(ridges)}
-        total = [sp.Integer(0)] * len(symbols)
-        for term in sp.MatAdd.make_args(value.xreplace(held).expand()):
-            scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
-            for i in range(len(symbols)):
-                if isinstance(factors[-1], MatrixAverage):
-                    total[i] += scalar * Average(factors[-1].kind, sp.Matrix(factors[-1].summand)[i])
-                else:
-                    total[i] += scalar * sp.Matrix(sp.MatMul(*factors).as_explicit())[i]
-        for symbol, entry in zip(symbols, total, strict=True):
-            found[f"trained@{symbol.name}"] = sp.factor_terms(entry)
-        return found
+        entries = explicit(value.xreplace(held).doit())
+        return {
+            f"trained@{symbol.name}": sp.factor_terms(entry)
+            for (symbol, _), entry in zip(trained, entries, strict=True)
+        }
 
     def _free_entropy(self) -> sp.Expr:
         p, total = self.generic, sp.Integer(0)
         for term in sp.Add.make_args(self.phi.expression):
-            averages = [a for a in sp.Mul.make_args(term) if isinstance(a, Average)]
-            if not averages:
-                ridges = [(s, trained.ridge) for s, trained in self.at.trained.values()]
-                total -= sp.Add(*[ridge * s**2 for s, ridge in ridges]) / 2
+            if not term.has(Average):
+                total -= sp.Add(*[trained.ridge * symbol**2 for symbol, trained in self.at.trained.values()]) / 2
                 continue
-            (average,) = averages
-            number = term / average
+            number, average = split_average(term)
             if average.kind == CONTEXTS:
-                parts = [average.summand.xreplace(self._context_names(c)).doit() for c in self.contexts]
-                total += number * sp.Add(*parts)
+                total += number * sp.Add(
+                    *[average.summand.xreplace(self.context_names(c)).doit() for c in self.contexts]
+                )
             elif average.kind == COORDINATE:
                 total += number * self.rows(average.summand, None)
             else:
@@ -612,7 +578,7 @@ class Specialised:
                 features[known[symbol]] = collected(definition, at.parameter_symbols())
                 first_star += 1
         gradient = [e.xreplace(known) for e in gradient]
-        for atom in sorted(_functions(gradient), key=sp.default_sort_key):
+        for atom in sorted({a for e in gradient for a in e.atoms(*_FUNCTIONS)}, key=sp.default_sort_key):
             several = isinstance(atom, SoftmaxEntry) or sum(e.count(atom) for e in gradient) > 1
             if atom.free_symbols & set(variables) and several:
                 before = [symbol for symbol, definition in named.items() if definition == atom]
@@ -642,16 +608,7 @@ _CORNERS = (sp.Abs, sp.sign, sp.Max, sp.Min, sp.Heaviside)
 _FUNCTIONS = (SoftmaxEntry, Sigmoid, Softplus, sp.tanh, sp.erf, sp.exp)
 
 
-def _functions(expressions: list[sp.Expr]) -> set[sp.Expr]:
-    return set().union(*[e.atoms(*_FUNCTIONS) for e in expressions])
-
-
 def _outermost(expression: sp.Expr, held: set[sp.Symbol]) -> list[sp.Expr]:
     """Functions that hold a field and stand inside no other one, in a fixed order."""
     atoms = [a for a in expression.atoms(*_FUNCTIONS) if a.free_symbols & held]
     return sorted([a for a in atoms if not any(a != b and b.has(a) for b in atoms)], key=sp.default_sort_key)
-
-
-def _of_sentence(average: Any, p: Symbols) -> bool:
-    """Whether what is averaged belongs to a sentence as a whole, not to one of its tokens."""
-    return average.summand in (p.moreau, p.loss_phi)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import sympy as sp
@@ -11,10 +12,7 @@ import sympy as sp
 from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
 from ...authoring.parameters import DiscreteNoise, leaves
-from ...calculus.numeric import value_at, vanishes
-from ..algebra.exact import Source
-
-DIGITS = 25  # to which a symmetry is tested
+from ...calculus.numeric import vanishes
 
 
 def number_of_contexts(at: ModelAt) -> int:
@@ -22,25 +20,13 @@ def number_of_contexts(at: ModelAt) -> int:
     return at.structure.tokens * at.structure.clusters
 
 
-def _numbers(at: ModelAt, name: str) -> dict[sp.Symbol, Any]:
-    """Values at random of everything that the loss, the noise and the law hold."""
-    source = Source(name)
-    positive = [*at.parameter_symbols(), *[token_weight(l) for l in range(at.structure.tokens)]]
-    values: dict[sp.Symbol, Any] = {symbol: abs(source.number()) for symbol in positive}
-    others = [*at.X, *at.Y, *[symbol for symbol, _ in at.noise.values()], *leaves(at.Q)]
-    others += [symbol for symbol, _ in at.trained.values()]
-    values |= {symbol: source.number() for symbol in others}
-    return values | {k: sp.Integer(source.random.randrange(at.structure.clusters)) for k in at.labels}
-
-
 def _unchanged(expressions: list[sp.Expr], move: Mapping[Any, Any], at: ModelAt) -> bool:
-    """Whether a change of variables leaves expressions alone, at three points."""
-    for n in range(3):
-        values = _numbers(at, f"symmetry {n}")
-        moved = {**values, **{old: sp.sympify(new).xreplace(values) for old, new in move.items()}}
-        for e in expressions:
-            if abs(value_at(e, values, DIGITS) - value_at(e, moved, DIGITS)) > 10 ** (5 - DIGITS):
-                return False
+    """Whether a change of variables leaves expressions alone at random points, whatever the labels."""
+    changes = [e - e.xreplace(dict(move)) for e in expressions]
+    for labels in product(range(at.structure.clusters), repeat=len(at.labels)):
+        chosen = dict(zip(at.labels, map(sp.Integer, labels), strict=True))
+        if not all(vanishes(change.xreplace(chosen).doit()) for change in changes):
+            return False
     return True
 
 

@@ -49,16 +49,10 @@ def with_averages(
 ) -> MatrixExpr:
     """Averages of one kind replaced by what a rule makes of them, other symbols renamed."""
 
-    def walk(e: Any) -> Any:
-        if isinstance(e, MatrixAverage | Average) and e.kind == kind:
-            return rule(e)
-        if names and e in names:
-            return names[e]
-        if not e.args or isinstance(e, sp.MatrixSymbol):
-            return e
-        return e.func(*[walk(a) for a in e.args])
+    def is_meant(e: Any) -> bool:
+        return isinstance(e, MatrixAverage | Average) and e.kind == kind
 
-    return walk(expression).doit()
+    return expression.xreplace(names or {}).replace(is_meant, rule).doit()
 
 
 def sum_of(terms: list[MatrixExpr], shape: tuple[int, int]) -> MatrixExpr:

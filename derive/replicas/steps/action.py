@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import sympy as sp
@@ -9,8 +10,8 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Symbols
 from ..algebra.exact import Source, Values, is_zero
-from ..algebra.objects import PAIRS, REPLICAS, LogIntegral, beta, replicated, scalars_out
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.objects import PAIRS, REPLICAS, SAMPLES, LogIntegral, beta, replicated, scalars_out
+from ..algebra.step import Expressions, Step, declare_test
 from .fields import Inputs
 from .partition import DIMENSION
 
@@ -85,70 +86,58 @@ def step(p: Symbols, weight: sp.Expr, fields: Expressions) -> Step:
         "the sentences are independent, given the conjugates the d rows of the weights are; the saddle "
         "point of large d leaves, per dimension, the sum of the three potentials.",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
-        (
-            Test(
-                "conjugates enforce the overlaps",
-                "with each overlap at its definition the conjugates drop out, n = 1, 2, 3, two contexts, exactly",
-                lambda before, after: _drop_out(before, after, p),
-                ("trace", "entropic"),
-            ),
-            Test(
-                "sentences come apart",
-                "the average of the replicated weight over three sentences is the third power times the weight of "
-                "the trained numbers, exactly",
-                lambda before, after: _come_apart(before, after, p),
-                ("energetic", "trained"),
-            ),
-        ),
+        (_drop_out(p), _come_apart()),
     )
 
 
+@declare_test(
+    "conjugates enforce the overlaps",
+    "with each overlap at its definition the conjugates drop out, n = 1, 2, 3, two contexts, exactly",
+    ("trace", "entropic"),
+)
 def _drop_out(before: Expressions, after: Expressions, p: Symbols) -> bool:
     (entropic,) = [a for a in after["entropic"].atoms(LogIntegral)]
     if after["entropic"] != Average(COORDINATE, entropic):
         return False
-    source, overlaps = Source("action"), couplings(p)
-    for replicas in (1, 2, 3):
-        numbers = [str(a) for a in range(1, replicas + 1)]
-        values: dict[str, Any] = {f"w|{a}": source.matrix(2, 1) for a in numbers} | {"pi": source.matrix(2, 1)}
-        values |= {f"penalty|{a}": source.number() for a in numbers}
-        contexts = []
-        for _ in range(2):
-            own: dict[str, Any] = {"gamma": abs(source.number()), "tau": source.number()}
-            for overlap, (kind, _number) in overlaps.items():
-                inner = before[f"{overlap.name} of a coordinate"]
-                stem = overlap.name.partition("|")[0]
-                for a in numbers:
-                    for b in numbers if kind == PAIRS else [""]:
-                        value = Values({**values, **own}, indices={"a": a, "b": b})(inner)
-                        own[f"{stem}|{a}{b}"] = value
-                        own[f"{stem}_hat|{a}{b}"] = source.matrix(*value.shape)
-            contexts.append((1, own))
-        at = Values({**values, "beta": sp.Rational(3, 2)}, {CONTEXTS: tuple(contexts)}, replicas=replicas)
-        expected = at(-beta * Average(REPLICAS, replicated(PENALTY, "a")))
-        if not is_zero(at(after["trace"]) + at(entropic.exponent) - expected):
-            return False
-    return True
+    source = Source("action")
+    values: dict[str, Any] = {"pi": source.matrix(2, 1), "beta": sp.Rational(3, 2)}
+    for a in "123":
+        values |= {f"w|{a}": source.matrix(2, 1), f"penalty|{a}": source.number()}
+    for overlap in couplings(p):
+        stem, inner = overlap.name.partition("|")[0], before[f"{overlap.name} of a coordinate"]
+
+        def defined(at: Values, suffix: str, inner: Any = inner) -> Any:
+            return at.having(**dict(zip("ab", suffix[1:], strict=False)))(inner)
+
+        def conjugate(at: Values, suffix: str, stem: str = stem) -> sp.Matrix:
+            return Source(f"{stem}{suffix} {at.values['context']}").matrix(2, 1 if stem == "m" else 2)
+
+        values |= {stem: defined, f"{stem}_hat": conjugate}
+    contexts = [(1, {"context": c, "gamma": abs(source.number()), "tau": source.number()}) for c in range(2)]
+    penalties = -beta * Average(REPLICAS, replicated(PENALTY, "a"))
+    everywhere = [Values(values, {CONTEXTS: contexts}, replicas=replicas) for replicas in (1, 2, 3)]
+    return all(is_zero(at(after["trace"]) + at(entropic.exponent) - at(penalties)) for at in everywhere)
 
 
-def _come_apart(before: Expressions, after: Expressions, p: Symbols) -> bool:
+@declare_test(
+    "sentences come apart",
+    "the average of the replicated weight over three sentences is the third power times the weight of the trained "
+    "numbers, exactly",
+    ("energetic", "trained"),
+)
+def _come_apart(before: Expressions, after: Expressions) -> bool:
     """A sentence has two states of probabilities 1/3 and 2/3; alpha d = 3 sentences at d = 2; two replicas."""
     source, replicas, dimension, sentences = Source("sentences"), ("1", "2"), 2, 3
-    chances = (sp.Rational(1, 3), sp.Rational(2, 3))
-    losses = [{f"|{a}": source.random.randint(1, 9) for a in replicas} for _ in chances]
-    no_rows: dict[str, Any] = {f"row_penalty|{a}": sp.Integer(0) for a in replicas}
-    no_rows |= {f"phi|{a}": source.matrix(2, 1) for a in replicas}
-    no_rows |= {"Kappa": source.symmetric(2), "d": sp.Integer(dimension)}
+    states = [(chance, {f"loss|{a}": source.random.randint(1, 9) for a in replicas})
+              for chance in (sp.Rational(1, 3), sp.Rational(2, 3))]  # fmt: skip
+    values: dict[str, Any] = {f"row_penalty|{a}": sp.Integer(0) for a in replicas}
+    values |= {f"phi|{a}": source.matrix(2, 1) for a in replicas}
+    values |= {"Kappa": source.symmetric(2), "d": sp.Integer(dimension), "alpha": sp.Rational(sentences, dimension)}
     total: sp.Expr = sp.Integer(0)
-    for first in (0, 1):
-        for second in (0, 1):
-            for third in (0, 1):
-                chosen = (first, second, third)
-                samples = tuple((1, {f"sample_loss{a}": v for a, v in losses[state].items()}) for state in chosen)
-                at = Values(no_rows, {"samples": samples}, replicas=2)
-                chance = sp.Mul(*[chances[state] for state in chosen])
-                total += chance * sp.exp(at(before["weight"]))
-    states = tuple((c, {f"loss{a}": v for a, v in own.items()}) for c, own in zip(chances, losses, strict=True))
-    at = Values({**no_rows, "alpha": sp.Rational(sentences, dimension)}, {CHANNEL: states}, replicas=2)
+    for chosen in product(states, repeat=sentences):
+        samples = tuple((1, {f"sample_{name}": loss for name, loss in own.items()}) for _, own in chosen)
+        at = Values(values, {SAMPLES: samples}, replicas=2)
+        total += sp.Mul(*[chance for chance, _ in chosen]) * sp.exp(at(before["weight"]))
+    at = Values(values, {CHANNEL: states}, replicas=2)
     each = sp.exp(at(after["energetic"]) * dimension) * sp.exp(dimension * at(after.get("trained", sp.Integer(0))))
     return is_zero(sp.expand(each) - sp.expand(total))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import sympy as sp
+from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...calculus.averages import CONTEXTS, COORDINATE, Average, Symbols
 from ...theory.stability import TOKENS
-from ..algebra.blocks import ReplicaMatrix, explicit
-from ..algebra.exact import Law, Source, Values, is_zero, log_integral
+from ..algebra.exact import Law, Source, Values, explicit, is_zero, log_integral
 from ..algebra.levels import Ansatz
 from ..algebra.objects import (
     PAIRS,
@@ -25,7 +25,7 @@ from ..algebra.objects import (
     scalars_out,
     untransposed,
 )
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.step import Expressions, Step, Test, declare_test
 from .action import PENALTY
 
 # What the step does, in words, and where it is written, by how often replica symmetry is broken.
@@ -63,11 +63,6 @@ _NUMBERS = (
 )
 
 
-def written_out(ansatz: Ansatz) -> str:
-    """The numbers of replicas at which matrices are written out, in words."""
-    return _NUMBERS[ansatz.steps]
-
-
 def counted(expression: sp.Expr, ansatz: Ansatz) -> sp.Expr:
     """Sums over replicas of what is the same in all of them, and over pairs of what their overlap decides."""
     if isinstance(expression, Average) and expression.kind in (REPLICAS, PAIRS):
@@ -90,38 +85,27 @@ def _one_for_all(summand: sp.Expr, ansatz: Ansatz) -> sp.Expr:
 def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
     """Substitute; for the rows and the sentences the replicas then couple through the fields of the levels only."""
     p, (name, rule, citation) = ansatz.symbols, _WORDS[ansatz.steps]
-    (trace,) = action["trace"].atoms(Average) & {a for a in action["trace"].atoms(Average) if a.kind == CONTEXTS}
+    (trace,) = [a for a in action["trace"].atoms(Average) if a.kind == CONTEXTS]
     alike = untransposed(scalars_out(trace.summand.xreplace(ansatz.single)), p)
     after: dict[str, Any] = {
         "trace": Average(CONTEXTS, sp.expand(counted(alike, ansatz))),
-        "entropic": entropic(ansatz, action["entropic"]),
+        "entropic": entropic(ansatz),
         "energetic": energetic(ansatz),
-        "covariance": sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]]),
+        "covariance": joint_covariance(p),
     }
     if p.trained:
         after["trained"] = sp.expand(counted(action["trained"].xreplace(ansatz.single), ansatz))
-    where = written_out(ansatz)
+    where = _NUMBERS[ansatz.steps]
+    fields = "a field for all replicas, one a block" if ansatz.steps else "one field for all replicas"
     tests = [
+        _trace_holds(ansatz, where=where),
         Test(
-            "trace in replica space",
-            f"block matrices written out, {where}, s = t = 2, exactly",
-            lambda _before, after: _trace_holds(after, ansatz),
-            ("trace", "trained"),
-        ),
-        Test(
-            "rows: one field for all replicas" if not ansatz.steps else "rows: a field for all replicas, one a block",
+            f"rows: {fields}",
             f"normal integrals over n s weights against the power of one, {where}, s = t = 2, two contexts, exactly",
             lambda before, after: _rows_hold(before, after, ansatz, "entropic"),
             ("entropic",),
         ),
-        Test(
-            "sentences: one field for all replicas"
-            if not ansatz.steps
-            else "sentences: a field for all replicas, one a block",
-            f"the joint normal law of n student fields and the teacher's against the power, {where}, exactly",
-            lambda _before, after: _sentences_hold(after, ansatz),
-            ("energetic", "covariance"),
-        ),
+        _sentences_hold(ansatz, where=where, fields=fields),
     ]
     if ridge:
         after["entropic of ridge"] = ridge_entropic(ansatz)
@@ -136,57 +120,15 @@ def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
     return Step(4, name, dict(action), after, rule, citation, tuple(tests))
 
 
-def entropic(ansatz: Ansatz, potential: sp.Expr) -> sp.Expr:
-    """The rows: exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q.
+def entropic(ansatz: Ansatz) -> sp.Expr:
+    """Return the potential of the rows, whose replicas share the field b = B + h of a level.
 
-    Raises:
-        ValueError: the replicas of a level's blocks are not coupled through sums of w_a alone.
+    exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q. A sum over contexts of
+    gamma V^ is G, and so on; each level's field has its composite for covariance.
     """
     p = ansatz.symbols
-    (integral,) = potential.atoms(LogIntegral)
-    exponent = scalars_out(integral.exponent.xreplace(ansatz.single))
-    # A sum over contexts of gamma V^ is G, and so on: the conjugates enter in no other way (a check writes it out).
-    collected = {p.V_hat: p.G / p.gamma, p.m_hat: p.B / p.tau, p.theta_hat: p.theta_hat * 0}
-    collected |= {level.conjugate: level.composite / p.gamma for level in ansatz.levels}
-    single: sp.Expr = sp.Integer(0)
-    diagonal: sp.Expr = sp.Integer(0)
-    pairs: list[sp.Expr] = [sp.Integer(0)] * len(ansatz.levels)
-    w = {replicated(p.w, a): p.w for a in "ab"} | {replicated(PENALTY, "a"): PENALTY}
-    for term in sp.Add.make_args(sp.expand(exponent)):
-        (sum_,) = [a for a in term.atoms(Average) if a.kind in (REPLICAS, PAIRS)]
-        number = sp.Mul(*[factor for factor in sp.Mul.make_args(term) if not isinstance(factor, Average)])
-        if sum_.kind == PAIRS:
-            for i, kind in enumerate(ansatz.pairs):
-                held = sum_.summand.xreplace(kind.values(p)).xreplace(collected).xreplace(w)
-                pairs[i] += number * scalars_out(held)
-            continue
-        inside = scalars_out(sum_.summand.xreplace(collected).xreplace(w))
-        if inside.has(*[level.composite for level in ansatz.levels]):
-            diagonal += number * inside
-        else:
-            single += number * inside
-    for i, coupling in enumerate([*pairs, diagonal]):
-        shared = [level.composite for level in ansatz.levels[: i + 1]]
-        expected = sp.Add(*[sp.Trace(p.w.T * Q * p.w) / 2 for Q in shared])
-        if sp.expand(_cyclic(coupling, p) - expected) != 0:
-            raise ValueError(f"{coupling} is not half a quadratic form of covariance {sp.MatAdd(*shared)}")
-    # The field b = B + h collects the linear term.
-    shifted = _cyclic(single, p).xreplace({p.B: p.b})
-    return Average(COORDINATE, ansatz.power(LogIntegral(shifted, p.w), rows=True))
-
-
-def _cyclic(expression: sp.Expr, p: Symbols) -> sp.Expr:
-    """Tr[A w w^T] as Tr[w^T A w] and Tr[B^T w] as Tr[w^T B], the symmetric A without a transpose."""
-    result: sp.Expr = sp.Integer(0)
-    for term in sp.Add.make_args(scalars_out(untransposed(expression, p))):
-        for trace in term.atoms(sp.Trace):
-            factors = list(sp.MatMul.make_args(trace.arg))
-            if factors[-1] == p.w.T:
-                term = term.xreplace({trace: sp.Trace(sp.MatMul(factors[-1], *factors[:-1]))})
-            elif factors[-1] == p.w:
-                term = term.xreplace({trace: sp.Trace(sp.MatMul(p.w.T, factors[0].T.doit()))})
-        result += term
-    return result
+    exponent = -beta * PENALTY - sp.Trace(p.w.T * p.G * p.w) / 2 + sp.Trace(p.w.T * p.b)
+    return Average(COORDINATE, ansatz.power(LogIntegral(exponent, p.w), rows=True))
 
 
 def quadratic_around(p: Symbols) -> sp.Expr:
@@ -205,14 +147,27 @@ def energetic(ansatz: Ansatz) -> sp.Expr:
     return p.alpha * ansatz.power(LogIntegral(density, x))
 
 
+def joint_covariance(p: Symbols) -> sp.BlockMatrix:
+    """Return the covariance of the field that all replicas share and of the teacher's."""
+    return sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]])
+
+
 def ridge_entropic(ansatz: Ansatz) -> sp.Expr:
-    """The same for r(w) = 1/2 w^T Lambda w: a normal integral, its precision beta Lambda + G for each replica minus the
-    covariances of the fields that are shared."""
-    p = ansatz.symbols
-    blocks = tuple((level.size, -1 * level.composite) for level in reversed(ansatz.levels))
-    precision = ReplicaMatrix(beta * p.Lambda + p.G, blocks)
-    shift = n * sp.Trace(p.B.T * precision.sum_of_inverse() * p.B) / 2
-    return Average(COORDINATE, n * p.s * sp.log(2 * sp.pi) / 2 - precision.log_det() / 2 + shift)
+    """Return the potential of the rows for r(w) = 1/2 w^T Lambda w, a normal integral (docs/theory.md (18.5)).
+
+    Its precision is beta Lambda + G for each replica minus the covariances of the fields that are shared.
+
+    The matrix of ones of a level's blocks has the eigenvalue k once, k replicas in a block, and 0 else: what is
+    orthogonal to the blocks does not feel it.
+    """
+    p, log_det, number = ansatz.symbols, sp.Integer(0), n
+    precision: MatrixExpr = beta * p.Lambda + p.G
+    for level in reversed(ansatz.levels):
+        log_det, number = log_det + (number - n / level.size) * LogDet(precision), n / level.size
+        precision = precision + level.size * (-1 * level.composite)
+    log_det = log_det + number * LogDet(precision)
+    shift = n * sp.Trace(p.B.T * precision.doit().inv() * p.B) / 2
+    return Average(COORDINATE, n * p.s * sp.log(2 * sp.pi) / 2 - log_det / 2 + shift)
 
 
 # --- explicit matrices at integer n -----------------------------------------------------------------------------------
@@ -251,29 +206,20 @@ def shared(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str
     }  # fmt: skip
 
 
-def laws(ansatz: Ansatz, values: dict[str, Any]) -> dict[str, Any]:
-    """Of the fields of every level, at explicit matrices: those within a block lie around those of all replicas."""
-    mean = sp.Matrix.vstack(values["m"], values["m_star"]) if "m" in values else sp.Matrix()
-    outermost = ansatz.levels[0]
-    known: dict[str, Any] = {outermost.rows: Law((outermost.row_field.name,), values["B"], values["Q"])}
-    if "m" in values:
-        rows = [[values["q"], values["theta"]], [values["theta"].T, values["rho_star"]]]
-        joint = sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in rows])
-        known[outermost.channel] = Law((outermost.field.name, "Y"), mean, joint)
-    return around(ansatz, values) | known
+def laws(ansatz: Ansatz) -> dict[str, Callable[[Values], Law]]:
+    """Return the laws of the fields of every level: those within a block lie around those of the level outside."""
+    p, outermost = ansatz.symbols, ansatz.levels[0]
 
+    def of_all(at: Values) -> Law:
+        return Law((outermost.field.name, "Y"), sp.Matrix.vstack(at(p.m), at(p.m_star)), at(joint_covariance(p)))
 
-def around(ansatz: Ansatz, values: dict[str, Any]) -> dict[str, Any]:
-    """Laws of the fields of blocks, given those of the level outside."""
+    def around(field: sp.MatrixSymbol, mean: sp.MatrixSymbol, covariance: sp.MatrixSymbol) -> Callable[[Values], Law]:
+        return lambda at: Law((field.name,), at(mean), at(covariance))
 
-    def law(inner: sp.MatrixSymbol, outer: sp.MatrixSymbol, covariance: sp.MatrixSymbol) -> Callable[[Values], Law]:
-        return lambda at: Law((inner.name,), at.values[outer.name], values[covariance.name])
-
-    found: dict[str, Any] = {}
+    found = {outermost.channel: of_all, outermost.rows: around(outermost.row_field, p.B, p.Q)}
     for outer, inner in pairwise(ansatz.levels):
-        if inner.overlap.name in values:
-            found[inner.channel] = law(inner.field, outer.field, inner.overlap)
-        found[inner.rows] = law(inner.row_field, outer.row_field, inner.composite)
+        found[inner.channel] = around(inner.field, outer.field, inner.overlap)
+        found[inner.rows] = around(inner.row_field, outer.row_field, inner.composite)
     return found
 
 
@@ -314,7 +260,8 @@ def trace_written_out(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int
     return sp.trace(conjugate * overlap) / 2 - numbers[0] * linear
 
 
-def _trace_holds(after: Expressions, ansatz: Ansatz) -> bool:
+@declare_test("trace in replica space", "block matrices written out, {where}, s = t = 2, exactly", ("trace", "trained"))
+def _trace_holds(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     own = example("trace")
     for numbers in ansatz.numbers:
         at = Values({**own, **ansatz.holding(numbers)})
@@ -335,58 +282,54 @@ def _trained_holds(after: Expressions, at: Values) -> bool:
 
 def _rows_hold(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
     """The replicated integral of step 3 at the ansatz against the given form."""
-    penalty = "ridge" if name == "entropic of ridge" else "shifted"
-    values, _ = _row_values(penalty)
+    penalty = ridge_penalty if name == "entropic of ridge" else shifted_penalty
+    values, _ = _row_values()
     (integral,) = before["entropic"].atoms(LogIntegral)
     for numbers, direct in _rows_written_out(integral.exponent, penalty, ansatz):
-        value = Values({**values, **ansatz.holding(numbers)}, laws=laws(ansatz, values))(after[name])
-        if not is_zero(value - direct):
+        at = Values({**values, "penalty": penalty, **ansatz.holding(numbers)}, laws=laws(ansatz))
+        if not is_zero(at(after[name]) - direct):
             return False
     return True
 
 
-def _row_values(penalty: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _row_values() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     contexts = [example("row 1"), example("row 2")]
-    penalties = {"ridge": ridge_penalty, "shifted": shifted_penalty}
-    return shared("rows", contexts) | {"penalty": penalties[penalty]}, contexts
+    return shared("rows", contexts), contexts
 
 
 @cache
-def _rows_written_out(exponent: sp.Expr, penalty: str, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
+def _rows_written_out(exponent: sp.Expr, penalty: Any, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
     """(how many replicas a level holds, log of the normal integral over the weights of all of them)."""
-    values, contexts = _row_values(penalty)
+    values, contexts = _row_values()
     results = []
     for numbers in ansatz.numbers:
-        replicas = numbers[0]
-        letters = sp.Matrix(sp.symbols(f"z:{2 * replicas}", real=True))
-        copies = {f"w|{a + 1}": letters[2 * a : 2 * a + 2, :] for a in range(replicas)}
-        rows = tuple((1, {**own, **_conjugates_of_pairs(ansatz, own, numbers)}) for own in contexts)
-        at = Values({**values, **copies}, {CONTEXTS: rows}, replicas=replicas)
+        replicas = range(numbers[0])
+        letters = sp.Matrix(sp.symbols(f"z:{2 * numbers[0]}", real=True))
+        copies = {f"w|{a + 1}": letters[2 * a : 2 * a + 2, :] for a in replicas}
+        rows = []
+        for own in contexts:
+            _, conjugate = matrices(ansatz, own, numbers)
+            pairs = {f"q_hat|{a + 1}{b + 1}": -conjugate[2 * a : 2 * a + 2, 2 * b : 2 * b + 2]
+                     for a, b in permutations(replicas, 2)}  # fmt: skip
+            rows.append((1, {**own, **pairs}))
+        at = Values({**values, "penalty": penalty, **copies}, {CONTEXTS: rows}, replicas=numbers[0])
         results.append((numbers, log_integral(at(exponent.xreplace(ansatz.single)), list(letters))))
     return results
 
 
-def _conjugates_of_pairs(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-    """q_hat|ab of all pairs, read off the matrix of conjugates."""
-    _, conjugate = matrices(ansatz, own, numbers)
-    replicas, s = numbers[0], own["V"].rows
-    return {
-        f"q_hat|{a + 1}{b + 1}": -conjugate[s * a : s * a + s, s * b : s * b + s]
-        for a in range(replicas)
-        for b in range(replicas)
-        if a != b
-    }
-
-
-def _sentences_hold(after: Expressions, ansatz: Ansatz) -> bool:
+@declare_test(
+    "sentences: {fields}",
+    "the joint normal law of n student fields and the teacher's against the power, {where}, exactly",
+    ("energetic", "covariance"),
+)
+def _sentences_hold(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     """Log average of exp(-beta sum_a loss(X_a, Y)) over the joint normal law of all X_a and Y."""
-    own, p = example("sentences"), ansatz.symbols
+    own, p, outermost = example("sentences"), ansatz.symbols, ansatz.levels[0]
     values = {**own, **shared("sentences", [own]), "loss": square_loss}
     for numbers, direct in _sentences_written_out(-beta * Average(REPLICAS, replicated(p.loss, "a")), ansatz):
         at = Values({**values, **ansatz.holding(numbers)})
-        outermost = ansatz.levels[0]
         joint = Law((outermost.field.name, "Y"), sp.Matrix.vstack(own["m"], own["m_star"]), at(after["covariance"]))
-        value = Values(at.values, laws=around(ansatz, values) | {outermost.channel: joint})(after["energetic"])
+        value = Values(at.values, laws=laws(ansatz) | {outermost.channel: joint})(after["energetic"])
         if not is_zero(value - at(p.alpha) * direct):
             return False
     return True
@@ -407,7 +350,6 @@ def _sentences_written_out(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[tupl
             sp.Matrix.vstack(sp.Matrix.hstack(student, cross), sp.Matrix.hstack(cross.T, own["rho_star"])),
         )
         copies = {f"x|{a + 1}": sp.zeros(2, 1) for a in range(replicas)}
-        letters, bound = joint.draw({**values, **copies})
-        at = Values({**bound, "loss": square_loss}, replicas=replicas)
-        results.append((numbers, joint.log_average_exp(at(exponent), letters)))
+        at = Values({**values, **copies, "loss": square_loss}, replicas=replicas)
+        results.append((numbers, joint.log_average_exp(exponent, at)))
     return results

@@ -25,12 +25,12 @@ from ...calculus.averages import (
     trace_gradient,
 )
 from ...theory.free_entropy import split_average
-from ..algebra.exact import Law, Source, Values
-from ..algebra.levels import ALL_RATES, Broken, Tilt, in_blocks, tilts, weights
-from ..algebra.objects import LogDet, distributed, same
-from ..algebra.step import Expressions, Step, Test
-from .ansatz import around, example
-from .saddle import solvable
+from ..algebra.exact import Source
+from ..algebra.levels import ALL_RATES, Broken, Tilt, tilts
+from ..algebra.objects import distributed, matrix_gradient, same
+from ..algebra.step import Expressions, Step, Test, declare_test
+from .ansatz import example
+from .saddle import moved, partner, solvable, spoken
 
 DIGITS = 60  # of the differences that check derivatives; their steps are 1e-15
 
@@ -41,17 +41,13 @@ def step(p: Broken, zero: Expressions) -> Step:
     Deltas, hats = p.of_steps("Delta"), p.of_steps("Delta{}_hat")
     conjugates = ("q_hat", *(z.name for z in hats), "V_hat")
     overlaps = ("q", *(z.name for z in Deltas), "V")
+    judged: dict[sp.MatrixSymbol, tuple[str, ...]] = dict.fromkeys((p.V, p.q, *Deltas), conjugates)
+    judged |= {source: (partner(source, p).name,) for source in (p.m, p.theta)}
+    judged |= dict.fromkeys((p.V_hat, p.q_hat, *hats), overlaps)
+    judged |= {source: (partner(source, p).name,) for source in (p.m_hat, p.theta_hat)}
     tests = [
-        *[_condition_test(source, conjugates, p) for source in (p.V, p.q, *Deltas)],
-        *[_condition_test(source, (f"{source.name}_hat",), p) for source in (p.m, p.theta)],
-        *[_condition_test(source, overlaps, p) for source in (p.V_hat, p.q_hat, *hats)],
-        *[_condition_test(source, (source.name.removesuffix("_hat"),), p) for source in (p.m_hat, p.theta_hat)],
-        Test(
-            "free entropy in the variances",
-            "with the variances of whole blocks put in, as symbols",
-            lambda before, after: same(_put_in(after["Phi"], p), before["Phi"], p),
-            ("Phi",),
-        ),
+        *[_condition_test(source, names, p) for source, names in judged.items()],
+        _variances_put_in(p),
         Test(
             "response of a tilted average",
             "the variance of whole blocks and its conjugate in both of their forms, for a square loss and a quadratic "
@@ -59,16 +55,8 @@ def step(p: Broken, zero: Expressions) -> Step:
             lambda before, after: _responses_hold(before["Phi"], after, p),
             (*_outermost(p), "V", "V_hat", *(z.name for z in (*Deltas, *hats))),
         ),
+        *([_trained_holds(p)] if p.trained else []),
     ]
-    if p.trained:
-        tests.append(
-            Test(
-                "condition for the trained numbers",
-                "the derivative of Phi along a direction at random, for a loss linear in them, by differences",
-                lambda before, after: _trained_holds(before["Phi"], after, p),
-                ("trained",),
-            )
-        )
     return Step(
         8,
         "Saddle point",
@@ -107,8 +95,9 @@ def in_variances(phi: sp.Expr, p: Broken) -> sp.Expr:
     return phi.xreplace({trace: Average(CONTEXTS, outer + inner + linear)})
 
 
-def _put_in(phi: sp.Expr, p: Broken) -> sp.Expr:
-    return phi.xreplace(p.variances())
+@declare_test("free entropy in the variances", "with the variances of whole blocks put in, as symbols", ("Phi",))
+def _variances_put_in(before: Expressions, after: Expressions, p: Broken) -> bool:
+    return same(after["Phi"].xreplace(p.variances()), before["Phi"], p)
 
 
 @cache
@@ -118,10 +107,10 @@ def equations(phi: sp.Expr, p: Broken) -> dict[str, MatrixExpr]:
     sentences, rows = tilts(p)
     sources_of = (p.q, p.V, *p.of_steps("Delta")), (p.q_hat, p.V_hat, *p.of_steps("Delta{}_hat"))
     for tilt, sources in zip((sentences, rows), sources_of, strict=True):
-        targets = [_partner(source, p) for source in sources]
+        targets = [partner(source, p) for source in sources]
         gradients = [gradient(phi, source, p) for source in sources]
         raw = _solved(gradients, targets, p)
-        V, Deltas = _partner(sources[0], p), [_partner(source, p) for source in sources[2:]]
+        V, Deltas = partner(sources[0], p), [partner(source, p) for source in sources[2:]]
         sign = 1 if tilt is rows else -1
         parts = [sign * rate * raw[Delta.name] for rate, Delta in zip(p.rates, Deltas, strict=True)]
         total = collected(sp.MatAdd(raw[V.name], *parts), p)
@@ -130,19 +119,12 @@ def equations(phi: sp.Expr, p: Broken) -> dict[str, MatrixExpr]:
             raw = {name: value.xreplace({response: written}) for name, value in raw.items()}
         found |= {name: collected(value, p) for name, value in raw.items()}
     for source in (p.m, p.theta, p.m_hat, p.theta_hat):
-        target = _partner(source, p)
+        target = partner(source, p)
         (value,) = _solved([gradient(phi, source, p)], [target], p).values()
         found[target.name] = _without_derivatives(value, sentences, p)
     if p.trained:
         found["trained"] = gradient(phi, p.phi, p)
     return found
-
-
-def _partner(source: sp.MatrixSymbol, p: Broken) -> sp.MatrixSymbol:
-    """The matrix that a condition is solved for: q and V go with each other's conjugate, the others with their own."""
-    crossed = {p.q: p.V_hat, p.V: p.q_hat, p.q_hat: p.V, p.V_hat: p.q}
-    own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (*p.of_steps("Delta"), p.m, p.theta)}
-    return (crossed | own | {hat: z for z, hat in own.items()})[source]
 
 
 # --- derivatives ------------------------------------------------------------------------------------------------------
@@ -183,12 +165,7 @@ def of_block(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
     weight = logarithm.args[0].summand.args[0]
     if weight.has(sp.log):
         return number * of_block(weight, extremum)
-    return number * weight / (extremum * _sign(extremum))
-
-
-def _sign(extremum: sp.Symbol) -> int:
-    """Minima stand in exponents with a minus."""
-    return -1 if extremum.name == "M" else 1
+    return number * weight / (-extremum if extremum.name == "M" else extremum)  # minima stand with a minus
 
 
 def of_sentence(integrand: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
@@ -222,26 +199,10 @@ def of_potential(potential: sp.Expr, composite: sp.MatrixSymbol, p: Broken) -> M
     """Of the rows in one of G, B, Q and Q_Delta: the same rules for (1/y) log E exp(y N), or matrix calculus."""
     if potential.has(p.envelope):
         _, tilt = tilts(p)
-        rules = {p.G: -tilt.mean(tilt.square) / 2, p.B: tilt.first, p.Q: tilt.response / 2}
+        rules = {p.G: -tilt.mean(p.w * p.w.T) / 2, p.B: tilt.first, p.Q: tilt.response / 2}
         rules |= {Q: tilt.second(k + 1) for k, Q in enumerate(p.of_steps("Q_Delta"))}
         return (of_block(potential, p.envelope) * rules[composite]).doit()
     return matrix_gradient(potential, composite, p)
-
-
-def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
-    """Of traces and log determinants: d log det A = Tr[A^{-1} dA]."""
-    total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
-    for term in sp.Add.make_args(scalar):
-        (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet)]
-        inside = factor
-        if isinstance(factor, LogDet):
-            frozen = sp.MatrixSymbol("frozen", *factor.matrix.shape)
-            inside = sp.Trace(frozen * factor.matrix)
-        part = trace_gradient(inside, variable, p)
-        if isinstance(factor, LogDet):
-            part = part.subs(frozen, factor.matrix.inv()).doit()
-        total = total + term / factor * part
-    return symmetrised(total.doit(), p)
 
 
 # --- algebra ----------------------------------------------------------------------------------------------------------
@@ -324,41 +285,14 @@ def _without_derivatives(value: MatrixExpr, tilt: Tilt, p: Broken) -> MatrixExpr
 # --- a square loss and a quadratic penalty ----------------------------------------------------------------------------
 
 
-def solvable_blocks(own: dict[str, Any], ridge: bool, p: Broken) -> Values:
-    """The values of `solvable` with fields in blocks; the tilted laws are normal, their weights those of Phi."""
-    at = solvable(own, ridge, p)
-    values = {**at.values, **{y.name: own.get(y.name, sp.Rational(2 + k, 7)) for k, y in enumerate(p.rates)}}
-    values["domega"] = lambda here, _: here.values["omega_0"] - values["m"]
-    rows = [[values["q"], values["theta"]], [values["theta"].T, values["rho_star"]]]
-    joint = sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in rows])
-    ansatz = in_blocks(p)
-    block_laws = around(ansatz, values)
-    laws: dict[str, Any] = {
-        CHANNEL: Law(("omega_0", "Y"), sp.Matrix.vstack(values["m"], values["m_star"]), joint),
-        **block_laws,
-    }
-
-    def tilted(kind: str, exponent: sp.Expr) -> Callable[[Values], Law]:
-        return lambda here: block_laws[kind](here).tilted(exponent, here)
-
-    blocks = ansatz.levels[1:]
-    for tilt, kinds, exponents in zip(
-        tilts(p), ([b.channel for b in blocks], [b.rows for b in blocks]), weights(p), strict=True
-    ):
-        laws |= {own: tilted(kind, exponents[own]) for own, kind in zip(tilt.kinds, kinds, strict=True)}
-    if not ridge:
-        laws[COORDINATE] = Law(("b_0",), values["B"], values["Q"])
-    return Values(values, laws=laws)
-
-
-def slope(phi: sp.Expr, moved: Callable[[sp.Expr], dict[str, Any]], ridge: bool, p: Broken) -> Any:
+def slope(phi: sp.Expr, at: Callable[[sp.Expr], dict[str, Any]], p: Broken) -> Any:
     """d Phi / d epsilon at 0 by a central difference at exact matrices, to 20 digits and more.
 
     Args:
-        moved: epsilon -> explicit matrices.
+        at: epsilon -> explicit matrices.
     """
     epsilon = sp.Rational(1, 10**15)
-    up, down = (solvable_blocks(moved(sign * epsilon), ridge, p)(phi) for sign in (1, -1))
+    up, down = (solvable(at(sign * epsilon), phi, p)(phi) for sign in (1, -1))
     return (sp.N(up, DIGITS) - sp.N(down, DIGITS)) / (2 * epsilon)
 
 
@@ -368,34 +302,18 @@ def vanishes(number: Any) -> bool:
 
 
 def _condition_test(source: sp.MatrixSymbol, judged: tuple[str, ...], p: Broken) -> Test:
-    stem = source.name.removesuffix("_hat")
     return Test(
-        f"slope in {stem if stem == source.name else f'conjugate {stem}'}",
+        f"slope in {spoken(source)}",
         "the derivative of the free entropy along a direction at random, at the given right sides, for a square loss "
         "and a quadratic penalty, s = t = 2, by differences to 20 digits",
-        lambda before, after: _stationary(before["Phi"], after, source, judged, p),
+        lambda before, after: vanishes(slope(before["Phi"], moved(before["Phi"], after, source, judged, p), p)),
         judged,
     )
 
 
-def _stationary(phi: sp.Expr, after: Expressions, source: Any, judged: tuple[str, ...], p: Broken) -> bool:
-    own, ridge = example("blocks"), not phi.has(p.envelope)
-    at = solvable_blocks(own, ridge, p)
-    direction = Source(source.name).matrix(*own[source.name].shape)
-    direction = direction + direction.T if source in p.symmetric else direction
-    values = {name: at(after[name]) for name in judged}
-    symmetric = {z.name for z in p.symmetric}
-    values = {name: (v + v.T) / 2 if name in symmetric else v for name, v in values.items()}
-
-    def moved(epsilon: sp.Expr) -> dict[str, Any]:
-        return {**own, **values, source.name: own[source.name] + epsilon * direction}
-
-    return vanishes(slope(phi, moved, ridge, p))
-
-
 def _responses_hold(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
     own = example("blocks")
-    at = solvable_blocks(own, not phi.has(p.envelope), p)
+    at = solvable(own, phi, p)
     for end, tilde, sign in zip(("", "{}_hat"), _outermost(p), (1, -1), strict=True):
         gap = at(after["V" + end.format("")]) - at(after[tilde])
         for Delta, rate in zip(p.of_steps(f"Delta{end}"), p.rates, strict=True):
@@ -405,9 +323,14 @@ def _responses_hold(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
     return True
 
 
-def _trained_holds(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
-    own, ridge = example("blocks"), not phi.has(p.envelope)
-    at, start = solvable_blocks(own, ridge, p)(after["trained"]), own["phi"]
+@declare_test(
+    "condition for the trained numbers",
+    "the derivative of Phi along a direction at random, for a loss linear in them, by differences",
+    ("trained",),
+)
+def _trained_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
+    phi, own = before["Phi"], example("blocks")
+    at, start = solvable(own, phi, p)(after["trained"]), own["phi"]
     towards = Source("phi").matrix(start.rows, 1)
-    found = slope(phi, lambda epsilon: {**own, "phi": start + epsilon * towards}, ridge, p)
+    found = slope(phi, lambda epsilon: {**own, "phi": start + epsilon * towards}, p)
     return vanishes(found - (at.T * towards)[0])

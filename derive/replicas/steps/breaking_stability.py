@@ -10,7 +10,7 @@ from ...calculus.averages import Jacobian, symmetrised
 from ...theory.free_entropy import FreeEntropy, free_entropy
 from ...theory.stability import replicon
 from ..algebra.levels import ROW_TILTED, TILTED, Broken, parisi, tilts
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.step import Expressions, Step, declare_test
 from .second_variation import Perturbed, composite, given, integer_tests, variation
 
 _CITATION = (
@@ -38,15 +38,7 @@ def steps(p: Broken, action: Expressions, regulariser: Regulariser) -> tuple[Ste
     used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_holds_q)
 
     def made(number: int, name: str, moved: Perturbed, rule: str) -> Step:
-        tests = (
-            *integer_tests(p, moved),
-            Test(
-                "without blocks the replicon operator",
-                "at Delta = 0 and its conjugate the map of message passing, as symbols",
-                lambda _before, after: _is_replicon(after, used, p),
-                ("D_hat", "D_prime"),
-            ),
-        )
+        tests = (*integer_tests(p, moved), _is_replicon(used, p))
         return Step(number, name, given(p, action), variation(p, action, moved), rule, _CITATION, tests)
 
     return (
@@ -71,11 +63,16 @@ def steps(p: Broken, action: Expressions, regulariser: Regulariser) -> tuple[Ste
     )
 
 
-def _is_replicon(after: Expressions, used: FreeEntropy, p: Broken) -> bool:
+@declare_test(
+    "without blocks the replicon operator",
+    "at Delta = 0 and its conjugate the map of message passing, as symbols",
+    ("D_hat", "D_prime"),
+)
+def _is_replicon(_before: Expressions, after: Expressions, used: FreeEntropy, p: Broken) -> bool:
     operator = replicon(used)
     zero = sp.ZeroMatrix(p.s, p.s)
     sentences, rows = tilts(p)
-    alike = {tilt.response: tilt.derivative for tilt in (sentences, rows)}
+    alike = {tilt.response: Jacobian(tilt.slope, tilt.fields[-1]) for tilt in (sentences, rows)}
     found = {}
     for name in ("D_hat", "D_prime"):
         value = (

@@ -7,15 +7,14 @@ from typing import Any
 
 import sympy as sp
 
-from ...calculus.averages import CHANNEL, COORDINATE, Average
+from ...calculus.averages import Average
 from ...theory.free_entropy import split_average
 from ..algebra.levels import ROW_TILTED, TILTED, Broken, parisi
-from ..algebra.objects import LogDet, beta, same, scalars_out
-from ..algebra.step import Expressions, Step, Test
-from .action import PENALTY
+from ..algebra.objects import LogDet, matrix_gradient, scalars_out
+from ..algebra.step import Expressions, Step, declare_test
 from .ansatz import example
-from .breaking_saddle import gradient, matrix_gradient, slope, solvable_blocks, vanishes
-from .zero_temperature import minimum, rescaling
+from .breaking_saddle import gradient, slope, vanishes
+from .saddle import solvable, takes_a_factor, training_loss
 
 # Of the trapped states, as functions of their energy e per dimension.
 ENERGY = sp.Symbol("energy", real=True)
@@ -44,32 +43,10 @@ def step(p: Broken, zero: Expressions) -> Step:
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987); R. Monasson, Phys. "
         "Rev. Lett. 75, 2847 (1995)",
         (
-            Test(
-                "slope in the Parisi parameter",
-                "the derivative of the free entropy at given order parameters, for a square loss and a quadratic "
-                "penalty, s = t = 2, by differences to 20 digits",
-                lambda before, after: _slope_holds(before["Phi"], after, p),
-                ("dPhi_dy",),
-            ),
-            Test(
-                "Legendre transform",
-                "the free entropy of a complexity that is quadratic in the energy gives it back, with the energy, as "
-                "symbols",
-                lambda _before, after: _transforms(after),
-                ("complexity", "energy"),
-            ),
-            Test(
-                "a factor on loss and penalty",
-                "the free entropy at rescaled order parameters takes the factor, as symbols",
-                lambda before, _after: _scales(before["Phi"], p),
-                ("training_loss",),
-            ),
-            Test(
-                "energy off the saddle",
-                "training loss minus energy is a sum of conditions, each of which vanishes at the saddle, exactly",
-                lambda before, after: _energy_holds(before["Phi"], after, p),
-                ("training_loss", "energy", "dPhi_dy"),
-            ),
+            _slope_holds(p),
+            _transforms(),
+            takes_a_factor(p),
+            _energy_holds(p),
         ),
     )
 
@@ -88,10 +65,7 @@ def parisi_slope(phi: sp.Expr, p: Broken) -> sp.Expr:
 
 def _slope(term: sp.Expr, p: Broken) -> sp.Expr:
     """Of number(y) f(y), f a trace, a log determinant or log E exp(y h), whose slope is the tilted average of h."""
-    factors = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet | sp.log)]
-    if not factors:
-        raise TypeError(f"no rule for the derivative of {term} in the Parisi parameter")
-    (factor,) = factors
+    (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet | sp.log)]
     number = term / factor
     total = number.diff(parisi) * factor
     if not factor.has(parisi):
@@ -104,27 +78,27 @@ def _slope(term: sp.Expr, p: Broken) -> sp.Expr:
     return total + sp.expand(number * change)
 
 
-def training_loss(phi: sp.Expr, p: Broken) -> sp.Expr:
-    """-d Phi / dc for c loss and c penalty, at fixed order parameters: loss and penalty of the states that dominate."""
-    total: sp.Expr = p.alpha * Average(CHANNEL, Average(TILTED, p.loss))
-    (potential,) = [a.summand for a in phi.atoms(Average) if a.kind == COORDINATE]
-    rows = Average(ROW_TILTED, PENALTY)
-    if not potential.has(p.envelope):  # c Lambda instead of Lambda
-        rows = scalars_out(-sp.Trace(p.Lambda * matrix_gradient(potential, p.Lambda, p)))
-    total += Average(COORDINATE, rows)
-    return total + sp.Trace(p.phi.T * p.Kappa * p.phi) / 2 if p.trained else total
-
-
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _slope_holds(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
-    own, y, ridge = example("Parisi parameter"), sp.Rational(2, 7), not phi.has(p.envelope)
-    found = slope(phi, lambda epsilon: {**own, parisi.name: y + epsilon}, ridge, p)
-    return vanishes(found - solvable_blocks(own, ridge, p)(after["dPhi_dy"]))
+@declare_test(
+    "slope in the Parisi parameter",
+    "the derivative of the free entropy at given order parameters, for a square loss and a quadratic penalty, "
+    "s = t = 2, by differences to 20 digits",
+    ("dPhi_dy",),
+)
+def _slope_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
+    phi, own, y = before["Phi"], example("Parisi parameter"), sp.Rational(2, 7)
+    found = slope(phi, lambda epsilon: {**own, parisi.name: y + epsilon}, p)
+    return vanishes(found - solvable(own, phi, p)(after["dPhi_dy"]))
 
 
-def _transforms(after: Expressions) -> bool:
+@declare_test(
+    "Legendre transform",
+    "the free entropy of a complexity that is quadratic in the energy gives it back, with the energy, as symbols",
+    ("complexity", "energy"),
+)
+def _transforms(_before: Expressions, after: Expressions) -> bool:
     """Sigma(e) = a - (e - b)^2 / (2 c): y Phi(y) is the maximum of Sigma(e) - y e, and e where it lies."""
     a, b, c = sp.symbols("a b c", positive=True)
     complexity = a - (ENERGY - b) ** 2 / (2 * c)
@@ -135,24 +109,17 @@ def _transforms(after: Expressions) -> bool:
     return sp.simplify(energy - where) == 0 and sp.simplify(entropy - complexity.subs(ENERGY, where)) == 0
 
 
-def _scales(phi: sp.Expr, p: Broken) -> bool:
-    """c is written beta: y falls as 1/c, so that y M stays where M takes the factor."""
-    scaling = {**rescaling(p), p.Lambda: beta * p.Lambda, p.Kappa: beta * p.Kappa, parisi: parisi / beta}
-    objective = minimum(p).xreplace({**scaling, p.loss: beta * p.loss})
-    if not same(objective, beta * minimum(p), p):
-        return False
-    extrema = {p.moreau: beta * p.moreau, p.envelope: beta * p.envelope}
-    return same(phi.xreplace({**scaling, **extrema}), beta * phi, p)
-
-
-def _energy_holds(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
+@declare_test(
+    "energy off the saddle",
+    "training loss minus energy is a sum of conditions, each of which vanishes at the saddle, exactly",
+    ("training_loss", "energy", "dPhi_dy"),
+)
+def _energy_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
     """With degree k_A of A under the scaling, e_t + Phi + y dPhi/dy = sum_A k_A Tr[A^T dPhi/dA], off the saddle."""
-    own = example("energy of blocks")
-    at = solvable_blocks(own, not phi.has(p.envelope), p)
+    phi, own = before["Phi"], example("energy of blocks")
+    at = solvable(own, phi, p)
     degrees = {p.V: -1, p.V_hat: 1, p.q_hat: 2, p.Delta_hat: 2, p.m_hat: 1, p.theta_hat: 1}  # the others do not scale
-    conditions: sp.Expr = sp.Integer(0)
-    for matrix, degree in degrees.items():
-        conditions += degree * sp.trace(own[matrix.name].T * at(gradient(phi, matrix, p)))
+    conditions = sp.Add(*[k * sp.trace(own[A.name].T * at(gradient(phi, A, p))) for A, k in degrees.items()])
     known: dict[Any, Any] = {sp.Symbol("Phi"): at(phi), sp.Symbol("dPhi_dy"): at(after["dPhi_dy"])}
     energy = at(after["energy"]).xreplace(known)
     return bool(abs(sp.N(at(after["training_loss"]) - energy - conditions, 40)) < sp.Float("1e-30"))

@@ -9,9 +9,8 @@ import sympy as sp
 
 from ...authoring.model import ModelAt
 from ...authoring.regulariser import Penalty, Regulariser, Ridge
-from ...calculus.averages import Symbols
 from ...errors import ModelError
-from ..algebra.levels import Broken, in_blocks, replica_symmetric
+from ..algebra.levels import Broken, in_blocks
 from ..algebra.step import Derivation
 from . import (
     action,
@@ -60,10 +59,10 @@ def replica_calculation(
         raise ModelError(f"rsb = {rsb!r} is out of range; allowed are whole numbers from 0 to 2")
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
-    p = Broken(s, t, trained, loss_holds_q, rsb) if rsb else Symbols(s, t, trained, loss_holds_q)
+    p = Broken(s, t, trained, loss_holds_q, rsb)
     # Only the kind of a penalty matters here: its function is never called.
     regulariser: Regulariser = Ridge() if kind == "ridge" else Penalty(lambda w: w)
-    at = in_blocks(p) if isinstance(p, Broken) else replica_symmetric(p)
+    at = in_blocks(p)
     weight = partition.step(p)
     law = fields.step(p)
     overlaps = action.step(p, weight.after["weight"], law.after)
@@ -71,14 +70,12 @@ def replica_calculation(
     limits = limit.step(at, symmetric.after)
     finite = finite_temperature.step(at, symmetric.after, limits.after)
     zero = zero_temperature.step(at, finite.after["Phi_beta"], regulariser)
-    if isinstance(p, Broken):
-        conditions = breaking_saddle.step(p, zero.after)
-        if p.steps > 1:
-            return Derivation((weight, law, overlaps, symmetric, limits, finite, zero, conditions))
-        states = complexity.step(p, zero.after)
-        ends = breaking_limits.step(p, zero.after, conditions.after, regulariser)
-        stable = breaking_stability.steps(p, overlaps.after, regulariser)
-        return Derivation((weight, law, overlaps, symmetric, limits, finite, zero, conditions, states, ends, *stable))
-    equations = saddle.step(p, zero.after)
-    stability = second_variation.step(p, overlaps.after, zero.after)
-    return Derivation((weight, law, overlaps, symmetric, limits, finite, zero, equations, stability))
+    first = weight, law, overlaps, symmetric, limits, finite, zero
+    if not rsb:
+        return Derivation((*first, saddle.step(p, zero.after), second_variation.step(p, overlaps.after, zero.after)))
+    conditions = breaking_saddle.step(p, zero.after)
+    if rsb > 1:
+        return Derivation((*first, conditions))
+    states = complexity.step(p, zero.after)
+    ends = breaking_limits.step(p, zero.after, conditions.after, regulariser)
+    return Derivation((*first, conditions, states, ends, *breaking_stability.steps(p, overlaps.after, regulariser)))

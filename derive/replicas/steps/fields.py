@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -11,48 +9,28 @@ from ...calculus.averages import Symbols, symmetrised
 from ...theory.stability import coefficient_of
 from ..algebra.exact import Source, Values, is_zero
 from ..algebra.objects import replicated
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.step import Expressions, Step, declare_test
 from .partition import DIMENSION
 
 
-@dataclass(frozen=True)
 class Inputs:
     """A token x = mean + noise of covariance Sigma, its encoding p, and the weights of replica a and of the teacher.
 
-    Shapes: W|a d x s, W_star d x t, Sigma d x d, x, mu, encoding d x 1.
+    Attributes:
+        teacher: W_star, d x t, the same for all replicas.
+        token: x_l (docs/theory.md (1.1)), d x 1; mean, covariance: mu_c and Sigma_c of it given its label.
+        encoding: p_l, d x 1, which only the student sees (docs/theory.md (1.2)).
     """
 
-    symbols: Symbols
-    d: sp.Expr = DIMENSION
+    def __init__(self, symbols: Symbols, d: sp.Expr = DIMENSION) -> None:
+        self.symbols, self.d = symbols, d
+        self.teacher = sp.MatrixSymbol("W_star", d, symbols.t)
+        self.covariance = sp.MatrixSymbol("Sigma", d, d)
+        self.token, self.mean, self.encoding = (sp.MatrixSymbol(name, d, 1) for name in ("token", "mu", "encoding"))
 
     def weights(self, replica: str) -> sp.MatrixSymbol:
         """W|a of a replica a, d x s."""
         return replicated(sp.MatrixSymbol("W", self.d, self.symbols.s), replica)
-
-    @property
-    def teacher(self) -> sp.MatrixSymbol:
-        """W_star, d x t, the same for all replicas."""
-        return sp.MatrixSymbol("W_star", self.d, self.symbols.t)
-
-    @property
-    def covariance(self) -> sp.MatrixSymbol:
-        """Sigma_c of the token given its label, d x d."""
-        return sp.MatrixSymbol("Sigma", self.d, self.d)
-
-    @property
-    def token(self) -> sp.MatrixSymbol:
-        """x_l (docs/theory.md (1.1)), d x 1."""
-        return sp.MatrixSymbol("token", self.d, 1)
-
-    @property
-    def mean(self) -> sp.MatrixSymbol:
-        """mu_c of the token given its label, d x 1."""
-        return sp.MatrixSymbol("mu", self.d, 1)
-
-    @property
-    def encoding(self) -> sp.MatrixSymbol:
-        """p_l, d x 1, which only the student sees (docs/theory.md (1.2))."""
-        return sp.MatrixSymbol("encoding", self.d, 1)
 
 
 def step(p: Symbols) -> Step:
@@ -76,7 +54,7 @@ def step(p: Symbols) -> Step:
         "The fields are linear in a normal token, hence jointly normal given the label: a mean is the field at the "
         "mean, a covariance the form that the two maps make of that of the token. Every pair of replicas has one.",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
-        (Test("moments by coordinates", "sums over independent coordinates at d = 3, s = t = 2, exactly", _moments),),
+        (_moments(),),
     )
 
 
@@ -89,6 +67,7 @@ def _covariance(field: MatrixExpr, other: MatrixExpr, given: Inputs) -> MatrixEx
     return symmetrised((left * given.covariance * right.T).doit(), given.symbols)
 
 
+@declare_test("moments by coordinates", "sums over independent coordinates at d = 3, s = t = 2, exactly")
 def _moments(before: Expressions, after: Expressions) -> bool:
     """Coordinates x_i = mu_i + sqrt(gamma_i) z_i, z_i independent of variance 1."""
     source, d = Source("fields"), 3

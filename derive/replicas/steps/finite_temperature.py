@@ -14,10 +14,10 @@ from ...calculus.numeric import rational
 from ..algebra.exact import Source, Values, is_zero
 from ..algebra.levels import Ansatz
 from ..algebra.objects import n
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.step import Expressions, Step, declare_test
 from .ansatz import example, laws, ridge_penalty, shared, shifted_penalty, square_loss
 
-DIGITS = 30
+DIGITS = (30, 10, 5)  # of a quadrature, by how often replica symmetry is broken
 # How many replicas blocks hold, where these are numbers: no integers are needed once n is zero.
 HELD = ((), (sp.Rational(2, 3),), (sp.Rational(1, 2), sp.Rational(2, 3)))
 
@@ -30,18 +30,6 @@ def step(ansatz: Ansatz, symmetric: Expressions, limits: Expressions) -> Step:
     p = ansatz.symbols
     if p.trained:
         value = value + limits["trained"]
-    tests = [
-        Test(
-            "slope of the replicated action",
-            "all potentials of step 4 as functions of n at L = s = t = 1, square loss, differentiated at n = 0",
-            lambda _before, after: _is_slope(symmetric, after, ansatz),
-        ),
-        Test(
-            "rows by quadrature",
-            f"E log of the integral over a row, by the trapezoid rule to {_digits(ansatz)} digits, L = s = t = 1",
-            lambda _before, after: _rows_by_quadrature(after, ansatz),
-        ),
-    ]
     words = (
         "For ridge the integral over a row is normal and done in closed form."
         if ridge
@@ -56,27 +44,31 @@ def step(ansatz: Ansatz, symmetric: Expressions, limits: Expressions) -> Step:
         {"Phi_beta": value},
         f"The three limits are added. {words}",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
-        tuple(tests),
+        (_is_slope(symmetric, ansatz), _rows_by_quadrature(ansatz, digits=DIGITS[ansatz.steps])),
     )
 
 
 @cache
 def _slope_at_zero(action: sp.Expr, ridge: bool, ansatz: Ansatz) -> sp.Expr:
-    return _one_by_one("slope", ridge, ansatz)(action).diff(n).subs(n, 0)
+    return _one_by_one(ridge, ansatz)(action).diff(n).subs(n, 0)
 
 
-def _one_by_one(name: str, ridge: bool, ansatz: Ansatz) -> Values:
-    own = example(name, 1)
-    values = {**own, **shared(name, [own], 1), "loss": square_loss, **ansatz.holding(HELD[ansatz.steps])}
+def _one_by_one(ridge: bool, ansatz: Ansatz) -> Values:
+    own = example("slope", 1)
+    values = {**own, **shared("slope", [own], 1), "loss": square_loss, **ansatz.holding(HELD[ansatz.steps])}
     values["penalty"] = ridge_penalty if ridge else shifted_penalty
     values |= {"phi": own["m_hat"], "Kappa": own["q"]}
-    return Values(values, laws=laws(ansatz, values))
+    return Values(values, laws=laws(ansatz))
 
 
-def _is_slope(symmetric: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+@declare_test(
+    "slope of the replicated action",
+    "all potentials of step 4 as functions of n at L = s = t = 1, square loss, differentiated at n = 0",
+)
+def _is_slope(_before: Expressions, after: Expressions, symmetric: Expressions, ansatz: Ansatz) -> bool:
     """The rows in the form of a power of one integral, whatever form Phi has; the trace at s = t = 2 as well."""
     ridge = "entropic of ridge" in symmetric
-    at = _one_by_one("slope", ridge, ansatz)
+    at = _one_by_one(ridge, ansatz)
     action = sp.Add(*[symmetric[name] for name in symmetric if name in ("trace", "entropic", "energetic", "trained")])
     if not is_zero(sp.expand_log(at(after["Phi_beta"]) - _slope_at_zero(action, ridge, ansatz), force=True)):
         return False
@@ -85,19 +77,19 @@ def _is_slope(symmetric: Expressions, after: Expressions, ansatz: Ansatz) -> boo
     return is_zero(larger(trace) - larger(symmetric["trace"]).diff(n).subs(n, 0))
 
 
-def _digits(ansatz: Ansatz) -> int:
-    return DIGITS // (1, 3, 6)[ansatz.steps]
-
-
-def _rows_by_quadrature(after: Expressions, ansatz: Ansatz) -> bool:
+@declare_test(
+    "rows by quadrature",
+    "E log of the integral over a row, by the trapezoid rule to {digits} digits, L = s = t = 1",
+)
+def _rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     (rows,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == COORDINATE]
-    digits = _digits(ansatz)
+    digits = DIGITS[ansatz.steps]
     fields = [level.row_field for level in ansatz.levels]
     for numbers, average in _quadratures(ansatz, digits):
         values = {name: sp.Matrix([[value]]) if name != "beta" else value for name, value in numbers}
         zeros = {z.name: sp.zeros(1, 1) for z in (ansatz.symbols.w, ansatz.symbols.b, *fields)}
         values |= {"s": sp.Integer(1), "penalty": ridge_penalty, **ansatz.holding(HELD[ansatz.steps]), **zeros}
-        exact = Values(values, laws=laws(ansatz, values))(rows)
+        exact = Values(values, laws=laws(ansatz))(rows)
         with mp.workdps(digits + 15):
             closed = mp.mpf(sp.N(exact, digits + 10)._to_mpmath(mp.mp.prec))
             if abs(average - closed) > mp.mpf(10) ** (-digits) * (1 + abs(closed)):
@@ -151,5 +143,5 @@ def _row_average(Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, blocks: Sequenc
 
 def _trapezoid(function: Any, digits: int) -> Any:
     """Over the line in units of a normal density's width: with a step h it errs by exp(-2 (pi / h)^2)."""
-    step, most = {DIGITS: (mp.mpf(1) / 2, 26), DIGITS // 3: (mp.mpf(4) / 5, 12), DIGITS // 6: (mp.mpf(1), 8)}[digits]
+    step, most = {30: (mp.mpf(1) / 2, 26), 10: (mp.mpf(4) / 5, 12), 5: (mp.mpf(1), 8)}[digits]
     return mp.fsum(function(step * k) for k in range(-most, most + 1)) * step

@@ -3,65 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import sympy as sp
 
 from ...calculus.averages import Average
-from ..algebra.blocks import explicit
-from ..algebra.exact import Values, is_zero
+from ..algebra.exact import Values, explicit, is_zero
 from ..algebra.levels import Ansatz
-from ..algebra.objects import LogDet, LogIntegral, n, scalars_out
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.objects import LogDet, LogIntegral, n, scalars_out, with_letters
+from ..algebra.step import Expressions, Step, Test, declare_test
 from .ansatz import example, shared, trace_written_out
 
 
-def at_zero(expression: sp.Expr) -> sp.Expr:
-    """The value at n = 0."""
-    if isinstance(expression, LogDet):
-        return LogDet(_matrix_at_zero(expression.matrix))
+def expanded(expression: sp.Expr) -> sp.Expr:
+    """Return an expression that agrees with the given one to first order in n at n = 0.
+
+    Rules beyond those of sums and products: d log det M = Tr[M^{-1} dM]; the logarithm of an average of n-th powers is
+    n times the average of the logarithm; a trace stands behind a factor n.
+    """
+    if isinstance(expression, sp.Add | sp.Mul | sp.Pow):
+        return expression.func(*[expanded(a) for a in expression.args])
+    if isinstance(expression, LogDet) and expression.has(n):
+        matrix = _matrix_at_zero(expression.matrix)
+        return LogDet(matrix) + n * sp.Trace(matrix.inv() * expression.matrix.diff(n).doit())
     if isinstance(expression, sp.Trace):
         return sp.Trace(_matrix_at_zero(expression.arg))
-    if isinstance(expression, sp.log) and isinstance(expression.args[0], Average):
-        return sp.Integer(0) if _replica_exponent(expression) is not None else expression
+    if isinstance(expression, sp.log) and _replica_exponent(expression) is not None:
+        return n * Average(expression.args[0].kind, _replica_exponent(expression))
+    return expression
+
+
+def at_zero(expression: sp.Expr) -> sp.Expr:
+    """Return the value at n = 0, averages kept."""
     if isinstance(expression, Average):
         inside = at_zero(expression.summand)
         return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
-    if isinstance(expression, sp.Add | sp.Mul | sp.Pow):
-        return expression.func(*[at_zero(a) for a in expression.args])
-    return sp.Integer(0) if expression == n else expression
+    return with_letters(expanded(expression), lambda e: e.subs(n, 0))
 
 
 def derivative_at_zero(expression: sp.Expr) -> sp.Expr:
-    """d/dn at n = 0.
-
-    Three rules beyond those of sums and products: d log det M = Tr[M^{-1} dM]; averages are linear; and the
-    logarithm of an average of n-th powers has the average of the logarithm for its derivative.
-
-    Raises:
-        TypeError: no rule is known.
-    """
-    if not expression.has(n):
-        return sp.Integer(0)
-    if expression.is_polynomial(n) and not expression.has(sp.MatrixSymbol, Average):
-        return expression.diff(n).subs(n, 0)
-    if isinstance(expression, sp.Add):
-        return sp.Add(*[derivative_at_zero(a) for a in expression.args])
-    if isinstance(expression, sp.Mul):
-        terms = []
-        for position, factor in enumerate(expression.args):
-            others = [at_zero(a) for i, a in enumerate(expression.args) if i != position]
-            if 0 not in others:
-                terms.append(sp.Mul(derivative_at_zero(factor), *others))
-        return sp.Add(*terms)
+    """Return d/dn at n = 0; averages are linear."""
     if isinstance(expression, Average):
         return Average(expression.kind, derivative_at_zero(expression.summand))
-    if isinstance(expression, sp.log) and _replica_exponent(expression) is not None:
-        return Average(expression.args[0].kind, _replica_exponent(expression))
-    if isinstance(expression, LogDet):
-        matrix = expression.matrix
-        return sp.Trace(_matrix_at_zero(matrix).inv() * matrix.diff(n).doit())
-    raise TypeError(f"no rule for the derivative of {expression} in n")
+    return with_letters(expanded(expression), lambda e: e.diff(n).subs(n, 0))
 
 
 def _matrix_at_zero(matrix: Any) -> Any:
@@ -81,43 +66,25 @@ def step(ansatz: Ansatz, symmetric: Expressions) -> Step:
     """E log Z is the derivative of E Z^n at n = 0; at n = 0 each potential vanishes."""
     potentials = {name: value for name, value in symmetric.items() if name != "covariance"}
     after = {name: _tidy(derivative_at_zero(value)) for name, value in potentials.items()}
-    powers = "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0"
-    if ansatz.steps:
-        again = " of averaged powers" * ansatz.steps
-        powers = f"averaged powers{again} of a variable, block by block written out, differentiated at n = 0"
+    again = " of averaged powers" * ansatz.steps
+    powers = f"averaged powers{again} of a variable, block by block written out, differentiated at n = 0"
+    if not ansatz.steps:
+        powers = "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0"
     tests = [
-        Test(
-            "potentials vanish at n = 0", "every potential of step 4 at n = 0", lambda before, _after: _vanish(before)
-        ),
-        Test(
-            "trace from integer n",
-            f"the polynomial through explicit matrices at {_WRITTEN_OUT[ansatz.steps]}; its slope at 0",
-            lambda before, after: _trace_from_integers(before, after, ansatz),
-            ("trace", "trained"),
-        ),
-        Test(
-            "logarithm of a power, rows",
-            powers,
-            lambda before, after: _power_holds(before["entropic"], after["entropic"], ansatz, rows=True),
-            ("entropic",),
-        ),
-        Test(
-            "logarithm of a power, sentences",
-            powers,
-            lambda before, after: _power_holds(before["energetic"], after["energetic"], ansatz, rows=False),
-            ("energetic",),
-        ),
+        _vanish(),
+        _trace_from_integers(ansatz, numbers=_WRITTEN_OUT[ansatz.steps]),
+        *[
+            Test(
+                f"logarithm of a power, {what}",
+                powers,
+                partial(_power_holds, ansatz=ansatz, name=name),
+                (name,),
+            )
+            for what, name in (("rows", "entropic"), ("sentences", "energetic"))
+        ],
     ]
     if "entropic of ridge" in potentials:
-        tests.append(
-            Test(
-                "block matrices from integer n",
-                "det and summed inverse interpolated through explicit matrices at integer n, confirmed at the next; "
-                "the slope of their logarithm at 0",
-                lambda before, after: _ridge_from_integers(before, after, ansatz),
-                ("entropic of ridge",),
-            )
-        )
+        tests.append(_ridge_from_integers(ansatz))
     return Step(
         5,
         "No replicas: n to zero",
@@ -141,13 +108,11 @@ def _tidy(expression: sp.Expr) -> sp.Expr:
     return scalars_out(expression) if isinstance(expression, sp.Trace) else expression
 
 
-def _vanish(before: Expressions) -> bool:
-    return all(is_zero(sp.expand(at_zero(value))) or at_zero(value) == 0 for value in map(_plain, before.values()))
-
-
-def _plain(expression: sp.Expr) -> sp.Expr:
-    """Log determinants multiplied out, so that equal ones cancel."""
-    return expression.xreplace({a: Average(a.kind, sp.expand(a.summand)) for a in expression.atoms(Average)})
+@declare_test("potentials vanish at n = 0", "every potential of step 4 at n = 0")
+def _vanish(before: Expressions, _after: Expressions) -> bool:
+    """With log determinants multiplied out, so that equal ones cancel."""
+    plain = [e.xreplace({a: Average(a.kind, sp.expand(a.summand)) for a in e.atoms(Average)}) for e in before.values()]
+    return all(sp.expand(at_zero(value)) == 0 for value in plain)
 
 
 # How many replicas a block holds where matrices of one, two, three and more blocks are written out.
@@ -159,16 +124,17 @@ _WRITTEN_OUT = (
 )
 
 
-def _interpolated(points: list[tuple[int, sp.Expr]]) -> sp.Expr:
-    return sp.interpolate(points, n)
-
-
+@declare_test(
+    "trace from integer n",
+    "the polynomial through explicit matrices at {numbers}; its slope at 0",
+    ("trace", "trained"),
+)
 def _trace_from_integers(before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     own = example("trace in the limit")
     for held in _HELD[ansatz.steps]:
         size = held[0] if held else 1
         points = [(size * k, trace_written_out(ansatz, own, (size * k, *held))) for k in (1, 2, 3, 4)]
-        polynomial = _interpolated(points[:3])
+        polynomial = sp.interpolate(points[:3], n)
         confirmed = polynomial.subs(n, points[3][0]) == points[3][1] and polynomial.subs(n, 0) == 0
         value = Values({**own, **ansatz.holding(held)})(after["trace"])
         if not confirmed or not is_zero(value - polynomial.diff(n).subs(n, 0)):
@@ -179,13 +145,13 @@ def _trace_from_integers(before: Expressions, after: Expressions, ansatz: Ansatz
     return is_zero(at(before["trained"]).diff(n) - at(after["trained"]))
 
 
-def _power_holds(before: sp.Expr, after: sp.Expr, ansatz: Ansatz, rows: bool) -> bool:
+def _power_holds(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
     """The log integral takes the logarithms of integers with given chances, whatever it stands for."""
-    (integral,) = before.atoms(LogIntegral)
+    (integral,) = before[name].atoms(LogIntegral)
     outcome = sp.Symbol("outcome")
     chances = (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
     values = ((2, 3, 5), (7, 2, 3), (5, 1, 4))  # those of a level within that of all replicas, one a row
-    kinds = [level.rows if rows else level.channel for level in ansatz.levels]
+    kinds = [level.rows if name == "entropic" else level.channel for level in ansatz.levels]
     sums = {kind: tuple((c, {kind: i}) for i, c in enumerate(chances)) for kind in kinds}
 
     def value(place: Sequence[int]) -> sp.Integer:
@@ -203,24 +169,22 @@ def _power_holds(before: sp.Expr, after: sp.Expr, ansatz: Ansatz, rows: bool) ->
         return sp.Add(*[c * power_of(numbers[1:], (*place, i)) ** (here // inner) for i, c in enumerate(chances)])
 
     for held in sorted({numbers[1:] for numbers in ansatz.numbers}):
-        at = Values({"outcome": chosen, **ansatz.holding(held)}, sums)
-        power = at(before.xreplace({integral: outcome}))
-        factor = _prefactor(before)
-        for numbers in (each for each in ansatz.numbers if each[1:] == held):
-            difference = power.subs(n, numbers[0]) - factor * sp.log(power_of(numbers))
-            if not is_zero(difference.subs(factor, 1)):
-                return False
-        slope = power.diff(n).subs(n, 0)
-        if not is_zero(sp.expand(slope - at(after.xreplace({integral: outcome}))).subs(factor, 1)):
+        at = Values({"outcome": chosen, "alpha": sp.Integer(1), **ansatz.holding(held)}, sums)
+        power, slope = (at(e.xreplace({integral: outcome})) for e in (before[name], after[name]))
+        written_out = {numbers[0]: power_of(numbers) for numbers in ansatz.numbers if numbers[1:] == held}
+        if not all(is_zero(power.subs(n, k) - sp.log(value)) for k, value in written_out.items()):
+            return False
+        if not is_zero(sp.expand(power.diff(n).subs(n, 0) - slope)):
             return False
     return True
 
 
-def _prefactor(expression: sp.Expr) -> sp.Expr:
-    """What multiplies the potential: alpha for sentences."""
-    return sp.Mul(*[a for a in sp.Mul.make_args(expression) if a.is_Symbol])
-
-
+@declare_test(
+    "block matrices from integer n",
+    "det and summed inverse interpolated through explicit matrices at integer n, confirmed at the next; the slope of "
+    "their logarithm at 0",
+    ("entropic of ridge",),
+)
 def _ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     """det of all replicas over that without their common field is a polynomial of degree s in n; times the summed
     inverse, of degree s - 1."""
@@ -239,7 +203,7 @@ def _ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansat
             determinant = matrix.det() / alone**blocks
             known[replicas] = determinant, determinant * (stacked.T * matrix.inv() * stacked)[0] / replicas
         *points, last = known
-        determinant, weighted = (_interpolated([(k, known[k][i]) for k in points]) for i in range(2))
+        determinant, weighted = (sp.interpolate([(k, known[k][i]) for k in points], n) for i in range(2))
         if determinant.subs(n, last) != known[last][0] or weighted.subs(n, last) != known[last][1]:
             return False
         rational = -determinant.diff(n) / determinant / 2 + weighted / determinant / 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import sympy as sp
 
 from ...calculus.averages import Average, Symbols
-from ..algebra.exact import Source, Values, configurations, is_zero
+from ..algebra.exact import Source, Values, is_zero
 from ..algebra.objects import REPLICAS, ROWS, SAMPLES, beta, replicated
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.step import Expressions, Step, declare_test
 
 # The loss of sample mu and the penalty of row i at the same W, and their sums under one replica.
 SAMPLE_LOSS, ROW_PENALTY = sp.Symbol("sample_loss", real=True), sp.Symbol("row_penalty", real=True)
@@ -34,35 +36,33 @@ def step(p: Symbols) -> Step:
         "data and teacher, add up in the exponent.",
         "arXiv 2402.03902, Appendix C; M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World "
         "Scientific (1987)",
-        (Test("power of the partition function", "Z^n of two configurations, n = 1 to 4, exactly", _is_power),),
+        (_is_power(),),
     )
 
 
+@declare_test("power of the partition function", "Z^n of two configurations, n = 1 to 4, exactly")
 def _is_power(before: Expressions, after: Expressions) -> bool:
     """W takes two values; the sum over the configurations of n replicas is the n-th power, as a polynomial."""
-    source, states, samples, rows = Source("partition"), 2, 3, 2
-    losses = [[abs(source.random.randint(1, 9)) for _ in range(samples)] for _ in range(states)]
-    penalties = [[abs(source.random.randint(1, 9)) for _ in range(rows)] for _ in range(states)]
+    random, states = Source("partition").random, 2
+    energies = {name: [[random.randint(1, 9) for _ in range(count)] for _ in range(states)]
+                for name, count in (("sample_loss", 3), ("row_penalty", 2))}  # fmt: skip
 
     def weight(exponent: sp.Expr, suffixes: list[str], chosen: tuple[int, ...]) -> sp.Expr:
-        def own(name: str, table: list[list[int]], count: int) -> tuple[tuple[int, dict[str, int]], ...]:
-            return tuple(
-                (1, {name + end: table[state][i] for end, state in zip(suffixes, chosen, strict=True)})
-                for i in range(count)
-            )
+        copies = [*zip(suffixes, chosen, strict=True)]
 
-        trained = {f"phi{end}": sp.Matrix([state + 1, 2 - state]) for end, state in zip(suffixes, chosen, strict=True)}
+        def terms(name: str) -> list[tuple[int, dict[str, int]]]:
+            return [(1, {name + end: own for (end, _), own in zip(copies, term, strict=True)})
+                    for term in zip(*[energies[name][state] for state in chosen], strict=True)]  # fmt: skip
+
+        trained = {f"phi{end}": sp.Matrix([state + 1, 2 - state]) for end, state in copies}
         values = {"d": sp.Integer(2), "Kappa": sp.Matrix([[2, 1], [1, 4]]), **trained}
-        sums = {
-            SAMPLES: own("sample_loss", losses, samples),
-            ROWS: own("row_penalty", penalties, rows),
-        }
+        sums = {SAMPLES: terms("sample_loss"), ROWS: terms("row_penalty")}
         return sp.exp(Values(values, sums, replicas=len(chosen))(exponent))
 
     partition = sp.Add(*[weight(before["weight"], [""], (state,)) for state in range(states)])
     for replicas in range(1, 5):
         ends = [f"|{a + 1}" for a in range(replicas)]
-        copies = sp.Add(*[weight(after["weight"], ends, chosen) for chosen in configurations(states, replicas)])
-        if not is_zero(sp.expand(partition**replicas) - copies):
+        copies = [weight(after["weight"], ends, chosen) for chosen in product(range(states), repeat=replicas)]
+        if not is_zero(sp.expand(partition**replicas) - sp.Add(*copies)):
             return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,11 +14,10 @@ from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobia
 from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import saddle_point
 from ...theory.stability import TOKENS, Replicon, entropic_potential, longitudinal, prior_response, replicon
-from ..algebra.blocks import explicit
-from ..algebra.exact import Source, Values, is_zero
-from ..algebra.levels import parisi, replica_symmetric
+from ..algebra.exact import Source, Values, explicit, is_zero
+from ..algebra.levels import parisi
 from ..algebra.objects import PAIRS, replicated, scalars_out
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.step import Expressions, Step, Test, declare_test
 from .ansatz import example, shared
 
 
@@ -97,26 +97,11 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
     moved = Perturbed(Jacobian(p.g, p.omega), symmetrised(prior_response(phi), p))
     operator = replicon(phi)
     after = variation(p, action, moved)
-    tests = [
-        *integer_tests(p, moved),
-        Test(
-            "equal to the map of GAMP",
-            "as symbols, with the covariance of perturbations carried once through channel and prior",
-            lambda _before, after: _is_gamp(after, operator, p),
-            ("D_hat", "D_prime"),
-        ),
-    ]
+    tests = [*integer_tests(p, moved), _is_gamp(operator, p)]
     if not p.trained and not p.loss_holds_q and entropic_potential(phi) != p.envelope:
         linear = longitudinal(saddle_point(phi))
         after |= {f"d{name}": change for name, change in linear.prior.items()}
-        tests.append(
-            Test(
-                "longitudinal, from conjugates to overlaps",
-                "the derivative of each overlap along a change of the rows' sums over conjugates, s = t = 2, exactly",
-                lambda _before, after: _longitudinal_holds(after),
-                tuple(f"d{name}" for name in linear.prior),
-            )
-        )
+        tests.append(_longitudinal_holds())
     return Step(
         9,
         "Stability of the replica-symmetric saddle point",
@@ -136,9 +121,14 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
 
 def given(p: Symbols, action: Expressions) -> dict[str, Any]:
     """What goes in: potentials of step 3, and the perturbation."""
-    D, D_hat = perturbations(p)
-    moved = {"q|ab": p.q + strength() * D, "q_hat|ab": p.q_hat + strength() * D_hat}
+    moved = {z.name: value for z, value in perturbed(p).items()}
     return {"trace": action["trace"], "entropic": action["entropic"], **moved}
+
+
+def perturbed(p: Symbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
+    """Return the overlap and the conjugate of two replicas, moved."""
+    moves = zip((p.q, p.q_hat), perturbations(p), strict=True)
+    return {replicated(z, "ab"): z + strength() * move for z, move in moves}
 
 
 def integer_tests(p: Symbols, moved: Perturbed) -> tuple[Test, ...]:
@@ -148,30 +138,10 @@ def integer_tests(p: Symbols, moved: Perturbed) -> tuple[Test, ...]:
         where = " and ".join(f"n = {count * moved.size}" for count in moved.blocks) + f" in blocks of {moved.size}"
     fewest = moved.blocks[0] * moved.size
     return (
-        Test(
-            "second cumulant at integer n",
-            "a quadratic form of independent vectors squared, moment by moment; s = 1 at n = 4, 5, s = 2 at n = 4",
-            lambda _before, after: _cumulant_holds(after),
-            ("rows", "sentences"),
-        ),
-        Test(
-            "rows at integer n",
-            f"normal integral over n s weights of ridge, second order in the perturbation, {where}, s = 2, exactly",
-            lambda before, after: _rows_hold(before, after, p, moved),
-            ("trace", "rows"),
-        ),
-        Test(
-            "sentences at integer n",
-            f"square loss averaged over the perturbed law of n fields, second order, n = {fewest}, s = t = 2, exactly",
-            lambda _before, after: _sentences_hold(after, moved),
-            ("sentences",),
-        ),
-        Test(
-            "stationary in the perturbations",
-            "derivatives of the second variation in the perturbations of both of two tokens, s = 2, exactly",
-            lambda _before, after: _stationary(after),
-            ("trace", "rows", "sentences", "D_hat", "D_prime"),
-        ),
+        _cumulant_holds(),
+        _rows_hold(p, moved, where=where),
+        _sentences_hold(moved, fewest=fewest),
+        _is_stationary(),
     )
 
 
@@ -182,12 +152,8 @@ def trace_variation(p: Symbols, trace: sp.Expr) -> sp.Expr:
     number = sp.Mul(
         *[a for term in whole.summand.args if term.has(pairs) for a in sp.Mul.make_args(term) if a != pairs]
     )
-    D, D_hat = perturbations(p)
-    moved = {
-        replicated(p.q, "ab"): p.q + strength() * D,
-        replicated(p.q_hat, "ab"): p.q_hat + strength() * D_hat,
-    }
-    expanded = scalars_out(pairs.summand.xreplace(moved).xreplace({D_hat.T: D_hat}))
+    _, D_hat = perturbations(p)
+    expanded = scalars_out(pairs.summand.xreplace(perturbed(p)).xreplace({D_hat.T: D_hat}))
     return number * sp.expand(expanded).coeff(strength(), 2).xreplace({D_hat.T: D_hat})
 
 
@@ -208,23 +174,16 @@ def direction(replicas: int) -> sp.Matrix:
 def _written_out(replicas: int, size: int) -> sp.Expr:
     """<P^2>/2 for P = 1/2 sum_ab eps_ab z_a^T K z_b, from moments mu_i and mu_ij of each independent z_a."""
     eps, K = direction(replicas), cumulant_matrices(size)["K"]
-    z = [[sp.Symbol(f"z{a}_{i}") for i in range(size)] for a in range(replicas)]
-    P = sp.Add(*[
-        eps[a, b] * K[i, j] * z[a][i] * z[b][j] / 2
-        for a in range(replicas) for b in range(replicas) for i in range(size) for j in range(size)
-    ])  # fmt: skip
-    owner = {symbol: (a, i) for a, row in enumerate(z) for i, symbol in enumerate(row)}
+    z = sp.Matrix(sp.symbols(f"z:{replicas * size}"))  # of replica after replica
+    P = (z.T * sp.Matrix(sp.kronecker_product(eps, K)) * z)[0] / 2
     mean, second = cumulant_matrices(size)["mean"], cumulant_matrices(size)["second"]
-    polynomial = sp.Poly(sp.expand(P**2), *owner)
     total: sp.Expr = sp.Integer(0)
-    for powers, number in polynomial.terms():
-        held: dict[int, list[int]] = {}
-        for (a, i), power in zip(owner.values(), powers, strict=True):
-            held.setdefault(a, []).extend([i] * power)
-        moment = sp.Mul(*[
-            mean[own[0]] if len(own) == 1 else second[own[0], own[1]] for own in held.values() if own
-        ])  # fmt: skip
-        total += number * moment
+    for powers, number in sp.Poly(sp.expand(P**2), *z).terms():
+        for a in range(replicas):
+            own = [i for i in range(size) for _ in range(powers[a * size + i])]  # at most two factors of a replica
+            if own:
+                number *= mean[own[0]] if len(own) == 1 else second[own[0], own[1]]
+        total += number
     return total / 2
 
 
@@ -236,7 +195,12 @@ def cumulant_matrices(size: int) -> dict[str, sp.Matrix]:
     return {"K": source.symmetric(size), "mean": mean, "covariance": covariance, "second": covariance + mean * mean.T}
 
 
-def _cumulant_holds(after: Expressions) -> bool:
+@declare_test(
+    "second cumulant at integer n",
+    "a quadratic form of independent vectors squared, moment by moment; s = 1 at n = 4, 5, s = 2 at n = 4",
+    ("rows", "sentences"),
+)
+def _cumulant_holds(_before: Expressions, after: Expressions) -> bool:
     """For rows z = w at its field, for sentences the derivatives of exp(log I): the same algebra of moments."""
     for size, replicas in ((1, 4), (1, 5), (2, 4)):
         known = cumulant_matrices(size)
@@ -256,13 +220,25 @@ def _responding(response: sp.Matrix) -> dict[str, Any]:
     return {**responses, "G": response.inv(), "Lambda": zero, "Q_Delta": zero, parisi.name: sp.Integer(1)}
 
 
+@declare_test(
+    "rows at integer n",
+    "normal integral over n s weights of ridge, second order in the perturbation, {where}, s = 2, exactly",
+    ("trace", "rows"),
+)
 def _rows_hold(before: Expressions, after: Expressions, p: Symbols, moved: Perturbed) -> bool:
     """Trace and rows of step 3 at q_hat + eps D^, ridge; the response at finite temperature is that over beta."""
-    own = example("replicon rows")
-    values, D, D_hat, s = shared("replicon rows", [own]), *_symmetric_pair("replicon rows"), 2
-    precision = values["beta"] * values["Lambda"] + values["G"]
+    own, source = example("replicon rows"), Source("replicon rows")
+    values, D, D_hat = shared("replicon rows", [own]), source.symmetric(2), source.symmetric(2)
+    precision, epsilon = values["beta"] * values["Lambda"] + values["G"], sp.Symbol("epsilon")
+    zero = dict.fromkeys(("r", "r_hat", "theta", "theta_hat"), lambda _at, _: sp.zeros(2, 2))
+    zero |= dict.fromkeys(("m", "m_hat"), lambda _at, _: sp.zeros(2, 1))
+
+    def of_pairs(base: sp.Matrix, move: sp.Matrix, eps: sp.Matrix) -> Callable[[Values, str], sp.Matrix]:
+        """Of the pair |12, say."""
+        return lambda _at, suffix: base + epsilon * eps[int(suffix[1]) - 1, int(suffix[2]) - 1] * move
+
     for blocks in moved.blocks:
-        eps, step_, replicas = moved.direction(blocks), sp.Symbol("epsilon"), blocks * moved.size
+        eps, replicas = moved.direction(blocks), blocks * moved.size
         squares = sum(e**2 for e in eps)
         inner = [(moved.size, -values["Q_Delta"])] if moved.size > 1 else []
         whole = explicit(precision, [*inner, (replicas, -values["Q"])], replicas)
@@ -279,39 +255,26 @@ def _rows_hold(before: Expressions, after: Expressions, p: Symbols, moved: Pertu
         if not is_zero(second - squares * at(after["rows"])):
             return False
         # Trace: replica by replica, out of step 3; the same overlap of all pairs beside the perturbation.
-        pairs = {f"{name}|{a + 1}{b + 1}": base + step_ * eps[a, b] * move
-                 for name, base, move in (("q", own["q"], D), ("q_hat", own["q_hat"], D_hat))
-                 for a in range(replicas) for b in range(replicas)}  # fmt: skip
-        rest = {
-            f"{z.name.partition('|')[0]}|{a + 1}": sp.zeros(*_shape(z, s)) for z in _single(p) for a in range(replicas)
-        }
-        written = Values({**pairs, **rest}, replicas=replicas)(before["trace"])
-        coefficient = sp.expand(written).coeff(step_, 2)
+        pairs = {"q": of_pairs(own["q"], D, eps), "q_hat": of_pairs(own["q_hat"], D_hat, eps)}
+        written = Values({**zero, **pairs}, replicas=replicas)(before["trace"])
+        coefficient = sp.expand(written).coeff(epsilon, 2)
         if not is_zero(coefficient - squares * Values({"D": D, "D_hat": D_hat})(after["trace"])):
             return False
     return True
 
 
-def _single(p: Symbols) -> list[sp.MatrixSymbol]:
-    return list(replica_symmetric(p).single)
-
-
-def _shape(symbol: sp.MatrixSymbol, size: int) -> tuple[int, int]:
-    return size, 1 if symbol.name.startswith(("m", "phi")) else size
-
-
-def _symmetric_pair(name: str) -> tuple[sp.Matrix, sp.Matrix]:
-    source = Source(name)
-    return source.symmetric(2), source.symmetric(2)
-
-
-def _sentences_hold(after: Expressions, moved: Perturbed) -> bool:
+@declare_test(
+    "sentences at integer n",
+    "square loss averaged over the perturbed law of n fields, second order, n = {fewest}, s = t = 2, exactly",
+    ("sentences",),
+)
+def _sentences_hold(_before: Expressions, after: Expressions, moved: Perturbed) -> bool:
     """log E exp(-sum_a 1/2 (X_a - E Y)^T K (X_a - E Y)) with Cov(X_a, X_b) moved by eps_ab D.
 
     The response is -(V + K^{-1})^{-1}, that of a block of k replicas -(V + k Delta + K^{-1})^{-1}.
     """
     own, source, s = example("replicon sentences"), Source("replicon sentences"), 2
-    K, E, D = source.positive(s), source.matrix(s, s), _symmetric_pair("replicon sentences")[0]
+    K, E, D = source.positive(s), source.matrix(s, s), source.symmetric(s)
     replicas = moved.blocks[0] * moved.size
     eps = moved.direction(moved.blocks[0])
     shared_by_all = own["q"] - own["theta"] * E.T - E * own["theta"].T + E * own["rho_star"] * E.T
@@ -330,70 +293,62 @@ def _sentences_hold(after: Expressions, moved: Perturbed) -> bool:
     return is_zero(second - sum(e**2 for e in eps) * at(after["sentences"]))
 
 
-def _stationary(after: Expressions) -> bool:
+@declare_test(
+    "stationary in the perturbations",
+    "derivatives of the second variation in the perturbations of both of two tokens, s = 2, exactly",
+    ("trace", "rows", "sentences", "D_hat", "D_prime"),
+)
+def _is_stationary(_before: Expressions, after: Expressions) -> bool:
     """Two tokens of one cluster each, s = 2: the field's responses G_ll' are the blocks of a symmetric matrix."""
-    source, size, tokens = Source("stationary"), 2, 2
-    whole, J = source.symmetric(size * tokens), source.symmetric(size)
-    letters = {name: [_letters(f"{name}{l}", size) for l in range(tokens)] for name in ("D", "H")}
-    gammas = [abs(source.number()) for _ in range(tokens)]
-    block = [
-        [whole[size * i : size * i + size, size * j : size * j + size] for j in range(tokens)] for i in range(tokens)
-    ]
-    Gamma = sum((g * h for g, h in zip(gammas, letters["H"], strict=True)), sp.zeros(size, size))
-    alpha = abs(source.number())
+    source, size, tokens = Source("stationary"), 2, range(2)
+    whole = source.symmetric(size * len(tokens))
+    D, H = ([_letters(f"{name}{l}", size) for l in tokens] for name in "DH")
+    gammas = [abs(source.number()) for _ in tokens]
+    contexts = [{"token": l, "D": D[l], "D_hat": H[l], "gamma": gammas[l]} for l in tokens]
 
-    def at_token(l: int) -> Values:
-        inner = tuple(
-            (1, {"dg/domega": block[l][k], "dg/domega_0": block[l][k], "D": letters["D"][k]}) for k in range(tokens)
-        )
-        rows = {name: value for name, value in _responding(J).items() if not name.startswith("dg")}
-        values = {
-            "alpha": alpha,
-            "Gamma": Gamma,
-            **rows,
-            "gamma": gammas[l],
-            "D": letters["D"][l],
-            "D_hat": letters["H"][l],
-        }
-        return Values(values, {TOKENS: inner})
+    def responses(at: Values) -> list[tuple[int, dict[str, Any]]]:
+        blocks = [whole[size * at.values["token"] :, size * k : size * k + size][:size, :] for k in tokens]
+        return [(1, {"dg/domega": block, "dg/domega_0": block, "D": D[k]}) for k, block in enumerate(blocks)]
 
-    contexts = [at_token(l) for l in range(tokens)]
-    total = sp.Add(*[
-        at(a.summand) * number for at in contexts for name in ("trace", "sentences")
-        for number, a in [_split(after[name], at)]
-    ])  # fmt: skip
-    total += contexts[0](after["rows"])
-    for l in range(tokens):
-        conjugate, back = contexts[l](after["D_hat"]), contexts[l](after["D_prime"])
-        for i in range(size):
-            for j in range(i, size):
-                # The condition in D_ij: -1/2 D^ + 1/2 (what D^ is) = 0, twice off the diagonal.
-                weight = sp.Rational(1, 2) * (1 if i == j else 2)
-                D, H = letters["D"][l], letters["H"][l]
-                if not is_zero(sp.expand(total.diff(D[i, j]) - weight * (conjugate - H)[i, j])):
-                    return False
-                if not is_zero(sp.expand(total.diff(H[i, j]) - weight * (back - D)[i, j])):
-                    return False
+    values = {**_responding(source.symmetric(size)), "alpha": abs(source.number())}
+    values["Gamma"] = sum((g * h for g, h in zip(gammas, H, strict=True)), sp.zeros(size, size))
+    at = Values(values, {CONTEXTS: [(1, own) for own in contexts], TOKENS: responses})
+    total = sp.Add(*[at(after[name]) for name in ("trace", "rows", "sentences")])
+    for own in contexts:
+        here = at.having(own)
+        for variable, gap in ((own["D"], here(after["D_hat"]) - own["D_hat"]),
+                              (own["D_hat"], here(after["D_prime"]) - own["D"])):  # fmt: skip
+            for i in range(size):
+                for j in range(i, size):
+                    # The condition in D_ij: -1/2 D^ + 1/2 (what D^ is) = 0, twice off the diagonal.
+                    weight = sp.Rational(1, 2) * (1 if i == j else 2)
+                    if not is_zero(sp.expand(total.diff(variable[i, j]) - weight * gap[i, j])):
+                        return False
     return True
 
 
-def _split(expression: sp.Expr, at: Values) -> tuple[sp.Expr, Average]:
-    """The number in front of a sum over contexts, and the sum."""
-    (whole,) = [a for a in sp.Mul.make_args(expression) if isinstance(a, Average)]
-    return at(expression / whole), whole
-
-
 def _letters(stem: str, size: int) -> sp.Matrix:
+    """Return a symmetric matrix of symbols."""
     return sp.Matrix(size, size, lambda i, j: sp.Symbol(f"{stem}_{min(i, j)}{max(i, j)}"))
 
 
-def _is_gamp(after: Expressions, operator: Replicon, p: Symbols) -> bool:
+@declare_test(
+    "equal to the map of GAMP",
+    "as symbols, with the covariance of perturbations carried once through channel and prior",
+    ("D_hat", "D_prime"),
+)
+def _is_gamp(_before: Expressions, after: Expressions, operator: Replicon, p: Symbols) -> bool:
     Gamma = MatrixAverage(CONTEXTS, p.gamma * operator.D_hat)
     prior = after["D_prime"].xreplace({composite(p): Gamma})
     return bool(after["D_hat"].doit() == operator.channel) and bool(prior.doit() == operator.prior.doit())
 
 
-def _longitudinal_holds(after: Expressions) -> bool:
+@declare_test(
+    "longitudinal, from conjugates to overlaps",
+    "the derivative of each overlap along a change of the rows' sums over conjugates, s = t = 2, exactly",
+    ("dq", "dV", "dm", "dtheta"),
+)
+def _longitudinal_holds(_before: Expressions, after: Expressions) -> bool:
     """q = gamma R (B B^T + Q) R and so on, R = (Lambda + G)^{-1}, along G + eps dG, B + eps dB, Q + eps dQ."""
     own, source, epsilon = example("longitudinal"), Source("longitudinal"), sp.Symbol("epsilon")
     values = {**own, **shared("longitudinal", [own])}

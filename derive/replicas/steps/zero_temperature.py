@@ -15,10 +15,10 @@ from ...theory.free_entropy import free_entropy
 from ...theory.stability import TOKENS
 from ..algebra.exact import Source, Values, is_zero
 from ..algebra.levels import OUTER_FIELD, Ansatz, Broken
-from ..algebra.objects import FIELD, LogDet, LogIntegral, beta, gathered, same, scalars_out
-from ..algebra.step import Expressions, Step, Test
+from ..algebra.objects import FIELD, LogIntegral, beta, gathered, same, scalars_out, with_letters
+from ..algebra.step import Expressions, Step, declare_test
 from .action import PENALTY
-from .ansatz import quadratic_around
+from .ansatz import example, quadratic_around, shared
 
 
 def rescaling(p: Symbols) -> dict[Any, Any]:
@@ -45,14 +45,22 @@ def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
     """Substitute the rescaling, keep what grows like beta."""
     p, blocks = ansatz.symbols, ansatz.levels[1:]
     after = {"Phi": gathered(scalars_out(leading(finite.xreplace(rescaling(p)), p))), "M": minimum(p)}
-    laplace_tests = [_laplace_test("sentences", p.loss, "M", 1, p)]
+    tests = [_leading_holds(p), _laplace_holds("M", p.loss, 1, p, what="sentences")]
     if after["Phi"].has(p.envelope):
         after["N"] = maximum(p)
-        laplace_tests.append(_laplace_test("rows", PENALTY, "N", -1, p))
+        tests.append(_laplace_holds("N", PENALTY, -1, p, what="rows"))
+    given = (p.V, *p.conjugates, *[level.size for level in blocks])  # composites and fields follow
+    again = " of averaged powers" * (ansatz.steps - 1)
+    if blocks:
+        tests.append(_powers_hold([level.channel for level in blocks], p, what="sentences", again=again))
+    if blocks and "N" in after:
+        tests.append(_powers_hold([level.rows for level in blocks], p, what="rows", again=again))
+    if not blocks:
+        tests.append(_is_in_use(p, regulariser))
     return Step(
         7,
         "Zero temperature",
-        {"Phi_beta": finite, **{f"{z.name} becomes": value for z, value in rescaling(p).items() if z in _given(p)}},
+        {"Phi_beta": finite, **{f"{z.name} becomes": value for z, value in rescaling(p).items() if z in given}},
         after,
         "Order parameters are rescaled so that every term of the free entropy grows like the inverse temperature; what "
         "remains of their ratio is kept. To this order the logarithm of an integral is the largest exponent (Laplace's "
@@ -60,18 +68,7 @@ def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
         "the Moreau envelope of the loss and, for a general penalty, the penalty's; the minimum is the global one."
         + _BLOCKS_SHRINK[ansatz.steps],
         "arXiv 2402.03902, Appendix C; J. J. Moreau, Bull. Soc. Math. France 93, 273 (1965)",
-        (
-            Test(
-                "leading order at explicit matrices",
-                "trace, and rows of ridge, as functions of the inverse temperature at s = t = 2; its coefficient, by "
-                "a limit",
-                lambda before, after: _leading_holds(before["Phi_beta"], after, p),
-            ),
-            *laplace_tests,
-            *([_powers_test("sentences", [level.channel for level in blocks], p)] if blocks else []),
-            *([_powers_test("rows", [level.rows for level in blocks], p)] if blocks and "N" in after else []),
-            *([] if ansatz.steps else [_use_test(p, regulariser)]),
-        ),
+        tuple(tests),
     )
 
 
@@ -82,29 +79,6 @@ _BLOCKS_SHRINK = (
     " The numbers of replicas in blocks shrink like the temperature, so that blocks, too, weigh their states by their "
     "energies; the ratios are the Parisi parameters.",
 )
-
-
-def _powers_test(what: str, kinds: Sequence[str], p: Symbols) -> Test:
-    again = " of averaged powers" * (len(kinds) - 1)
-    return Test(
-        f"powers of a block, {what}",
-        f"averaged powers{again} of an integral of three values as the temperature vanishes, by a limit",
-        lambda before, after: _powers_hold(before["Phi_beta"], after["Phi"], kinds, p),
-        ("Phi",),
-    )
-
-
-def _use_test(p: Symbols, regulariser: Regulariser) -> Test:
-    return Test(
-        "equal to the free entropy in use",
-        "the very expression that is differentiated to generate solvers",
-        lambda _before, after: _is_in_use(after["Phi"], p, regulariser),
-    )
-
-
-def _given(p: Symbols) -> tuple[Any, ...]:
-    broken = (*p.of_steps("Delta{}_hat"), *p.sizes) if isinstance(p, Broken) else ()
-    return (p.V, p.V_hat, p.q_hat, *broken, p.m_hat, p.theta_hat)
 
 
 def minimum(p: Symbols) -> sp.Expr:
@@ -135,22 +109,18 @@ def leading(expression: sp.Expr, p: Symbols) -> sp.Expr:
     if isinstance(expression, sp.Mul) and expression.has(Average):
         (average,) = [a for a in expression.args if a.has(Average)]
         if isinstance(average, sp.log):
-            return powers(expression / average, average, p)
+            return expression / average / beta * _finite_part(average, p)
         return expression / average * leading(average, p)
     if isinstance(expression, LogIntegral):
         return laplace(expression, p)
     return _limit(scalars_out(expression))
 
 
-def powers(number: sp.Expr, logarithm: sp.log, p: Symbols) -> sp.Expr:
-    """lim (1/beta) number log E[exp(k I)], the number as beta and k = y / beta: of I what grows like beta remains.
-
-    Of blocks of blocks such a logarithm stands in the exponent, whose number is a ratio of y."""
-    return number / beta * _finite_part(logarithm, p)
-
-
 def _finite_part(logarithm: sp.log, p: Symbols) -> sp.Expr:
-    """lim log E[exp(k I)]."""
+    """lim log E[exp(k I)], k = y / beta: of I what grows like beta remains.
+
+    Of blocks of blocks such a logarithm stands in the exponent, whose number is a ratio of y.
+    """
     average = logarithm.args[0]
     exponent = average.summand.args[0]
     within = [a for a in sp.Mul.make_args(exponent) if isinstance(a, sp.log)]
@@ -164,9 +134,7 @@ def _finite_part(logarithm: sp.log, p: Symbols) -> sp.Expr:
 
 def _limit(expression: sp.Expr) -> sp.Expr:
     """lim expression / beta of powers and logarithms of beta, by SymPy; what holds no beta is a letter meanwhile."""
-    letters = {a: sp.Dummy(positive=True) for a in expression.atoms(sp.Trace, LogDet, Average)}
-    back = {letter: a for a, letter in letters.items()}
-    return sp.limit(sp.expand_log(expression.xreplace(letters)) / beta, beta, sp.oo).xreplace(back)
+    return with_letters(expression, lambda e: sp.limit(sp.expand_log(e) / beta, beta, sp.oo))
 
 
 def laplace(integral: LogIntegral, p: Symbols) -> sp.Expr:
@@ -183,17 +151,16 @@ def laplace(integral: LogIntegral, p: Symbols) -> sp.Expr:
     raise TypeError(f"no name for the minimum of {f}")
 
 
-def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
+@declare_test(
+    "leading order at explicit matrices",
+    "trace, and rows of ridge, as functions of the inverse temperature at s = t = 2; its coefficient, by a limit",
+)
+def _leading_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
     """Every term without an integral at explicit matrices, a polynomial in beta, 1/beta and log beta."""
-    source = Source("leading order")
-    values: dict[str, Any] = {z.name: source.positive(2) for z in (p.V, p.q, p.V_hat, p.q_hat, p.G, p.Q, p.Lambda)}
-    values |= {z.name: source.matrix(2, 2) for z in (p.theta, p.theta_hat)}
-    values |= {z.name: source.matrix(2, 1) for z in (p.m, p.m_hat, p.B)}
-    values |= {"s": sp.Integer(2), "phi": source.matrix(2, 1), "Kappa": source.positive(2)}
-    if isinstance(p, Broken):
-        broken = [z for stem in ("Delta", "Delta{}_hat", "Q_Delta") for z in p.of_steps(stem)]
-        values |= {z.name: source.positive(2) / (10 * p.steps) for z in broken}
-        values |= {z.name: abs(source.number()) / 10 for z in (*p.sizes, *p.rates)}
+    own = example("leading order")
+    values = {**own, **shared("leading order", [own]), "Kappa": own["rho_star"]}
+    del values["beta"]
+    values |= {z.name: sp.Rational(k + 1, 15) for k, z in enumerate((*p.sizes, *p.rates))}
 
     def explicit(expression: sp.Expr, at: Values) -> sp.Expr:
         return sp.Add(
@@ -202,21 +169,26 @@ def _leading_holds(before: sp.Expr, after: Expressions, p: Symbols) -> bool:
 
     at = Values(values)
     scaled = Values({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
-    limit = sp.limit(sp.expand(sp.expand_log(sp.simplify(explicit(before, scaled)), force=True)) / beta, beta, sp.oo)
+    finite = sp.expand_log(sp.simplify(explicit(before["Phi_beta"], scaled)), force=True)
+    limit = sp.limit(sp.expand(finite) / beta, beta, sp.oo)
     return is_zero(explicit(after["Phi"], at) - limit)
 
 
-def _powers_hold(before: sp.Expr, after: sp.Expr, kinds: Sequence[str], p: Symbols) -> bool:
+@declare_test(
+    "powers of a block, {what}",
+    "averaged powers{again} of an integral of three values as the temperature vanishes, by a limit",
+    ("Phi",),
+)
+def _powers_hold(before: Expressions, after: Expressions, kinds: Sequence[str], p: Broken) -> bool:
     """An integral of one of three values exp(-beta e + c), e its largest exponent: y from 1/2 to 2, by a limit.
 
     Of blocks of blocks the outer one shifts e.
     """
-    assert isinstance(p, Broken)
     energies, shifts, chances = (2, 1, 3), (1, 4, 2), (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
     inner = kinds[-1]
     finite, zero = (
         sp.Add(*[term for term in sp.Add.make_args(e) if inner in {a.kind for a in term.atoms(Average)}])
-        for e in (before, after)
+        for e in (before["Phi_beta"], after["Phi"])
     )
     (integral,) = finite.atoms(LogIntegral)
     extremum = p.moreau if zero.has(p.moreau) else p.envelope
@@ -244,27 +216,25 @@ def _powers_hold(before: sp.Expr, after: sp.Expr, kinds: Sequence[str], p: Symbo
     return True
 
 
-def _laplace_test(what: str, energy: sp.Symbol, name: str, sign: int, p: Symbols) -> Test:
-    return Test(
-        f"Laplace's method, {what}",
-        "the log integral of a quartic at low temperature against its extremum and the next order; the error halves "
-        "with the temperature",
-        lambda before, after: _laplace_holds(before["Phi_beta"], sign * after[name], energy, p),
-    )
-
-
-def _laplace_holds(before: sp.Expr, objective: sp.Expr, energy: sp.Symbol, p: Symbols) -> bool:
+@declare_test(
+    "Laplace's method, {what}",
+    "the log integral of a quartic at low temperature against its extremum and the next order; the error halves with "
+    "the temperature",
+)
+def _laplace_holds(
+    before: Expressions, after: Expressions, name: str, energy: sp.Symbol, sign: int, p: Symbols
+) -> bool:
     """L = s = 1, energy x^4/4 - x y: log of the integral of exp(-beta f) at the rescaled order parameters is
     -beta min f - 1/2 log(f''/(2 pi)) - (s/2) log beta, or the same with its normal density's norm, up to O(1/beta)."""
     source = Source("laplace")
     numbers = {name: abs(source.number()) for name in ("V", "G")} | {name: source.number() for name in ("omega", "b")}
-    (integral,) = [a for a in before.atoms(LogIntegral) if a.has(energy)]
+    (integral,) = [a for a in before["Phi_beta"].atoms(LogIntegral) if a.has(energy)]
     x, y = sp.Symbol("z", real=True), source.number()
     values: dict[str, Any] = {name: sp.Matrix([[value]]) for name, value in numbers.items()}
     values |= {integral.variable.name: sp.Matrix([[x]]), energy.name: x**4 / 4 - x * y, "s": sp.Integer(1)}
     at = Values(values)
     scaled = Values({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
-    exponent, f = scaled(integral.exponent), at(objective)
+    exponent, f = scaled(integral.exponent), at(sign * after[name])
     norm = mp.log(rational(numbers["V"])) if integral.has(p.V) else None
     errors = []
     with mp.workdps(25):
@@ -282,6 +252,7 @@ def _laplace_holds(before: sp.Expr, objective: sp.Expr, energy: sp.Symbol, p: Sy
     return abs(errors[0]) < 1e-2 and abs(errors[0] / errors[1] - 2) < 0.02
 
 
-def _is_in_use(derived: sp.Expr, p: Symbols, regulariser: Regulariser) -> bool:
+@declare_test("equal to the free entropy in use", "the very expression that is differentiated to generate solvers")
+def _is_in_use(_before: Expressions, after: Expressions, p: Symbols, regulariser: Regulariser) -> bool:
     used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_holds_q).expression
-    return same(derived, used, p)
+    return same(after["Phi"], used, p)
