@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import sympy as sp
@@ -53,6 +54,11 @@ class Section:
 
     title: str
     items: tuple[Relation | Words | Table, ...]
+
+
+def runs_of(items: Iterable[object]) -> Iterator[tuple[type, list[Any]]]:
+    """Yield items of one kind that stand one after the other, with their kind."""
+    return ((kind, list(run)) for kind, run in groupby(items, type))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any
 
 import sympy as sp
@@ -12,7 +11,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
-from .blocks import Relation, Report, Table, Words, written
+from .blocks import Relation, Report, Table, Words, runs_of, written
 from .compose import report
 from .latex_printer import LatexPrinter, escaped
 from .long_lines import broken, packed, visible
@@ -73,7 +72,7 @@ def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:
     lines.append(r"\clearpage")
     for section in content.sections:
         lines += ["", rf"\section{{{escaped(section.title)}}}", rf"\label{{{_section_label(section.title)}}}"]
-        for kind, items in groupby(section.items, type):
+        for kind, items in runs_of(section.items):
             if kind is Relation:
                 lines += _display([(item, rf"\label{{{labels[id(item)]}}}") for item in items], *printers)
             elif kind is Words:

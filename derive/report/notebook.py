@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
-from itertools import groupby
 from typing import Any
 
 import sympy as sp
@@ -18,7 +17,7 @@ from ..replicas.algebra.step import Check, Step
 from ..replicas.bayes_optimal import bayes_derivation
 from ..replicas.own import specialisation
 from ..replicas.steps.derivation import derivation
-from .blocks import Relation, Report, Table, Words, written
+from .blocks import Relation, Report, Table, Words, runs_of, written
 from .compose import report
 from .latex import typeset
 from .latex_printer import LatexPrinter
@@ -161,7 +160,7 @@ class ModelDerivation:
         parts = [f"<h3>{escape(self._report.title)}</h3>"]
         for section in self._report.sections:
             parts.append(f"<h4>{escape(section.title)}</h4>")
-            for kind, items in groupby(section.items, type):
+            for kind, items in runs_of(section.items):
                 if kind is Relation:
                     parts.append(_escaped(_display(items, self._printer)))
                 elif kind is Words:

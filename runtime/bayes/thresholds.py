@@ -217,8 +217,10 @@ def bayes_line(
                 rows.append((np.nan, np.nan, {"reason": str(error)}))
                 task.advance(f"{name} = {value:.4g}: {error}")
     values, errors = (np.array([row[i] for row in rows]) for i in (0, 1))
-    found = where[: len(rows)], values, errors, tuple(row[2] for row in rows)
-    return BayesLine(problem, kind, name, *found, of, dict(given or {}), early.reason, early.interrupted)
+    evidence, reached = tuple(row[2] for row in rows), where[: len(rows)]
+    return BayesLine(
+        problem, kind, name, reached, values, errors, evidence, of, dict(given or {}), early.reason, early.interrupted
+    )
 
 
 def weak_recovery(

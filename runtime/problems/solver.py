@@ -215,7 +215,9 @@ class Solver:
         try:
             with numba_cache():
                 for file in files:
-                    exec(SourceFileLoader(name, str(file)).get_code(name), module.__dict__)
+                    code = SourceFileLoader(name, str(file)).get_code(name)
+                    assert code is not None
+                    exec(code, module.__dict__)
         except BaseException:
             del sys.modules[name]
             raise

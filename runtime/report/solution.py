@@ -155,7 +155,7 @@ def block_lines(problem: Problem, blocks: Iterable[tuple[str, np.ndarray, np.nda
                 if is_symmetric and (b[0] < a or not math.isfinite(row[b])):
                     continue
                 index = "" if row.size == problem.student_rank == 1 else f"_{''.join(str(i + 1) for i in (a, *b))}"
-                value = (with_error if is_symmetric else near_zero)(row[b], widths[b])
+                value = (with_error if is_symmetric else near_zero)(float(row[b]), float(widths[b]))
                 parts.append(f"{symbol}{index} {value}")
         label = problem.context_in_words(context) if a == 0 else ""
         lines.append(f"  {label:<10} " + "   ".join(parts))

@@ -156,4 +156,6 @@ def simulated_path(problem: Problem, d: int, seed: int, rate: float, start: Any,
     """Packed overlaps of one pass at finite d at some times."""
     instance = Instance(problem.with_(alpha=float(times[-1])), d, seed, memory=0.0)
     weights = weights_with(instance, start_of(problem, start)[1])
-    return one_pass(instance, weights, Schedule(rate), Batch(), times).path
+    path = one_pass(instance, weights, Schedule(rate), Batch(), times).path
+    assert path is not None
+    return path

@@ -203,7 +203,8 @@ class Risk:
         s = self.problem.student_rank
         if not self.problem.solver.model.HOLDS_Q:
             return np.zeros((self.instance.d, s, s))
-        sums = [self.own_sums(labels, *at, constants[labels]) for labels, _, *at in self.instance.by_labels(fields)]
+        chosen = self.instance.by_labels(fields)
+        sums = [self.own_sums(labels, x, known, constants[labels]) for labels, _, x, known in chosen]
         return self.through_q(np.sum(sums, axis=0))
 
     def no_own_sums(self) -> np.ndarray:

@@ -183,8 +183,8 @@ def checked(plan: Plan) -> Plan:
 
 def _corners(plan: Plan) -> tuple[bool, bool]:
     """Return whether the loss has corners, and whether the penalty does."""
-    solver = plan.problem.solver
-    return solver.proximal.CORNERS, not solver.has_ridge and solver.prior.CORNERS > 0
+    problem = plan.problem
+    return problem.solver.proximal.CORNERS, not problem.has_ridge and problem.solver.prior.CORNERS > 0
 
 
 def _exact_method(plan: Plan) -> str:

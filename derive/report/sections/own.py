@@ -28,7 +28,9 @@ def own_section(at: ModelAt, outcome: Words | None = None) -> Section:
     if written.too_large:
         limits = ", ".join(f"{count} {name}" for name, count in MOST.items())
         return Section(TITLE, (Words(f"They are not written out here: at most {limits} (of labels) are."),))
-    trained = [Relation(sp.Integer(0), -e) for name, e in written.equations.items() if name.startswith("trained@")]
+    trained: Items = [
+        Relation(sp.Integer(0), -e) for name, e in written.equations.items() if name.startswith("trained@")
+    ]
     return Section(
         TITLE,
         (
@@ -38,7 +40,7 @@ def own_section(at: ModelAt, outcome: Words | None = None) -> Section:
             *_rows(written),
             Words("The overlaps are"),
             *_equations(written, "q", "V", "theta", "m"),
-            *([Words("The numbers trained with the weights obey"), *trained] if trained else []),
+            *([Words("The numbers trained with the weights obey"), *trained] if trained else ()),
             Words("Both halves are conditions for an extremum of"),
             Relation(sp.Symbol("Phi"), written.equations["Phi"]),
             *_symmetries(at),

@@ -71,7 +71,7 @@ def _quantities(dataset: xarray.Dataset) -> Quantities:
         symbol = drawing.symbol_of(dataset, name).strip("|")
         if there:
             label = f"largest |{symbol}|" if several and name != "q" else f"largest {symbol}" if several else symbol
-            found[name] = (label, np.abs(values).max(inner))
+            found[name] = (label, abs(values).max(inner))
     found |= {name: (name.replace("_", " "), dataset[name]) for name in OBSERVED}
     return {name: pair for name, pair in found.items() if np.isfinite(pair[1].values).any()}
 
