@@ -10,6 +10,7 @@ from .bayes.thresholds import BayesThreshold as BayesThreshold
 from .bayes.thresholds import bayes_line as bayes_line
 from .bayes.thresholds import bayes_threshold as bayes_threshold
 from .branches.branch import Curve as Curve
+from .breaking.crossing import crossing as crossing
 from .breaking.curve import BrokenCurve as BrokenCurve
 from .breaking.curve import curve as curve
 from .breaking.solution import BrokenSolution as BrokenSolution
@@ -105,6 +106,5 @@ from .solving.verification import verified as verified
 from .sweeping.sweep import Sweep as Sweep
 from .sweeping.sweep import collect as collect
 from .sweeping.sweep import sweep as sweep
-from .thresholds.crossing import crossing as crossing
 from .thresholds.locating import almeida_thouless as almeida_thouless
 from .thresholds.threshold import Threshold as Threshold

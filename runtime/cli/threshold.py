@@ -66,9 +66,9 @@ def threshold(
     problem = options.problem_of(model, set_, name)
 
     from .. import digits
+    from ..breaking.crossing import crossing
     from ..report.contract import located_json
     from ..thresholds import locating
-    from ..thresholds.crossing import crossing
 
     branches = {"between": names} if kind == "crossing" else {"on": names[0]}
     how: dict[str, Any] = {**branches, "bracket": bracket, "accuracy": accuracy, "seed": seed}

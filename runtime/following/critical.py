@@ -31,8 +31,7 @@ from ..saddle_point.iteration import Status
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..thresholds.conditions import parse_condition
-from ..thresholds.crossing import crossing
-from ..thresholds.locating import condition_threshold
+from ..thresholds.locating import condition_threshold, symmetric_crossing
 from ..thresholds.threshold import Threshold
 from .events import extended, integration_shift
 from .first_event import instability, spinodal
@@ -162,7 +161,7 @@ def critical_line(
     if kind == "crossing":
         if between is None:
             raise InputError("a crossing needs between=(one branch, another)")
-        event = crossing(at, parameter, between=between, **common)
+        event = symmetric_crossing(at, parameter, between, **common)
     elif on is None:
         raise InputError(f"{kind} needs on=branch")
     elif kind == "where":

@@ -24,8 +24,7 @@ from ..problems.reduced import integrated
 from ..solving.solution import Solution
 from ..sweeping.line import Record, is_found
 from ..sweeping.memory import recalled
-from ..thresholds.crossing import crossing
-from ..thresholds.locating import almeida_thouless, loss_difference
+from ..thresholds.locating import almeida_thouless, loss_difference, symmetric_crossing
 from ..thresholds.search import Search
 from ..thresholds.threshold import Threshold
 
@@ -273,7 +272,7 @@ def crossing_on(
     """
     between = branches[0].name, branches[1].name
     chosen: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": False}
-    return crossing(row.problem, row.parameter, between=between, branches=branches, **chosen)
+    return symmetric_crossing(row.problem, row.parameter, between, branches=branches, **chosen)
 
 
 def _replicon(row: Row, change: Change, accuracy: float, seed: int) -> Threshold:

@@ -14,12 +14,12 @@ import numpy as np
 import xarray
 
 from ..branches.branch import Branch
+from ..breaking.crossing import crossing
 from ..errors import NotConvergedError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..report import tables
 from ..solving.solution import Solution
-from ..thresholds.crossing import crossing
 from ..thresholds.locating import condition_threshold, loss_difference
 from ..thresholds.threshold import Threshold
 from .run import BRANCHES

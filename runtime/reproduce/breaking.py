@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ..branches.branch import Curve
+from ..breaking.crossing import crossing
 from ..breaking.curve import BrokenCurve, curve
 from ..breaking.solution import BrokenSolution
 from ..breaking.solve import broken, solve
 from ..errors import NotConvergedError
 from ..progress import say
 from ..solving.solution import Solution
-from ..thresholds.crossing import crossing
 from .run import BRANCHES, SHOWN_OMEGA, Run, Task
 
 BREAKING = "rsb"

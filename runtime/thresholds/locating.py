@@ -67,13 +67,24 @@ Evaluate = Callable[[float, float | None], Evaluation | None]
 Second = Callable[[Evaluation, Rule, float], tuple[float, float]]  # the last: tolerance of the difference
 
 
-def symmetric_crossing(search: Search, one: Branch, other: Branch) -> Threshold:
-    """Where two replica symmetric branches have equal training loss.
+def symmetric_crossing(
+    problem: Problem,
+    parameter: str,
+    between: tuple[str, str],
+    bracket: tuple[float, float] | None,
+    accuracy: float,
+    seed: int = 0,
+    branches: tuple[Branch, Branch] | None = None,
+    verify: bool | None = None,
+) -> Threshold:
+    """Locate where two replica symmetric branches have equal training loss; arguments as for `crossing`.
 
     Raises:
+        InputError: unknown names.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
-    parameter = search.parameter
+    one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
+    search = Search("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
 
     def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
         pair: list[Solution] = []

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..breaking.solution import BrokenSolution, Splitting
 from ..numbers import with_error
 from ..presenting import Result
 from ..problems.problem import Problem
@@ -46,7 +45,7 @@ class Threshold(Result):
     problem: Problem
     solutions: tuple[Solution, ...]
     evidence: dict[str, Any]
-    broken: tuple[BrokenSolution, ...] = ()
+    broken: tuple[Any, ...] = ()
 
     @property
     def success(self) -> bool:
@@ -59,7 +58,7 @@ class Threshold(Result):
         found = [(solution.branch, self._there(solution.stability)) for solution in self.broken or self.solutions]
         return " | ".join(f"{branch}: {stability.verdict}" for branch, stability in found if stability)
 
-    def _there(self, stability: Stability | Splitting | None) -> Stability | Splitting | None:
+    def _there(self, stability: Any) -> Any:
         """The stability of a solution at the threshold itself, a Newton step and an error bar away, where the threshold
         is that of the replicon."""
         if self.kind != "at" or not isinstance(stability, Stability):

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..branches.branch import Branch
-from ..breaking.curve import BrokenBranch
-from ..breaking.deeper import deepened
-from ..breaking.solution import BrokenSolution
-from ..breaking.solve import checked_steps
 from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..problems.problem import Problem, check_is_problem
 from ..progress import bar
 from ..saddle_point.iteration import Status
-from .locating import Evaluation, symmetric_crossing
-from .search import Search
-from .threshold import Threshold
+from ..thresholds.locating import Evaluation, symmetric_crossing
+from ..thresholds.threshold import Threshold
+from .curve import BrokenBranch
+from .deeper import deepened
+from .solution import BrokenSolution
+from .solve import checked_steps
 
 _EVALUATIONS = 8  # of both energies
 _OVERLAPS, _FINEST = 1e-3, 1e-5  # accuracy of the overlaps, at first and at last
@@ -64,8 +63,7 @@ def crossing(
         if verify:
             raise InputError("verify = True goes with rsb = 0: steps of breaking have no second family of rules")
     one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
-    search = Search("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
-    symmetric = symmetric_crossing(search, one, other)
+    symmetric = symmetric_crossing(problem, parameter, between, bracket, accuracy, seed, (one, other), verify)
     if rsb == 0:
         return symmetric
     followers = [BrokenBranch(problem, parameter, f.name, f.at, _OVERLAPS, seed) for f in (one, other)]
