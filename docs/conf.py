@@ -11,7 +11,8 @@ from pathlib import Path
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # the same bytes whatever their number; the machine stays usable
 
-from saddleforge import __version__, progress
+from saddleforge import __version__
+from saddleforge.base import progress
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "build" / "docs" / "scripts"

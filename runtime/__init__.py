@@ -17,7 +17,8 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
-from . import deprecation, hints, report
+from . import report
+from .base import deprecation, hints
 
 _WHERE = {
     alias.name: str(node.module)

@@ -16,7 +16,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Solution
-from saddleforge.progress import set_quiet
+from saddleforge.base.progress import set_quiet
 from saddleforge.solving import compilation
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from .. import presenting
-from ..errors import InputError, TimeLimitError, describe_unknown, require_known
-from ..presenting import Recorded
+from ..base import presenting
+from ..base.errors import InputError, TimeLimitError, describe_unknown, require_known
+from ..base.presenting import Recorded
+from ..base.progress import Task, bar
 from ..problems.between import Between
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..progress import Task, bar
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import BRANCH_NAMES, default_start
 from ..solving.retrying import extrapolated, has_left, retried

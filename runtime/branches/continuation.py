@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import OUTSIDE, NotConvergedError
+from ..base.errors import OUTSIDE, NotConvergedError
 
 _ANGLE = 0.35  # largest turn of the tangent in a step, radians
 _MOST = 14  # evaluations of a corrector

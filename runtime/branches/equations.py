@@ -9,7 +9,7 @@ from itertools import cycle
 
 import numpy as np
 
-from ..errors import OUTSIDE, DomainError
+from ..base.errors import OUTSIDE, DomainError
 from ..integration.estimates import Change
 from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps

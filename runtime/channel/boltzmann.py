@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..base.threads import share
 from ..problems.problem import Problem
-from ..threads import share
 from .fields import Fields
 from .nodes import gauss_legendre
 from .shared import rows, slopes_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import presenting
+from ..base import presenting
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .fields import fields_of

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..errors import InputError
+from ..base.errors import InputError
 
 MOST_DIMENSIONS = 12
 _ROUNDING = 1e-9

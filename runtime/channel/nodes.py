@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..cache import cache_folder
-from ..errors import InputError
-from ..files import write_whole
+from ..base.cache import cache_folder
+from ..base.errors import InputError
+from ..base.files import write_whole
 
 _MOST_OF_NUMPY = 200  # points of Gauss-Hermite, of which 370 have finite weights
 _KEPT = 12  # logarithm of the points of sets that are kept in the user's cache

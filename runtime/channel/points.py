@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base.threads import share
 from ..problems.problem import Problem
-from ..threads import share
 from .fields import Fields, whole_matrix
 from .shared import proximal_columns, slopes_of
 

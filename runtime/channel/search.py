@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtr
 
-from ..errors import DomainError
+from ..base.errors import DomainError
+from ..base.progress import step
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from ..progress import step
 from .fields import fields_of, overlaps_of
 from .nodes import sobol_normal
 from .points import noise_choices, points_at

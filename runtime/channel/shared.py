@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.threads import share
 from ..problems.parts import Channel, ProximalChannel
-from ..threads import share
 
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 

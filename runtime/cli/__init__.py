@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ..deprecation import current
-from ..interrupts import heed
+from ..base.deprecation import current
+from ..base.interrupts import heed
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

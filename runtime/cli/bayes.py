@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, require_known
+from ..base.errors import InputError, require_known
 from . import options
 from .outcome import Exit, Outcome, advice, command, cut_short, saved
 
@@ -49,8 +49,8 @@ def bayes(
         alone: Leave out the comparison with empirical risk minimisation.
         accuracy: Largest error bar of q, relative to rho* (1e-6), or of a threshold (1e-9).
     """
-    from ..bayes.solution import STARTS, bayes_optimal
-    from ..bayes.thresholds import KINDS, bayes_threshold
+    from ..extensions.bayes.solution import STARTS, bayes_optimal
+    from ..extensions.bayes.thresholds import KINDS, bayes_threshold
     from ..saddle_point.iteration import Status
 
     kind = None if threshold is None else threshold.replace("-", "_")
@@ -88,7 +88,7 @@ def bayes(
         found = bayes_threshold(problem, kind, **how)
         return Outcome(found.table, found.to_json)
     if d is not None:
-        from ..bayes.messages import bayes_messages
+        from ..extensions.bayes.messages import bayes_messages
 
         passed = bayes_messages(problem, d, **options.given(seeds=seeds))
         late = sum(run.status != "converged" for run in passed.runs)
@@ -120,7 +120,7 @@ def _line(
     file: options.OutputFile | None,
 ) -> Outcome:
     """A threshold at values of a parameter; -o writes it."""
-    from ..bayes.thresholds import bayes_line
+    from ..extensions.bayes.thresholds import bayes_line
     from ..report.bayes import bayes_line_json
 
     line = bayes_line(problem, kind, over=over, **how)

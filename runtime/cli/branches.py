@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import interrupts
-from ..errors import TimeLimitError
+from ..base import interrupts
+from ..base.errors import TimeLimitError
 from . import options
 from .outcome import NO_VERDICT, Outcome, command, cut_short, saved
 
@@ -50,9 +50,9 @@ def curve(
 
     check_columns(problem, name, symbols, shown, *(BROKEN if rsb else ()))
     from ..branches.branch import Curve
-    from ..breaking.curve import BrokenCurve
-    from ..breaking.curve import curve as follow
-    from ..breaking.solution import BrokenSolution
+    from ..extensions.breaking.curve import BrokenCurve
+    from ..extensions.breaking.curve import curve as follow
+    from ..extensions.breaking.solution import BrokenSolution
 
     reached: list[Any] = []
 

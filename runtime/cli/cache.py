@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, require_known
+from ..base.errors import InputError, require_known
 from .outcome import Outcome, command
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def cache(clear: str | None = None, list_: bool = False) -> Outcome:
     """
     if clear is not None:
         require_known("value", clear, ("old", "all"), "--clear")
-    from ..cache import cache_folder, numba_folder
+    from ..base.cache import cache_folder, numba_folder
     from ..problems.kept import clear as cleared
     from ..problems.kept import parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..errors import InputError, require_known
+from ..base.errors import InputError, require_known
 from . import options
 from .outcome import Exit, Outcome, command, saved
 
@@ -70,19 +70,19 @@ def dynamics(
             raise InputError("growth from no overlap has no start; leave --start out")
         if begin:
             raise InputError(f"--time {time}: draws start at time 0")
-        from ..descent.escape import escape
+        from ..extensions.descent.escape import escape
 
         return _alone(
             problem, escape(problem, rate, d=d, seeds=seeds, first=first, time=end, threshold=cosine, **chosen)
         )
     if asked in (STATIONARY, RATE_LIMIT):
-        from ..descent.stationary import rate_limit, stationary
+        from ..extensions.descent.stationary import rate_limit, stationary
 
         return _alone(problem, (stationary if asked == STATIONARY else rate_limit)(problem, rate, start, **chosen))
     import numpy as np
 
-    from ..descent.dynamics import dynamics as follow
-    from ..descent.schedule import batch_of
+    from ..extensions.descent.dynamics import dynamics as follow
+    from ..extensions.descent.schedule import batch_of
 
     if batch_of(batch).share is not None:
         times: Any = np.unique(np.round(np.linspace(begin, end, count or int(end - begin) + 1)))

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..budget import sharp
-from ..errors import InputError
+from ..base.budget import sharp
+from ..base.errors import InputError
 from . import options
 from .outcome import Exit, Outcome, command
 
@@ -31,8 +31,8 @@ def generate(
         force: With MODEL and --out: write over files that were not generated.
         origin (FILE:LINE): Show where a line of a generated file comes from.
     """
+    from ..base.progress import say
     from ..problems.catalogue import catalogue
-    from ..progress import say
 
     if origin is not None:
         if model is not None or out is not None or check or force or sizes:
@@ -109,7 +109,7 @@ def _origin(place: str) -> Outcome:
 def _tree(out: Path | None) -> tuple[Path, str]:
     """The folder of the generated tree, and the command that rewrites it."""
     if out is not None:
-        from ..files import absolute
+        from ..base.files import absolute
 
         return absolute(out), f"saddleforge generate --out {out}"
     from ..problems.catalogue import GENERATED
@@ -119,7 +119,7 @@ def _tree(out: Path | None) -> tuple[Path, str]:
 
 def _check_tree(root: Path) -> None:
     """Refuse to write into site-packages, into a folder that is no tree of solvers, or where nothing can be written."""
-    from ..files import check_folder
+    from ..base.files import check_folder
 
     if {"site-packages", "dist-packages"} & set(root.absolute().parts):
         raise InputError(f"{root} is an installed copy, which is never written; give --out DIR")
@@ -140,10 +140,10 @@ def _is_generated(path: Path) -> bool:
 
 def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: bool, force: bool) -> Outcome:
     """The solver of one model at one structure: into the user's cache, or under a folder."""
-    from ..files import absolute, check_folder, occupied, write_whole
+    from ..base.files import absolute, check_folder, occupied, write_whole
+    from ..base.progress import say
     from ..problems.model_file import model_path, symbolic_model
     from ..problems.solver import load_solver
-    from ..progress import say
 
     if out is None:
         if check:

@@ -7,10 +7,10 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from .. import interrupts
 from .._version import __version__
-from ..budget import sharp
-from ..errors import InputError, require_known, require_whole
+from ..base import interrupts
+from ..base.budget import sharp
+from ..base.errors import InputError, require_known, require_whole
 from . import options
 from .outcome import Outcome, command
 
@@ -73,7 +73,7 @@ def derive(
         dynamics: The equations of one-pass stochastic gradient descent, their checks carried out.
         output (FILE): Write it to a file.
     """
-    from ..files import write_whole
+    from ..base.files import write_whole
     from ..problems.model_file import symbolic_model
 
     if output is not None and output.suffix in (".pdf", ".docx", ".html"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, require_known, require_whole
+from ..base.errors import InputError, require_known, require_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,7 +150,7 @@ def problem_of(
     Raises:
         InputError: an unknown model, metric or parameter, a value out of range, or a cache folder of others.
     """
-    from ..cache import cache_folder
+    from ..base.cache import cache_folder
     from ..problems.problem import problem
 
     cache_folder()
@@ -255,7 +255,7 @@ def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     if by_ratio and min(numbers) <= 0:
         raise InputError(f"{option} {text}: LO and HI must be above 0 where the steps are ratios")
     if not (by_ratio or listed) and min(numbers) > 0 and max(numbers) >= 1000 * min(numbers) and count > 2:
-        from ..progress import say
+        from ..base.progress import say
 
         say(f"{option} {text}: the steps are equal; {text}:log has equal ratios")
     space = np.geomspace if by_ratio else np.linspace
@@ -331,7 +331,7 @@ def output_file(output: Path | None, force: bool) -> OutputFile | None:
     Raises:
         InputError: a file is there already, or nothing can be written there.
     """
-    from ..files import new_file
+    from ..base.files import new_file
 
     return None if output is None else OutputFile(new_file(output, force), output)
 
@@ -358,9 +358,9 @@ def check_goes_on(file: OutputFile, what: str) -> None:
     """
     if not file.path.exists():
         return
-    from ..files import occupied
+    from ..base.files import occupied
+    from ..extensions.sweeping.records import folder_of
     from ..report.tables import load_dataset
-    from ..sweeping.records import folder_of
 
     folder = folder_of(file.path)
     if not folder.is_dir():

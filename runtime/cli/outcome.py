@@ -16,14 +16,14 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from ..errors import InputError, NotConvergedError, TimeLimitError, told
-from ..interrupts import ignore, pressed, yield_to_threads
+from ..base.errors import InputError, NotConvergedError, TimeLimitError, told
+from ..base.interrupts import ignore, pressed, yield_to_threads
 from .signatures import command_signature, prepared
 from .streams import drop, kept_for, tell
 
 if TYPE_CHECKING:
-    from ..breaking.solution import BrokenSolution
-    from ..reference.solution import PreciseSolution
+    from ..extensions.breaking.solution import BrokenSolution
+    from ..extensions.reference.solution import PreciseSolution
     from ..solving.solution import Solution
     from .options import OutputFile
 
@@ -248,7 +248,7 @@ def _logged(error: BaseException) -> str:
     from datetime import datetime
 
     from .._version import __version__
-    from ..cache import cache_folder
+    from ..base.cache import cache_folder
 
     text = "".join(
         [

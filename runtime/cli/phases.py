@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..errors import InputError
+from ..base.errors import InputError
 from . import options
 from .outcome import WHY, Outcome, command, cut_short, saved
 
@@ -49,7 +49,7 @@ def phases(
     points = None if grid is None else _points(grid)
     file = options.netcdf_file(output, "a phase diagram", force=True)  # what is there is looked at below
 
-    from ..planes.diagram import phases as study
+    from ..extensions.planes.diagram import phases as study
 
     if file is not None and not force:
         options.check_goes_on(file, "phases")

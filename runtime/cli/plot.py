@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .. import interrupts
-from ..errors import InputError
+from ..base import interrupts
+from ..base.errors import InputError
 from .outcome import Outcome, command
 
 
@@ -23,7 +23,7 @@ def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = 
         output (FILE.png): Default: the same name, ending in .png.
         beside (OTHER.nc): Another critical line, for the same picture.
     """
-    from ..files import finite, new_file
+    from ..base.files import finite, new_file
 
     output = output or file.with_suffix(".png")
     if output == file:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
-from .. import interrupts
-from ..budget import is_limited, remaining, without_limit
+from ..base import interrupts
+from ..base.budget import is_limited, remaining, without_limit
 from .outcome import WHY, Exit, Outcome, command
 
 
@@ -20,7 +20,7 @@ def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False
             an hour), `stability` (ten minutes), `finite-size` (twenty minutes), `rsb` (a quarter of an hour),
             `dynamics` (ten minutes).
     """
-    from ..files import absolute, check_folder
+    from ..base.files import absolute, check_folder
 
     folder = absolute(check_folder(out))
     from ..reproduce.jobs import refuse_foreign

@@ -15,9 +15,9 @@ from typing import Annotated, get_args
 
 import typer
 
-from .. import environment, interrupts, progress
-from ..budget import time_limit as limited_time
-from ..errors import require_whole
+from ..base import environment, interrupts, progress
+from ..base.budget import time_limit as limited_time
+from ..base.errors import require_whole
 
 
 class SharedOptions:
@@ -86,7 +86,7 @@ def prepared(
         progress.set_quiet(quiet)
         require_whole("--seed", seed, 0)
         if threads is not None:
-            from ..threads import available, limit
+            from ..base.threads import available, limit
 
             require_whole("--threads", threads, 1, available())
             limit(threads)

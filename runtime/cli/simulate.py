@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from .. import interrupts
-from ..errors import InputError
+from ..base import interrupts
+from ..base.errors import InputError
 from . import options
 from .outcome import WHY, Exit, Outcome, advice, command, cut_short
 
@@ -67,13 +67,13 @@ def simulate(
         force: Overwrite a file that contains anything but this simulation.
         threads: Seeds in parallel (default: all cores).
     """
-    from ..files import occupied
+    from ..base.files import occupied
+    from ..extensions.simulation.methods import METHODS
+    from ..extensions.simulation.plan import RANDOM, Plan
+    from ..extensions.simulation.run import Run, checked
+    from ..extensions.simulation.simulation import Simulation
+    from ..extensions.simulation.simulation import simulate as run_all
     from ..report.simulation_tables import load_runs
-    from ..simulation.methods import METHODS
-    from ..simulation.plan import RANDOM, Plan
-    from ..simulation.run import Run, checked
-    from ..simulation.simulation import Simulation
-    from ..simulation.simulation import simulate as run_all
 
     file = options.netcdf_file(output, "a simulation", force=True)  # what is there is looked at below
     problem = options.problem_of(model, set_, metric=metric)
@@ -124,7 +124,7 @@ def simulate(
             **chosen,
         )
         if theory and one_pass and not (simulation.interrupted or simulation.out_of_time):
-            from ..descent.dynamics import dynamics
+            from ..extensions.descent.dynamics import dynamics
 
             with interrupts.recognised():
                 followed = dynamics(problem, plan.rate or 0.0, plan.times, begin, batch=batch, accuracy=1e-3)
@@ -142,14 +142,14 @@ def simulate(
     text, data = simulation.table(), simulation.to_json()
     data |= {"theory": None, "on_branch": None}
     if solution is not None:
-        from ..comparison.compare import on_branch
+        from ..extensions.comparison.compare import on_branch
 
         near = len(on_branch(solution, simulation).runs)
         text += f"\n\nsaddle point, {near} of {len(simulation.converged)} converged runs near it\n{solution.table()}"
         data |= {"theory": solution.to_json(), "on_branch": near}
     if followed is not None:
         if file is not None and simulation.runs:
-            from .. import presenting
+            from ..base import presenting
             from ..report.simulation_tables import beside_dynamics
 
             presenting.save(beside_dynamics(simulation, followed), file.path)

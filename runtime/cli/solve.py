@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
+from ..base.errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from . import options
 from .outcome import NO_VERDICT, Exit, Outcome, advice, command, saved
 
 if TYPE_CHECKING:
+    from ..extensions.reference.solution import PreciseSolution
     from ..problems.overlaps import Overlaps
     from ..problems.problem import Problem
-    from ..reference.solution import PreciseSolution
     from ..solving.solution import Solution
 
 
@@ -55,8 +55,8 @@ def solve(
         explain: Explain the choice of rule: dimensions, kinks and jumps of the averages, what was tried.
         parisi (Y): With --rsb 1: y, in place of that of the lowest states.
     """
-    from ..digits import DOUBLES
-    from ..files import absolute, write_whole
+    from ..base.files import absolute, write_whole
+    from ..extensions.digits import DOUBLES
     from ..report.contract import document
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
@@ -92,7 +92,7 @@ def solve(
         raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if rsb or parisi is not None:
-        from ..breaking.solve import solve as solve_broken
+        from ..extensions.breaking.solve import solve as solve_broken
 
         broken = solve_broken(problem, options.beginning(problem, start, from_), rsb=rsb, parisi=parisi, **chosen)
         outcome = Outcome(lambda: broken.table(symbols), broken.to_json, advice(broken))
@@ -179,7 +179,7 @@ def _solve_one(
     Raises:
         InputError: an integrator is chosen at an accuracy beyond double precision.
     """
-    from ..digits import DOUBLES
+    from ..extensions.digits import DOUBLES
     from ..saddle_point.iteration import Status
 
     if not (0 < chosen["accuracy"] < DOUBLES or proof):
@@ -196,7 +196,7 @@ def _solve_one(
         return solution
     if chosen["integrator"] != "auto" or chosen["points"] is not None:
         raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above, without --proof")
-    from ..digits import solve_precisely
+    from ..extensions.digits import solve_precisely
 
     try:
         return solve_precisely(problem, begin, accuracy=chosen["accuracy"], proof=proof)
@@ -212,7 +212,7 @@ def _judged(solution: Solution | PreciseSolution, judge: bool) -> Any:
 
 
 def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: dict[str, str]) -> Outcome:
-    from ..numbers import with_error
+    from ..base.numbers import with_error
     from ..report.ansatz import HEADING, is_unstable_beyond_digits, verdict_cell
     from ..report.contract import problem_json
     from ..solving.solutions import solutions
@@ -256,8 +256,8 @@ def stability(
     seed: int = 0,
 ) -> Outcome:
     """Solve, then print spectrum, replicon, proximal jumps and the loss of self-overlap, with their meaning."""
-    from ..breaking.solve import broken, checked_steps
-    from ..files import absolute
+    from ..base.files import absolute
+    from ..extensions.breaking.solve import broken, checked_steps
     from ..report.contract import problem_json
     from ..report.stability import stability_table
     from ..solving.solve import solve as solve_from

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import InputError, TimeLimitError
+from ..base.errors import InputError, TimeLimitError
 from . import options
 from .outcome import WHY, Outcome, command, cut_short, saved
 
 if TYPE_CHECKING:
-    from ..sweeping.sweep import Sweep
+    from ..extensions.sweeping.sweep import Sweep
 
 
 @command("time_limit", "json", "seed", "quiet")
@@ -68,10 +68,10 @@ def sweep(
     rows = _rows(points) if points is not None else None
     file = options.netcdf_file(output, "a sweep", force=True)  # what is there is looked at below
 
-    from ..sweeping.engine import Engine
-    from ..sweeping.plan import Simulated, planned
-    from ..sweeping.records import folder_of
-    from ..sweeping.sweep import kept_nowhere, run
+    from ..extensions.sweeping.engine import Engine
+    from ..extensions.sweeping.plan import Simulated, planned
+    from ..extensions.sweeping.records import folder_of
+    from ..extensions.sweeping.sweep import kept_nowhere, run
 
     plan = planned(
         model,
@@ -103,7 +103,7 @@ def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> Out
         folders (FOLDER...): Folders NAME.records of a sweep or of its shards.
         output (FILE.nc): Where to write netCDF.
     """
-    from ..sweeping.sweep import collect as join
+    from ..extensions.sweeping.sweep import collect as join
 
     file = options.netcdf_file(output, "a sweep", force)
     return _told(join(*folders), file)
@@ -166,8 +166,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     """
     import csv
 
-    from ..budget import sharp
-    from ..files import finite
+    from ..base.budget import sharp
+    from ..base.files import finite
 
     try:
         with sharp(), finite(path).open(newline="", encoding="utf-8-sig") as stream:

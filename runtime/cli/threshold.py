@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, NotConvergedError, TimeLimitError, require_known
+from ..base.errors import InputError, NotConvergedError, TimeLimitError, require_known
 from . import options
 from .outcome import Exit, Outcome, command, cut_short, saved
 
@@ -65,8 +65,8 @@ def threshold(
     file = options.netcdf_file(output, "a critical line", force)
     problem = options.problem_of(model, set_, name)
 
-    from .. import digits
-    from ..breaking.crossing import crossing
+    from ..extensions import digits
+    from ..extensions.breaking.crossing import crossing
     from ..report.contract import located_json
     from ..thresholds import locating
 

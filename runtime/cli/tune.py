@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..base.errors import InputError
 from . import options
 from .outcome import Exit, Outcome, command, cut_short, kept, saved
 
@@ -98,7 +98,7 @@ def _several(
     file: options.OutputFile | None,
 ) -> Outcome:
     """Several parameters together; what was tried before a limit or Ctrl-C is kept."""
-    from ..files import write_whole
+    from ..base.files import write_whole
     from ..report.contract import dumps
     from ..responses.tuning import tune as tune_together
 

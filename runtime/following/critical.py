@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import presenting
+from ..base import presenting
+from ..base.errors import OUTSIDE, InputError, require_known
+from ..base.interrupts import OUT_OF_TIME, keeping_results
+from ..base.numbers import with_error
+from ..base.presenting import Recorded
+from ..base.progress import bar
 from ..branches.branch_map import BranchMap
 from ..branches.continuation import Continuation, Place, StepControl, begin
 from ..branches.equations import BranchEquations, ConditionEquations, CrossingEquations, SingularEquations, branching
-from ..errors import OUTSIDE, InputError, require_known
 from ..integration.rule import Rule
-from ..interrupts import OUT_OF_TIME, keeping_results
-from ..numbers import with_error
-from ..presenting import Recorded
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..progress import bar
 from ..saddle_point import observables
 from ..saddle_point.iteration import Status
 from ..saddle_point.state_map import StateMap

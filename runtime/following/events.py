@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import OUTSIDE, NotConvergedError
+from ..base.progress import bar
 from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Place, correct
 from ..branches.equations import BranchEquations, SingularEquations, branching
-from ..errors import OUTSIDE, NotConvergedError
 from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY, Rule
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.error_bars import finish_point
 from ..solving.solution import Solution

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import NotConvergedError
+from ..base.errors import NotConvergedError
+from ..base.progress import bar
 from ..problems.problem import Problem
-from ..progress import bar
 from ..thresholds.search import Search
 from ..thresholds.threshold import Threshold
 from .events import located_event

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import presenting
+from ..base import presenting
+from ..base.errors import require_in
+from ..base.interrupts import keeping_results
+from ..base.progress import bar
 from ..branches.branch import AlongBranch
-from ..errors import require_in
-from ..interrupts import keeping_results
 from ..problems.problem import Problem, check_is_problem
-from ..progress import bar
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
 from ..thresholds.threshold import Threshold

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..base.errors import DomainError, InputError, NotConvergedError, TimeLimitError
+from ..base.progress import say
 from ..branches.branch_map import BranchMap, complement, sector_of
 from ..branches.continuation import Continuation, Place, correct, step_from
 from ..branches.equations import BranchEquations, SingularEquations
-from ..errors import DomainError, InputError, NotConvergedError, TimeLimitError
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps, block_scales
 from ..problems.problem import Problem
 from ..problems.symmetry import Exchange, Symmetry, exchanges, of_state
-from ..progress import say
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
 from ..solving.solve import solve

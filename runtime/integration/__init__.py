@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import require_known, require_whole
+from ..base.errors import require_known, require_whole
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .lattice import Lattice

@@ -11,7 +11,7 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from ..errors import DomainError, InputError
+from ..base.errors import DomainError, InputError
 from .rule import DIFFERENCE_SAFETY, Averages, Rule, bistable_share
 
 _BEYOND = 3  # finer rules to ask at the most where the differences grow with them

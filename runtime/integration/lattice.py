@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..base.errors import InputError
 from ..channel.exchange import Reduction, moved
 from ..channel.fields import Fields
 from ..channel.lattices import MOST_DIMENSIONS, keeps, points_in_ball, sampling_lattice, shortest
-from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..problems.symmetry import Exchange

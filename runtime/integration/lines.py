@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..base.errors import InputError
 from ..channel.exchange import Reduction
 from ..channel.field_lines import along, flat, narrowed, on_lines
 from ..channel.fields import Fields
 from ..channel.nodes import gauss_legendre, highest_coefficients, trapezoid
 from ..channel.points import noise_choices, points_at
-from ..errors import InputError
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .panels import divided

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import DomainError
+from ..base.errors import DomainError
+from ..base.threads import share
 from ..problems.compiled import loops
-from ..threads import share
 from .penalised_rows import LIGHT, Minimiser, RowAverages, teacher_nodes
 from .tilted_grid import STEEPEST, Grids, Layout, places_of
 

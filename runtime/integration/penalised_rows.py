@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base.errors import DomainError
 from ..channel.nodes import highest_coefficients, tensor, trapezoid
-from ..errors import DomainError
 from ..problems.compiled import loops
 from .panels import Panels
 from .pieces import REACH, Pieces

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..base.errors import InputError
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields
 from ..channel.nodes import gauss_legendre, highest_coefficients
 from ..channel.points import noise_choices, points_at
-from ..errors import InputError
 from ..problems.compiled import loops
 from ..problems.problem import Problem
 from ..problems.reduced import integrated

@@ -8,18 +8,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..base.errors import InputError
+from ..base.threads import share
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import legendre, sobol_normal, tensor
 from ..channel.points import noise_choices, points_at
 from ..channel.shared import CHUNKS, summed
 from ..channel.tangents import law_changes
-from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..problems.symmetry import loss_exchanges
-from ..threads import share
 from .rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, Labels, Rule, bistable_share
 from .sampled import Sobol, TeacherRule
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from ..base.errors import InputError
 from ..channel import boltzmann
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields, fields_of
@@ -16,7 +17,6 @@ from ..channel.nodes import gauss_hermite, sobol_normal, tensor
 from ..channel.points import slopes_at
 from ..channel.shared import rows
 from ..channel.tangents import law_changes_in_nodes, node_tangents
-from ..errors import InputError
 from ..problems.overlaps import Overlaps, Units
 from ..problems.problem import Problem
 from ..problems.reduced import integrated

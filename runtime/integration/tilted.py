@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base.errors import DomainError
+from ..base.threads import share
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import highest_coefficients
 from ..channel.points import Points, noise_choices, points_at
-from ..errors import DomainError
 from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..threads import share
 from .panels import Panels
 from .pieces import LONGEST, REACH, Pieces, between_steps, lines_through
 from .rule import Labels

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.errors import DomainError
+from ..base.threads import share
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields, diagonal_blocks, fields_of, whole_matrix
 from ..channel.points import field_slopes, noise_choices, points_at
-from ..errors import DomainError
 from ..problems.compiled import loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from ..threads import share
 from .rule import Labels
 from .sampled import TeacherRule
 from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by

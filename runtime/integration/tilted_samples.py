@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.errors import DomainError
 from ..channel.fields import Fields, diagonal_blocks, fields_of, whole_matrix
 from ..channel.nodes import sobol_normal
 from ..channel.points import Points, field_slopes, noise_choices, points_at
-from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated

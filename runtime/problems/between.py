@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, as_numbers
+from ..base.errors import InputError, as_numbers
 
 _SCALE = re.compile(r"scale_(\w+)")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, describe_unknown
+from ..base.errors import InputError, describe_unknown
 from ..generated import catalogue as shipped
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")

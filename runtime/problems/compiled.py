@@ -13,11 +13,11 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from ..budget import sharp
-from ..cache import numba_folder, unkept
-from ..errors import InputError
-from ..files import locked, write_whole
-from ..progress import step
+from ..base.budget import sharp
+from ..base.cache import numba_folder, unkept
+from ..base.errors import InputError
+from ..base.files import locked, write_whole
+from ..base.progress import step
 
 SOURCE = "source"
 FILES = "__files__"  # of a module that several files make: their paths

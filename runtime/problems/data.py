@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, as_numbers, require_in, require_whole
-from ..progress import say
+from ..base.errors import InputError, as_numbers, require_in, require_whole
+from ..base.progress import say
 from .law import TokenLaw
 
 _CLEAR = 4.0  # standard errors

@@ -26,9 +26,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .._version import __version__
-from ..cache import cache_folder
-from ..errors import InputError
-from ..files import write_whole
+from ..base.cache import cache_folder
+from ..base.errors import InputError
+from ..base.files import write_whole
 
 # What comes out of these is decided by what goes in: a file that imports anything else is executed each time.
 _LIBRARIES = ("sympy", "mpmath", "numpy", "scipy")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cache import cache_folder, numba_folder
+from ..base.cache import cache_folder, numba_folder
 from ..derive.digest import sources_digest
 from .compiled import SOURCE, digest_of
 from .solver import generator, is_whole

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..budget import sharp
+from ..base.budget import sharp
+from ..base.errors import InputError, TimeLimitError, describe_unknown, require_whole, told
+from ..base.files import failing_as, finite
 from ..derive.errors import ModelError
-from ..errors import InputError, TimeLimitError, describe_unknown, require_whole, told
-from ..files import failing_as, finite
 from .catalogue import catalogue, unknown_model
 from .inputs import FromSource, executing
 

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import InputError
-from ..hints import AttributeHints
+from ..base.errors import InputError
+from ..base.hints import AttributeHints
 
 Sizes = tuple[int, int, int, int]
 """(C, s, t, P): contexts, student and teacher columns, trained numbers."""

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..base.errors import DomainError, InputError, as_numbers, describe_unknown, require_in
+from ..base.hints import AttributeHints
 from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
-from ..errors import DomainError, InputError, as_numbers, describe_unknown, require_in
-from ..hints import AttributeHints
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
 from .growth import Fall, falls_of, value_of

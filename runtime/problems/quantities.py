@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, describe_unknown
+from ..base.errors import InputError, describe_unknown
 from .columns import OBSERVED, entry_columns
 from .overlaps import OVERLAPS
 

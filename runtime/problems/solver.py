@@ -16,14 +16,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from ..budget import sharp
-from ..cache import cache_folder
+from ..base.budget import sharp
+from ..base.cache import cache_folder
+from ..base.errors import InputError, require_known, require_whole
+from ..base.files import write_whole
+from ..base.progress import say, step
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
 from ..derive.errors import ModelError
-from ..errors import InputError, require_known, require_whole
-from ..files import write_whole
-from ..progress import say, step
 from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_files, unknown_model
 from .compiled import FILES, code_folder, digest_of, numba_cache
 from .inputs import Record, executing

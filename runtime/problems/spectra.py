@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, require_in, require_whole
+from ..base.errors import InputError, require_in, require_whole
 
 _GAUSS = 400  # nodes of the moments of an activation, on each side of zero
 _EXACT = 24  # eigenvalues of a power law that stay alone

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..base.errors import InputError, describe_unknown
 from ..derive.report.names import GREEK, RENAMED, both_forms
-from ..errors import InputError, describe_unknown
 from .columns import column_of
 from .overlaps import OVERLAPS
 

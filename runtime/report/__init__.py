@@ -5,7 +5,7 @@ Only the names of modules stand here; each is loaded with the first result that 
 
 from __future__ import annotations
 
-from .. import presenting
+from ..base import presenting
 
 _DATASET = "xarray.core.dataset"  # the module of xarray.Dataset
 # Module of this package -> modules that define the results it renders.
@@ -13,22 +13,22 @@ _WORDS = {
     "solution": "solving.solution",
     "thresholds": "thresholds.threshold",
     "responses": "responses.answers responses.tuning responses.joint",
-    "precise": "reference.solution",
-    "bayes": "bayes.solution bayes.thresholds bayes.messages",
-    "breaking": "breaking.solution",
-    "simulation": "simulation.simulation",
-    "sweeps": "sweeping.sweep",
-    "phases": "planes.diagram",
-    "dynamics": "descent.dynamics descent.escape descent.stationary",
+    "precise": "extensions.reference.solution",
+    "bayes": "extensions.bayes.solution bayes.thresholds bayes.messages",
+    "breaking": "extensions.breaking.solution",
+    "simulation": "extensions.simulation.simulation",
+    "sweeps": "extensions.sweeping.sweep",
+    "phases": "extensions.planes.diagram",
+    "dynamics": "extensions.descent.dynamics descent.escape descent.stationary",
 }
 _TABLES = {
     "tables": "branches.branch breaking.curve following.follow following.critical",
-    "simulation_tables": "simulation.simulation",
-    "dynamics_tables": "descent.dynamics",
-    "sweep_tables": "sweeping.sweep",
-    "phase_tables": "planes.diagram",
+    "simulation_tables": "extensions.simulation.simulation",
+    "dynamics_tables": "extensions.descent.dynamics",
+    "sweep_tables": "extensions.sweeping.sweep",
+    "phase_tables": "extensions.planes.diagram",
 }
-_COMPARED = "comparison.compare comparison.own_points"
+_COMPARED = "extensions.comparison.compare comparison.own_points"
 _JUDGED = "stability.assess stability.jumps channel.landscape"
 _FACES = (
     (presenting.table, {**_WORDS, "comparison": _COMPARED}),

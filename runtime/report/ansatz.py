@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..base.errors import InputError
 from ..stability.assess import STABLE, UNSTABLE, Stability
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def offer(solution: Solution, along: bool = False) -> str:
     Args:
         along: a branch along a parameter rather than the solution alone.
     """
-    from ..breaking.rules import expected_seconds
-    from ..breaking.solve import checked_steps
+    from ..extensions.breaking.rules import expected_seconds
+    from ..extensions.breaking.solve import checked_steps
 
     try:
         checked_steps(1, solution.problem, most=1, along=along)

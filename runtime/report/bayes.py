@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..bayes.messages import BayesMessages
-from ..bayes.solution import BayesSolution, erm_cosine
-from ..bayes.thresholds import BayesLine, BayesThreshold
-from ..numbers import aligned, with_error
-from ..presenting import table, to_json
+from ..base.numbers import aligned, with_error
+from ..base.presenting import table, to_json
+from ..extensions.bayes.messages import BayesMessages
+from ..extensions.bayes.solution import BayesSolution, erm_cosine
+from ..extensions.bayes.thresholds import BayesLine, BayesThreshold
 from ..problems.columns import by_context
 from ..saddle_point.iteration import Status
 from .contract import chosen, errors_of, identity_json, located_json, parameters_json, problem_json

@@ -7,9 +7,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..breaking.curve import BrokenCurve
-from ..errors import InputError, describe_unknown
-from ..numbers import aligned, near_zero, with_error
+from ..base.errors import InputError, describe_unknown
+from ..base.numbers import aligned, near_zero, with_error
+from ..extensions.breaking.curve import BrokenCurve
 from ..problems.columns import OBSERVED, column_of
 from ..problems.overlaps import OVERLAPS
 from ..problems.quantities import METRIC, matching_columns
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..branches.branch import Curve
-    from ..breaking.solution import BrokenSolution
+    from ..extensions.breaking.solution import BrokenSolution
     from ..following.critical import CriticalLine
     from ..following.follow import Followed
     from ..problems.problem import Problem

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..breaking.solution import BrokenSolution
-from ..breaking.state import Broken
-from ..numbers import with_error
-from ..presenting import table, to_json
+from ..base.numbers import with_error
+from ..base.presenting import table, to_json
+from ..extensions.breaking.solution import BrokenSolution
+from ..extensions.breaking.state import Broken
 from ..problems.columns import OBSERVED, by_context
 from ..problems.symbols import symbols_of
 from .contract import blocks_json, chosen, errors_of, problem_json

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..comparison.compare import LOSSES, Comparison, Measured, Scaling
-from ..comparison.own_points import Beside
-from ..numbers import aligned, with_error
-from ..presenting import table, to_frame
+from ..base.numbers import aligned, with_error
+from ..base.presenting import table, to_frame
+from ..extensions.comparison.compare import LOSSES, Comparison, Measured, Scaling
+from ..extensions.comparison.own_points import Beside
 
 if TYPE_CHECKING:
     import pandas

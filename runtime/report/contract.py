@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._version import __version__
-from ..errors import InputError
+from ..base.errors import InputError
 from ..problems.columns import by_context
 from ..problems.overlaps import OVERLAPS
 

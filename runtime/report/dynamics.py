@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..descent.averages import across_jumps
-from ..descent.dynamics import Dynamics, Plateau
-from ..descent.escape import Escape
-from ..descent.state import Moments
-from ..descent.stationary import RateLimit, StationaryPoint
-from ..numbers import with_error
-from ..presenting import table, to_json
+from ..base.numbers import with_error
+from ..base.presenting import table, to_json
+from ..extensions.descent.averages import across_jumps
+from ..extensions.descent.dynamics import Dynamics, Plateau
+from ..extensions.descent.escape import Escape
+from ..extensions.descent.state import Moments
+from ..extensions.descent.stationary import RateLimit, StationaryPoint
 from ..problems.columns import entry_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem

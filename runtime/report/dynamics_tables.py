@@ -7,8 +7,8 @@ import json
 import numpy as np
 import xarray
 
-from ..descent.dynamics import Dynamics
-from ..presenting import to_dataset, to_json
+from ..base.presenting import to_dataset, to_json
+from ..extensions.descent.dynamics import Dynamics
 from .contract import clean
 from .dynamics import SHOWN
 from .tables import filled_table, overlap_columns, overlaps_record, table_attributes

@@ -9,11 +9,11 @@ import numpy as np
 import pandas
 import xarray
 
+from ..base.errors import InputError
+from ..base.numbers import with_error
+from ..base.presenting import Recorded, to_dataset, to_frame, to_tabular
 from ..branches.branch import Along
-from ..errors import InputError
 from ..following.follow import Followed
-from ..numbers import with_error
-from ..presenting import Recorded, to_dataset, to_frame, to_tabular
 from ..problems.columns import OBSERVED, QUANTITIES, column_of, entry_columns, entry_values, index_text, quantity_of
 from ..problems.problem import Problem
 from ..problems.symbols import symbols_of, with_index

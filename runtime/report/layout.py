@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..numbers import with_error
+from ..base.numbers import with_error
 
 
 def text_of(result: Any, name: str) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import xarray
 
-from ..planes.boundaries import Boundary
-from ..planes.diagram import PhaseDiagram
-from ..planes.meetings import Meeting
-from ..presenting import to_dataset
+from ..base.presenting import to_dataset
+from ..extensions.planes.boundaries import Boundary
+from ..extensions.planes.diagram import PhaseDiagram
+from ..extensions.planes.meetings import Meeting
+from ..extensions.sweeping.line import VERDICTS
 from ..problems.columns import OBSERVED, column_of, with_errors
-from ..sweeping.line import VERDICTS
 from .phases import meeting_name, phase_name
 from .tables import filled_table, table_attributes
 

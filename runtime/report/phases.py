@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ..numbers import aligned, with_error
-from ..planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
-from ..planes.diagram import PhaseDiagram
-from ..planes.meetings import ENDS, TRIPLE
-from ..presenting import table, to_json
+from ..base.numbers import aligned, with_error
+from ..base.presenting import table, to_json
+from ..extensions.planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
+from ..extensions.planes.diagram import PhaseDiagram
+from ..extensions.planes.meetings import ENDS, TRIPLE
 from .contract import clean, problem_json
 from .sweeps import verdict_lines
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from mpmath import mp
 
-from ..presenting import table, to_json
+from ..base.presenting import table, to_json
+from ..extensions.reference.improve import decimal_strings
+from ..extensions.reference.solution import PreciseSolution
 from ..problems.columns import block_shape
 from ..problems.overlaps import OVERLAPS
 from ..problems.problem import Problem
 from ..problems.symbols import symbols_of
-from ..reference.improve import decimal_strings
-from ..reference.solution import PreciseSolution
 from .contract import problem_json
 from .thresholds import told
 

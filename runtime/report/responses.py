@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._version import __version__
-from ..numbers import aligned, near_zero, with_error
-from ..presenting import table, to_frame, to_json
+from ..base.numbers import aligned, near_zero, with_error
+from ..base.presenting import table, to_frame, to_json
 from ..problems.columns import OBSERVED, column_of, entry_columns, entry_values
 from ..problems.quantities import LOSSES
 from ..responses.answers import Sensitivities, Sensitivity

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..numbers import with_error
-from ..presenting import table, to_json
-from ..simulation.estimate import Estimate
-from ..simulation.methods import METHODS
-from ..simulation.run import Run
-from ..simulation.simulation import POLISH, SCALARS, Simulation
+from ..base.numbers import with_error
+from ..base.presenting import table, to_json
+from ..extensions.simulation.estimate import Estimate
+from ..extensions.simulation.methods import METHODS
+from ..extensions.simulation.run import Run
+from ..extensions.simulation.simulation import POLISH, SCALARS, Simulation
 from .contract import blocks_json, chosen, problem_json, trained_json
 from .layout import value_line
 from .solution import multiplier_line, overlap_lines, problem_line

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import xarray
 
-from ..descent.dynamics import Dynamics
-from ..errors import InputError
-from ..presenting import to_dataset
+from ..base.errors import InputError
+from ..base.presenting import to_dataset
+from ..extensions.descent.dynamics import Dynamics
+from ..extensions.simulation.controls import COUNT as CONTROLS
+from ..extensions.simulation.controls import Controls
+from ..extensions.simulation.method import Polish
+from ..extensions.simulation.methods import METHODS
+from ..extensions.simulation.plan import Plan
+from ..extensions.simulation.run import Run
+from ..extensions.simulation.simulation import POLISH, SCALARS, Simulation
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..simulation.controls import COUNT as CONTROLS
-from ..simulation.controls import Controls
-from ..simulation.method import Polish
-from ..simulation.methods import METHODS
-from ..simulation.plan import Plan
-from ..simulation.run import Run
-from ..simulation.simulation import POLISH, SCALARS, Simulation
 from .contract import clean
 from .tables import filled_table, load_dataset, overlap_columns, overlaps_of_row, overlaps_record, table_attributes
 

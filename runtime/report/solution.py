@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..numbers import near_zero, with_error
-from ..presenting import table, to_json
+from ..base.numbers import near_zero, with_error
+from ..base.presenting import table, to_json
 from ..problems.columns import OBSERVED, by_context, column_of
 from ..problems.overlaps import OVERLAPS
 from ..problems.symbols import Symbols, symbols_of
@@ -21,7 +21,7 @@ from .layout import text_of, value_line
 from .stability import VANISHING
 
 if TYPE_CHECKING:
-    from ..breaking.solution import BrokenSolution
+    from ..extensions.breaking.solution import BrokenSolution
     from ..problems.overlaps import Overlaps
     from ..problems.problem import Problem
 

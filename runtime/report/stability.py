@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.numbers import aligned, with_error
+from ..base.presenting import to_json
 from ..channel.landscape import Landscape
-from ..numbers import aligned, with_error
-from ..presenting import to_json
 from ..stability.assess import NEGLIGIBLE_LOSS, Stability
 from ..stability.jumps import Jumps
 from .contract import chosen

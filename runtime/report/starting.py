@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..budget import sharp
-from ..errors import InputError, TimeLimitError
-from ..files import finite
+from ..base.budget import sharp
+from ..base.errors import InputError, TimeLimitError
+from ..base.files import finite
 from ..problems.columns import block_shape, column_of
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
@@ -32,7 +32,7 @@ def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
 
 
 def _of_table(path: Path, problem: Problem) -> Overlaps:
-    from ..simulation.simulation import typical
+    from ..extensions.simulation.simulation import typical
     from .tables import load_dataset, overlaps_of_row
 
     dataset = load_dataset(path)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import xarray
 
-from ..presenting import to_dataset
+from ..base.presenting import to_dataset
+from ..extensions.sweeping.line import Record
+from ..extensions.sweeping.plan import Line
+from ..extensions.sweeping.sweep import Sweep
 from ..problems.columns import column_of
 from ..problems.overlaps import Overlaps
-from ..sweeping.line import Record
-from ..sweeping.plan import Line
-from ..sweeping.sweep import Sweep
 from .contract import clean
 from .tables import filled_table, overlaps_record, solution_columns, table_attributes
 

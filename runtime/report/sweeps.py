@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from ..presenting import table, to_json
+from ..base.presenting import table, to_json
+from ..extensions.sweeping.line import UNFINISHED, Record, is_found
+from ..extensions.sweeping.plan import BACK, Line
+from ..extensions.sweeping.sweep import Sweep
 from ..stability.assess import MARGINAL, STABLE, UNDECIDED, UNSTABLE
-from ..sweeping.line import UNFINISHED, Record, is_found
-from ..sweeping.plan import BACK, Line
-from ..sweeping.sweep import Sweep
 from .ansatz import HEADING
 from .contract import chosen, clean, identity_json
 

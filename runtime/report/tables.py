@@ -15,15 +15,15 @@ import numpy as np
 import xarray
 
 from .._version import __version__
-from ..bayes.thresholds import BayesLine
+from ..base.errors import InputError
+from ..base.files import check_writable, finite, write_whole
+from ..base.presenting import save, to_dataset
 from ..branches.branch import Curve
-from ..breaking.curve import BrokenCurve
-from ..breaking.solution import BrokenSolution
-from ..errors import InputError
-from ..files import check_writable, finite, write_whole
+from ..extensions.bayes.thresholds import BayesLine
+from ..extensions.breaking.curve import BrokenCurve
+from ..extensions.breaking.solution import BrokenSolution
 from ..following.critical import CriticalLine
 from ..following.follow import Followed
-from ..presenting import save, to_dataset
 from ..problems import gauge
 from ..problems.columns import (
     BROKEN,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..numbers import with_error
-from ..presenting import table, to_json
+from ..base.numbers import with_error
+from ..base.presenting import table, to_json
 from ..thresholds.threshold import Threshold
 from .ansatz import HEADING, is_unstable_beyond_digits, offer, offer_elsewhere
 from .contract import located_json

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import xarray
 
+from ..base.errors import NotConvergedError
 from ..branches.branch import Branch
-from ..breaking.crossing import crossing
-from ..errors import NotConvergedError
+from ..extensions.breaking.crossing import crossing
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..report import tables

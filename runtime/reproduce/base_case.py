@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..base.errors import NotConvergedError
 from ..branches.branch import Curve
-from ..breaking.curve import curve
-from ..errors import NotConvergedError
+from ..extensions.breaking.curve import curve
 from ..problems.overlaps import Overlaps
 from ..report.tables import load_dataset, save_dataset
 from .alpha_thresholds import extrapolated, guess_from_curves, nearest_overlaps, threshold_near

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..base.errors import NotConvergedError
+from ..base.progress import say
 from ..branches.branch import Curve
-from ..breaking.crossing import crossing
-from ..breaking.curve import BrokenCurve, curve
-from ..breaking.solution import BrokenSolution
-from ..breaking.solve import broken, solve
-from ..errors import NotConvergedError
-from ..progress import say
+from ..extensions.breaking.crossing import crossing
+from ..extensions.breaking.curve import BrokenCurve, curve
+from ..extensions.breaking.solution import BrokenSolution
+from ..extensions.breaking.solve import broken, solve
 from ..solving.solution import Solution
 from .run import BRANCHES, SHOWN_OMEGA, Run, Task
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from ..base.errors import DomainError, NotConvergedError
 from ..channel.exchange import Reduction
 from ..channel.fields import Fields
-from ..errors import DomainError, NotConvergedError
 from ..integration import GaussHermite, Rule
 from ..integration.sampled import Integrand, NodeSets
 from ..problems.overlaps import Overlaps

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from ..descent.averages import sizes_for
-from ..descent.dynamics import dynamics
-from ..descent.escape import escape
-from ..descent.flow import Flow
-from ..descent.schedule import Batch, Schedule
-from ..descent.state import Moments, start_of
-from ..errors import DomainError, InputError
+from ..base.errors import DomainError, InputError
+from ..extensions.descent.averages import sizes_for
+from ..extensions.descent.dynamics import dynamics
+from ..extensions.descent.escape import escape
+from ..extensions.descent.flow import Flow
+from ..extensions.descent.schedule import Batch, Schedule
+from ..extensions.descent.state import Moments, start_of
+from ..extensions.simulation.instance import Instance
+from ..extensions.simulation.methods.sgd import one_pass, weights_with
+from ..extensions.simulation.orientation import kind_of
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import branch_of
-from ..simulation.instance import Instance
-from ..simulation.methods.sgd import one_pass, weights_with
-from ..simulation.orientation import kind_of
 from .run import SHOWN_OMEGA, Run, Task
 
 DYNAMICS = "dynamics"

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import NotConvergedError
 from ..branches.branch import Branch
-from ..breaking.curve import curve
-from ..errors import NotConvergedError
+from ..extensions.breaking.curve import curve
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
 from ..thresholds.onset import onset

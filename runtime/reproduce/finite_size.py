@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from ..breaking.curve import curve
-from ..breaking.solve import solve
-from ..comparison.compare import LOSSES, scaling
+from ..extensions.breaking.curve import curve
+from ..extensions.breaking.solve import solve
+from ..extensions.comparison.compare import LOSSES, scaling
+from ..extensions.simulation.estimate import Estimate
+from ..extensions.simulation.finite_transition import PairedDifference, paired, root_of
+from ..extensions.simulation.methods.gamp import state_evolution
+from ..extensions.simulation.simulation import Simulation, simulate
 from ..integration import rule_named
 from ..problems.problem import Problem
 from ..saddle_point.starts import start_overlaps
-from ..simulation.estimate import Estimate
-from ..simulation.finite_transition import PairedDifference, paired, root_of
-from ..simulation.methods.gamp import state_evolution
-from ..simulation.simulation import Simulation, simulate
 from .base_case import BaseCaseRun
 from .run import BRANCHES, SHOWN_OMEGA, Task
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ..errors import require_known
-from ..files import check_folder, occupied
+from ..base.errors import require_known
+from ..base.files import check_folder, occupied
 from .breaking import BreakingRun
 from .dynamics import DynamicsRun
 from .extensions import ExtensionsRun

@@ -19,15 +19,15 @@ import numpy as np
 import xarray
 
 from .._version import __version__
+from ..base.environment import companion, processors, received
+from ..base.files import write_whole
+from ..base.progress import bar, say, set_quiet
+from ..base.threads import used
 from ..branches.branch import Curve
-from ..environment import companion, processors, received
-from ..files import write_whole
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
-from ..progress import bar, say, set_quiet
 from ..report.frames import dataset_frame
 from ..report.tables import load_dataset, save_dataset
-from ..threads import used
 from .steps import Steps, code_digest
 
 MODEL = "dot_product_attention"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..breaking.curve import curve
+from ..extensions.breaking.curve import curve
 from ..solving.solution import Solution
 from ..stability.self_overlap import ABSOLUTE, RELATIVE
 from .run import BRANCHES, SHOWN_OMEGA, Run, Task, unpacked

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..base.files import locked, write_whole
+from ..base.progress import step
 from ..derive.digest import syntax_digest
-from ..files import locked, write_whole
-from ..progress import step
 from ..report.contract import clean, dumps
 
 STEPS = "steps"

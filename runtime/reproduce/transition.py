@@ -12,8 +12,8 @@ import numpy as np
 
 import saddleforge.derive.models
 
+from ..base.files import write_whole
 from ..derive.digest import generator_digest
-from ..files import write_whole
 from ..following.critical import line_from
 from ..problems.catalogue import GENERATED
 from ..problems.problem import Problem

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .. import presenting
-from ..presenting import Result
+from ..base import presenting
+from ..base.presenting import Result
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..problems.quantities import find_quantity, value_in

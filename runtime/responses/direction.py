@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..errors import InputError, describe_unknown
+from ..base.errors import InputError, describe_unknown
 from ..problems.problem import Problem, describe_trained, entry_of, parameter_name
 
 # Relative steps: over a set of nodes whose minima swap, wide enough for many to swap.

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..interrupts import keeping_results
-from ..numbers import with_error
-from ..presenting import Result
+from ..base.errors import InputError, NotConvergedError, TimeLimitError
+from ..base.interrupts import keeping_results
+from ..base.numbers import with_error
+from ..base.presenting import Result
+from ..base.progress import bar
 from ..problems.problem import Problem, parameter_name
-from ..progress import bar
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution, has_lost
 from ..solving.solve import reach

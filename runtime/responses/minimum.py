@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import InputError, NotConvergedError, require_in, require_known
 from ..branches.branch import Branch
-from ..errors import InputError, NotConvergedError, require_in, require_known
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem, parameter_name
 from ..problems.quantities import LOSSES, METRIC, find_quantity, value_in

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import DomainError, InputError, NotConvergedError
+from ..base.errors import DomainError, InputError, NotConvergedError
+from ..base.progress import bar, step
 from ..problems.overlaps import Overlaps
-from ..progress import bar, step
 from ..solving.solution import Solution
 from ..solving.solve import reach
 from .answers import Sensitivities, Sensitivity

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..errors import DomainError
+from ..base.errors import DomainError
 from ..integration import Rule
 from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS, Averages

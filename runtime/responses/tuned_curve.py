@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import presenting
+from ..base import presenting
+from ..base.errors import InputError, NotConvergedError, TimeLimitError
+from ..base.interrupts import keeping_results
+from ..base.presenting import Recorded, Shown
+from ..base.progress import bar
 from ..branches.branch import Curve, checked_grid
-from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..interrupts import keeping_results
-from ..presenting import Recorded, Shown
 from ..problems.problem import Problem, check_is_problem, parameter_name
-from ..progress import bar
 from .minimum import Search, in_words, minimised
 from .tuning import Optimum, optimum_at, tune
 

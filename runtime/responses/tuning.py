@@ -14,13 +14,13 @@ from typing import Any, overload
 
 import numpy as np
 
+from ..base.errors import InputError, NotConvergedError, TimeLimitError
+from ..base.numbers import with_error
+from ..base.presenting import Result
+from ..base.progress import bar
 from ..derive.errors import suggestion
-from ..errors import InputError, NotConvergedError, TimeLimitError
-from ..numbers import with_error
-from ..presenting import Result
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, check_is_problem
-from ..progress import bar
 from ..solving.solution import Solution
 from .direction import Direction
 from .joint import JointOptimum, tune_jointly

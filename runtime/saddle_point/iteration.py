@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..errors import DomainError, TimeLimitError
+from ..base.errors import DomainError, TimeLimitError
+from ..base.progress import left
 from ..problems.overlaps import Overlaps, Sizes, block_scales
-from ..progress import left
 from .state_map import StateMap, residual_of
 
 CAUTIOUS = 0.25  # weight on the new iterate while nothing is known of the spectrum

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.progress import step
+from ..base.threads import share
 from ..channel.fields import Fields, fields_of, overlaps_of
 from ..channel.nodes import gauss_hermite, sobol_normal, tensor
 from ..channel.shared import summed
@@ -20,8 +22,6 @@ from ..integration.splitting import Split
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import averaged_by_metric
-from ..progress import step
-from ..threads import share
 from .state_map import StateMap
 
 _ROUNDING = 16 * np.finfo(float).eps

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import DomainError, TimeLimitError
+from ..base.errors import DomainError, TimeLimitError
+from ..base.progress import left
 from ..problems.overlaps import Overlaps, Sizes, places_of
 from ..problems.problem import Problem
-from ..progress import left
 from .domain import project_on_teacher, rounded_in_words, rounding_of_variance, without_teacher
 from .iteration import FixedPoint, Status
 from .slopes import differences

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..errors import OUTSIDE, DomainError
+from ..base.errors import OUTSIDE, DomainError
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps, Sizes, block_scales, column_scales, places_of
 from ..problems.problem import Problem

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DomainError, InputError, require_known
+from ..base.errors import DomainError, InputError, require_known
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem

@@ -11,8 +11,8 @@ from time import perf_counter
 
 import numpy as np
 
-from .. import budget
-from ..errors import DomainError
+from ..base import budget
+from ..base.errors import DomainError
 from ..integration import pace
 from ..integration.rule import Averages, Rule
 from ..problems import gauge

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import DomainError, InputError
+from ..base.errors import DomainError, InputError
+from ..base.progress import step
 from ..integration import Pieces, Rule, Sobol
 from ..integration.pieces import PANELS
 from ..integration.sampled import WARM_PRODUCTS
@@ -17,7 +18,6 @@ from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..problems.symmetry import Symmetry, of_state
-from ..progress import step
 from ..saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped
 from ..saddle_point.relaxation import relax
 from ..saddle_point.slopes import jacobian

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import numpy as np
 
+from ..base.errors import DomainError
 from ..channel.search import missed
-from ..errors import DomainError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 

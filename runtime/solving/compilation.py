@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from .. import budget
+from ..base import budget
+from ..base.environment import companion, processors, received
+from ..base.progress import say, set_quiet, step
+from ..base.threads import used
 from ..channel.search import searched
-from ..environment import companion, processors, received
 from ..integration import ProxSpace, Sobol
 from ..integration.prox_space import PLANE_GRIDS
 from ..integration.rule import Averages
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from ..progress import say, set_quiet, step
 from ..saddle_point.observables import losses, test_error
 from ..saddle_point.printed_slopes import why_not
 from ..stability.assess import responses_of
-from ..threads import used
 
 processes = 2  # that may compile at a time
 _FEW_NODES = Sobol(4, 1)

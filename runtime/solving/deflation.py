@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..base.errors import DomainError
+from ..base.progress import bar
 from ..channel.search import searched
-from ..errors import DomainError
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, exchanges, of_state
-from ..progress import bar
 from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.slopes import jacobian, slope_settings
 from ..saddle_point.starts import start_overlaps

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import budget
-from ..errors import DomainError, TimeLimitError
+from ..base import budget
+from ..base.errors import DomainError, TimeLimitError
+from ..base.progress import say, step
 from ..integration import Averages, Rule, pace
 from ..integration.estimates import Change, Comparison, compared, two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems import gauge
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..progress import say, step
 from ..saddle_point import observables
 from ..saddle_point.domain import rounded_in_words
 from ..saddle_point.iteration import FixedPoint, Status

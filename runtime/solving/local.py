@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import DomainError
+from ..base.errors import DomainError
+from ..base.progress import step
 from ..integration import Averages, Rule, Sobol, pace
-from ..progress import step
 from ..saddle_point.iteration import FixedPoint, Status, newton
 from ..saddle_point.relaxation import relax
 from ..saddle_point.slopes import HASTY, jacobian_by_rule

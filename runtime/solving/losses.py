@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from ..base.progress import step
 from ..integration import Rule, pace
 from ..integration.estimates import finest_half_width, two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS
-from ..progress import step
 from ..saddle_point import observables
 from ..saddle_point.state_map import StateMap
 from .solution import Solution

@@ -9,8 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from .. import budget
-from ..errors import DomainError
+from ..base import budget
+from ..base.errors import DomainError
+from ..base.progress import left, step
 from ..integration import Rule, pace
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
@@ -18,7 +19,6 @@ from ..integration.sampled import SAMPLES
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from ..progress import left, step
 from ..saddle_point.iteration import FixedPoint, Status, damped
 from ..saddle_point.slopes import HASTY, PATIENT
 from ..saddle_point.state_map import StateMap

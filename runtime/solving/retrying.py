@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..base.errors import InputError
+from ..base.progress import say, step
 from ..problems.overlaps import Overlaps, places_of
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
-from ..progress import say, step
 from ..saddle_point.domain import project_on_teacher, without_teacher
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DomainError
+from ..base.errors import DomainError
+from ..base.progress import step
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
 from ..problems.symmetry import exchanges
-from ..progress import step
 from ..saddle_point.slopes import PATIENT, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .solution import Solution, agree_within_errors

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import budget, presenting
+from ..base import budget, presenting
+from ..base.errors import TimeLimitError
+from ..base.presenting import Result
+from ..base.progress import step
 from ..channel.landscape import Landscape, landscape
-from ..errors import TimeLimitError
 from ..integration import Averages, Rule, slope_rules
-from ..presenting import Result
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
-from ..progress import step
 from ..saddle_point import observables
 from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.printed_slopes import why_not

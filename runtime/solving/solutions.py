@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import TimeLimitError
+from ..base.errors import TimeLimitError
+from ..base.progress import bar, say
 from ..problems.problem import Problem, check_is_problem
-from ..progress import bar, say
 from ..saddle_point.starts import branch_of, start_overlaps
 from .deflation import deflated, same_orbit
 from .retrying import has_left, retried

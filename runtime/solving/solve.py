@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import budget
+from ..base import budget
+from ..base.errors import TimeLimitError, require_in
+from ..base.progress import step
 from ..channel.search import searched
-from ..errors import TimeLimitError, require_in
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, of_state
-from ..progress import step
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import as_start, default_start
 from .approach import APPROACH_RULE, approach, approach_rules, is_near, starting_overlaps, symmetry_of

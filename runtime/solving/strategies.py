@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import DomainError, InputError
+from ..base.errors import DomainError, InputError
 from ..integration import FAMILIES, Lattice, Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
 from ..integration.estimates import two_standard_errors
 from ..integration.lattice import affordable

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import presenting
-from ..errors import DomainError
+from ..base import presenting
+from ..base.errors import DomainError
 from ..integration import Rule
 from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps

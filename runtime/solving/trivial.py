@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import DomainError
+from ..base.errors import DomainError
+from ..base.progress import step
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, of_state
-from ..progress import step
 from ..saddle_point.iteration import CAUTIOUS
 from ..saddle_point.state_map import StateMap
 

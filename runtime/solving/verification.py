@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, NotConvergedError, TimeLimitError
+from ..base.errors import InputError, NotConvergedError, TimeLimitError
+from ..base.progress import step
 from ..integration import Rule, other_families, rule_named
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
-from ..progress import step
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_of
 from .solution import Solution

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import budget, presenting
-from ..errors import DomainError
+from ..base import budget, presenting
+from ..base.errors import DomainError
+from ..base.numbers import with_error
+from ..base.progress import step
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule
-from ..numbers import with_error
 from ..problems.overlaps import Conjugates, Overlaps, places_of
 from ..problems.problem import Problem
-from ..progress import step
 from ..saddle_point.state_map import StateMap, conjugates_of
 from .displacement import Displacements
 from .jumps import Jumps, find_jumps

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import DomainError
+from ..base.errors import DomainError
 from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps
 

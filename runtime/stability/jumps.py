@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import presenting
+from ..base import presenting
 from ..channel.field_lines import along, narrowed, on_lines
 from ..channel.fields import Fields, fields_of
 from ..channel.nodes import sobol_normal

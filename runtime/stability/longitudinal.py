@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import DomainError
+from ..base.errors import DomainError
+from ..base.progress import step
 from ..integration import Rule, Sobol
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..progress import step
 from ..saddle_point.printed_slopes import map_slopes
 from ..saddle_point.slopes import HASTY, PATIENT, jacobian, slope_settings
 from ..saddle_point.state_map import StateMap

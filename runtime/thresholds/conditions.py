@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DomainError, InputError
+from ..base.errors import DomainError, InputError
 from ..integration import Rule, slope_rules
 from ..integration.estimates import two_standard_errors
 from ..problems.columns import column_of

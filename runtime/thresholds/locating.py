@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import InputError, NotConvergedError, TimeLimitError
+from ..base.progress import bar
 from ..branches.branch import Branch
 from ..branches.branch_map import BranchMap
-from ..errors import InputError, NotConvergedError, TimeLimitError
 from ..integration import Rule
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
-from ..progress import bar
 from ..saddle_point.slopes import differences
 from ..solving.losses import refine_losses, with_losses
 from ..solving.solution import Solution

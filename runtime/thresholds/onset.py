@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from ..base.errors import DomainError, InputError, NotConvergedError
+from ..base.progress import bar
 from ..branches.branch import Branch
-from ..errors import DomainError, InputError, NotConvergedError
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..progress import bar
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..solving.solve import solve

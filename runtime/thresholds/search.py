@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import InputError, require_in, require_known
+from ..base.errors import InputError, require_in, require_known
 from ..problems.problem import Problem
 
 _VERIFIED_BELOW = 1e-6  # accuracies from here on are verified unless told otherwise

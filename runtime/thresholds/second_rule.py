@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DomainError, InputError
+from ..base.errors import DomainError, InputError
 from ..integration import Rule, other_families
 from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps

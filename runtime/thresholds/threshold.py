@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..numbers import with_error
-from ..presenting import Result
+from ..base.numbers import with_error
+from ..base.presenting import Result
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 from ..stability.assess import Stability

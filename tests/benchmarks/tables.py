@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import saddleforge as sf
-from saddleforge.comparison.compare import scaling
+from saddleforge.extensions.comparison.compare import scaling
 from saddleforge.integration import GaussHermite, Lattice, Lines, ProxSpace, Rule, Sobol
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import damped

@@ -19,6 +19,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem
+from saddleforge.base.threads import available, limit, limited
 from saddleforge.channel.fields import Fields, fields_of
 from saddleforge.channel.nodes import gauss_hermite, tensor
 from saddleforge.channel.shared import rows
@@ -29,7 +30,6 @@ from saddleforge.saddle_point.iteration import FixedPoint, Status, newton
 from saddleforge.saddle_point.printed_slopes import map_slopes
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.threads import available, limit, limited
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from saddleforge import threads
+from saddleforge.base import threads
+from saddleforge.base.progress import set_quiet
 from saddleforge.cli import main
-from saddleforge.progress import set_quiet
 
 SCRIPT = Path(sys.executable).with_name("saddleforge")
 

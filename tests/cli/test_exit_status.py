@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from saddleforge import __version__
-from saddleforge.errors import NotProvedError
+from saddleforge.base.errors import NotProvedError
 from saddleforge.integration import FAMILIES
 from saddleforge.reproduce.jobs import JOBS
 
@@ -76,8 +76,8 @@ def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
     def fails(*_arguments):
         raise NotProvedError("no box was small enough")
 
-    monkeypatch.setattr("saddleforge.proof.results.prove", fails)
-    monkeypatch.setattr("saddleforge.digits._verified", fails)
+    monkeypatch.setattr("saddleforge.extensions.proof.results.prove", fails)
+    monkeypatch.setattr("saddleforge.extensions.digits._verified", fails)
     done = call("solve", *ask, "--set", "alpha=1", "--json")
     found = json.loads(done.stdout)
     assert (done.status, found["status"], found["error_kind"]) == (3, "not_proved", "estimated")

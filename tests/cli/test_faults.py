@@ -130,7 +130,7 @@ def test_workers_of_a_simulation_end_with_it(tmp_path):
                 line, names = (each / "cmdline").read_bytes(), (each / "environ").read_bytes()
             except OSError:
                 continue
-            if b"saddleforge.simulation.workers" in line and mark.encode() in names:
+            if b"saddleforge.extensions.simulation.workers" in line and mark.encode() in names:
                 found.append(each.name)
         return found
 
@@ -187,7 +187,7 @@ def test_an_interruption_is_not_lost_in_a_callback_that_ignores_errors():
     """As those of LLVM are, from which compilation went on without its object and failed as a bug."""
     code = """
 import ctypes, os, signal, time, weakref
-from saddleforge.interrupts import heed, pressed
+from saddleforge.base.interrupts import heed, pressed
 heed()
 def _raw_object_cache_notify():
     os.kill(os.getpid(), signal.SIGTERM)
@@ -298,7 +298,7 @@ def test_an_alarm_is_not_lost_in_a_callback_of_the_garbage_collector():
     """Found by drawing command lines: a traceback beside the sentence."""
     code = """
 import gc, signal, time
-from saddleforge.interrupts import alarm
+from saddleforge.base.interrupts import alarm
 def callback(phase, info):
     if phase == "start":
         signal.raise_signal(signal.SIGALRM)

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import saddleforge as sf
-from saddleforge import threads
+from saddleforge.base import threads
+from saddleforge.base.progress import set_quiet
 from saddleforge.cli import main
-from saddleforge.progress import set_quiet
 
 NOT_SHRUNK = (Phase.explicit, Phase.generate)  # an example takes seconds
 STATUSES = (0, 2, 3)

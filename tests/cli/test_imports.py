@@ -85,7 +85,9 @@ def test_high_precision_leaves_sympy_alone_and_doubles_leave_mpmath_alone():
 
 
 def test_high_precision_does_without_balls():
-    assert "flint" not in fresh("import saddleforge.reference.solution, saddleforge.reference.thresholds")
+    assert "flint" not in fresh(
+        "import saddleforge.extensions.reference.solution, saddleforge.extensions.reference.thresholds"
+    )
 
 
 @pytest.mark.slow

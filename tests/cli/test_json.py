@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from saddleforge.base.numbers import with_error
 from saddleforge.derive.catalogue import SHIPPED
-from saddleforge.numbers import with_error
 
 SOLVE_KEYS = {
     "model", "version", "digest", "parameters", "start", "branch", "rank", "status", "residual", "iterations",

@@ -13,7 +13,7 @@ from textwrap import dedent
 import pytest
 
 import saddleforge.loops
-from saddleforge.cache import numba_folder
+from saddleforge.base.cache import numba_folder
 from saddleforge.problems.solver import load_solver
 
 from .conftest import SCRIPT

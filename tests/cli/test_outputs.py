@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import xarray
 
-from saddleforge import presenting
+from saddleforge.base import presenting
+from saddleforge.base.cache import cache_folder
+from saddleforge.base.errors import InputError
 from saddleforge.branches.branch import Curve
-from saddleforge.cache import cache_folder
-from saddleforge.errors import InputError
 from saddleforge.problems.model_file import symbolic_model
 from saddleforge.report import tables
 
@@ -218,7 +218,7 @@ def test_a_curve_interrupted_before_its_first_point_claims_nothing(call, monkeyp
     def pressed(*_arguments, **_named):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("saddleforge.breaking.curve.curve", pressed)
+    monkeypatch.setattr("saddleforge.extensions.breaking.curve.curve", pressed)
     file = tmp_path / "curve.nc"
     done = call("curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", file)
     assert (done.status, done.stdout) == (130, "")
@@ -227,7 +227,7 @@ def test_a_curve_interrupted_before_its_first_point_claims_nothing(call, monkeyp
 
 
 def test_ctrl_c_that_compiled_code_made_a_system_error_of_keeps_what_is_finished(call, monkeypatch, tmp_path):
-    from saddleforge.breaking.curve import curve
+    from saddleforge.extensions.breaking.curve import curve
 
     def pressed(*arguments, on_point, values, **named):
         found = curve(*arguments, values=values[-1:], on_point=on_point, **named)
@@ -237,7 +237,7 @@ def test_ctrl_c_that_compiled_code_made_a_system_error_of_keeps_what_is_finished
         except KeyboardInterrupt as cause:
             raise SystemError("returned a result with an exception set") from cause
 
-    monkeypatch.setattr("saddleforge.breaking.curve.curve", pressed)
+    monkeypatch.setattr("saddleforge.extensions.breaking.curve.curve", pressed)
     file = tmp_path / "curve.nc"
     done = call("curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", file)
     assert done.status == 130

@@ -83,7 +83,7 @@ def test_a_bad_cell_is_named(call, tmp_path):
 
 def test_a_scheduler_that_is_not_there_is_said(call, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    from saddleforge.sweeping import engine
+    from saddleforge.extensions.sweeping import engine
 
     monkeypatch.setattr(engine, "_TIMEOUT", 0.5)
     refused = call("sweep", *ONE[:3], *GRID, "--scheduler", "tcp://127.0.0.1:9")

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.digits import refine
-from saddleforge.reference.improve import AccurateRoot, solve_to_accuracy
-from saddleforge.reference.system import System
+from saddleforge.extensions.digits import refine
+from saddleforge.extensions.reference.improve import AccurateRoot, solve_to_accuracy
+from saddleforge.extensions.reference.system import System
 
 ROUNDING = 1e-40  # of the hinge's corner, which moves the solution by about as much
 

@@ -14,8 +14,8 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge import Solution
+from saddleforge.base.numbers import with_error
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.numbers import with_error
 from saddleforge.problems.overlaps import Conjugates
 from saddleforge.saddle_point import observables
 from saddleforge.saddle_point.state_map import StateMap

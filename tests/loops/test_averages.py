@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from saddleforge.bayes.averages import width
+from saddleforge.extensions.bayes.averages import width
 
 RULE = np.stack(np.polynomial.legendre.leggauss(80), axis=1)
 

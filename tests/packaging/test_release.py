@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import saddleforge as sf
-from saddleforge import deprecation
-from saddleforge.deprecation import Gone, renamed_arguments
+from saddleforge.base import deprecation
+from saddleforge.base.deprecation import Gone, renamed_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 GONE = Gone("solve", "0.2.0", "0.4.0")

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import NotConvergedError
+from saddleforge.base.errors import NotConvergedError
 from saddleforge.problems.compiled import loops
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving import compilation

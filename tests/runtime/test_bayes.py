@@ -12,14 +12,14 @@ import pytest
 from scipy.linalg import block_diag
 
 import saddleforge as sf
-from saddleforge.bayes import sampling
-from saddleforge.bayes.averages import Cut, Directions, averages_by_products, squares
-from saddleforge.bayes.channel import Channel, find_shift
-from saddleforge.bayes.prediction import errors_by_metric, is_squared_distance
-from saddleforge.bayes.prior import Prior
-from saddleforge.bayes.sampling import Preimages, find_half_lines
-from saddleforge.bayes.state_evolution import State, observed_dimension
 from saddleforge.channel.nodes import tensor
+from saddleforge.extensions.bayes import sampling
+from saddleforge.extensions.bayes.averages import Cut, Directions, averages_by_products, squares
+from saddleforge.extensions.bayes.channel import Channel, find_shift
+from saddleforge.extensions.bayes.prediction import errors_by_metric, is_squared_distance
+from saddleforge.extensions.bayes.prior import Prior
+from saddleforge.extensions.bayes.sampling import Preimages, find_half_lines
+from saddleforge.extensions.bayes.state_evolution import State, observed_dimension
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -192,7 +192,7 @@ def test_what_shifts_the_fields_need_not_be_a_coordinate_of_the_sum(deep, curved
     q = np.repeat(np.diag([0.0, 0.5])[None], deep.contexts, axis=0)
     found = []
     for little in (0.01, np.inf):
-        monkeypatch.setattr("saddleforge.bayes.channel._LITTLE_KNOWN", little)
+        monkeypatch.setattr("saddleforge.extensions.bayes.channel._LITTLE_KNOWN", little)
         channel = Channel(deep)
         channel.counts = [20, 26, 26, 20, 20]
         found.append(channel.averages(q, curved))

@@ -9,7 +9,12 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfc, expit, log_ndtr, logsumexp, ndtr
 
 import saddleforge as sf
-from saddleforge.bayes.state_evolution import State, is_information_unbounded, is_recovered, observed_dimension
+from saddleforge.extensions.bayes.state_evolution import (
+    State,
+    is_information_unbounded,
+    is_recovered,
+    observed_dimension,
+)
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
 AROUND = np.array([-12, -6, -3, -1, 0, 1, 3, 6, 12])

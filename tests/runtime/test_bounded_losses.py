@@ -5,8 +5,8 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
+from saddleforge.base.errors import InputError
 from saddleforge.derive.catalogue import SHIPPED
-from saddleforge.errors import InputError
 from saddleforge.problems.growth import falls_of
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.domain import loss_outside

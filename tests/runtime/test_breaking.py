@@ -8,14 +8,14 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.breaking import vanishing
-from saddleforge.breaking.deeper import deepened
-from saddleforge.breaking.newton import newton
-from saddleforge.breaking.rows import rows_at
-from saddleforge.breaking.solve import broken
-from saddleforge.breaking.state import Broken
-from saddleforge.breaking.state_map import BreakingMap
-from saddleforge.errors import TimeLimitError
+from saddleforge.base.errors import TimeLimitError
+from saddleforge.extensions.breaking import vanishing
+from saddleforge.extensions.breaking.deeper import deepened
+from saddleforge.extensions.breaking.newton import newton
+from saddleforge.extensions.breaking.rows import rows_at
+from saddleforge.extensions.breaking.solve import broken
+from saddleforge.extensions.breaking.state import Broken
+from saddleforge.extensions.breaking.state_map import BreakingMap
 from saddleforge.integration import Pieces
 from saddleforge.integration.estimates import two_standard_errors
 from saddleforge.integration.pieces import PANELS
@@ -282,7 +282,9 @@ def test_half_widths_of_samples_hold_states_and_energies_of_grids(monkeypatch, b
     within 0.63 of its half width, energies within 0.38.)"""
     rs, exact = by_grids
     for module in ("solve", "refinement"):
-        monkeypatch.setattr(f"saddleforge.breaking.{module}.rules_for", lambda problem: [Samples(6, seed=seed)])
+        monkeypatch.setattr(
+            f"saddleforge.extensions.breaking.{module}.rules_for", lambda problem: [Samples(6, seed=seed)]
+        )
     found = broken(rs, exact.parisi, 1e-2)
     assert exact.success and found.state is not None
     assert np.all(np.abs(found.state.pack() - exact.state.pack()) <= found.errors + exact.errors)
@@ -312,9 +314,9 @@ def at_given(monkeypatch):
             complexity=-y * slope, complexity_error=y * width,
         )  # fmt: skip
 
-    monkeypatch.setattr("saddleforge.breaking.vanishing.refined", refined)
+    monkeypatch.setattr("saddleforge.extensions.breaking.vanishing.refined", refined)
     monkeypatch.setattr(
-        "saddleforge.breaking.vanishing.rules_for", lambda problem: [Samples(6), Samples(8), Samples(10)]
+        "saddleforge.extensions.breaking.vanishing.rules_for", lambda problem: [Samples(6), Samples(8), Samples(10)]
     )
     begun = newton(BreakingMap(perceptron.problem, Pieces(8)), perceptron.state, np.array([3.0]), 1e-3)
     return perceptron.symmetric, replace(begun, rates=np.array([2500.0])), asked
@@ -334,7 +336,7 @@ def test_where_the_complexity_vanishes_lies_within_its_half_width_and_moves_the_
 
 def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(at_given, monkeypatch):
     rs, begun, asked = at_given
-    monkeypatch.setattr("saddleforge.breaking.vanishing.rules_for", lambda problem: [Samples(1)])
+    monkeypatch.setattr("saddleforge.extensions.breaking.vanishing.rules_for", lambda problem: [Samples(1)])
     found = vanishing.lowest_by_samples(rs, begun, 1e-1)
     assert found.status is Status.ACCURACY_NOT_REACHED and found.given
     assert found.found.startswith("where the complexity vanishes is not resolved (for y in ")
@@ -726,7 +728,7 @@ def test_half_widths_of_two_steps_hold_what_finer_rules_say():
 
 
 def test_without_a_second_step_the_first_is_returned(monkeypatch):
-    monkeypatch.setattr("saddleforge.breaking.deeper._begun", lambda *_: None)
+    monkeypatch.setattr("saddleforge.extensions.breaking.deeper._begun", lambda *_: None)
     once = solved("perceptron", **PERCEPTRON)
     found = deepened(once)
     assert found.steps == 1 and found.success and found.energy == once.energy

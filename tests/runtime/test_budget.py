@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge import budget
-from saddleforge.errors import InputError, TimeLimitError
+from saddleforge.base import budget
+from saddleforge.base.errors import InputError, TimeLimitError
 from saddleforge.integration import Pieces, ProxSpace, Sobol, pace
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving import error_bars

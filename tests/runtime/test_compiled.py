@@ -11,9 +11,9 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from saddleforge import budget, cache, progress
-from saddleforge.errors import InputError, TimeLimitError
-from saddleforge.files import locked
+from saddleforge.base import budget, cache, progress
+from saddleforge.base.errors import InputError, TimeLimitError
+from saddleforge.base.files import locked
 from saddleforge.problems.compiled import numba_cache
 
 CODE = """

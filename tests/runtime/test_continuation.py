@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from saddleforge import InputError
+from saddleforge.base.errors import DomainError
 from saddleforge.branches.branch_map import complement
 from saddleforge.branches.continuation import StepControl, begin, correct, onward, step_from
 from saddleforge.branches.equations import BranchEquations, SingularEquations
-from saddleforge.errors import DomainError
 from saddleforge.following.critical import cusp_between
 from saddleforge.integration import ProxSpace
 from saddleforge.saddle_point.slopes import differences

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from saddleforge.errors import InputError
+from saddleforge.base.errors import InputError
+from saddleforge.extensions.simulation.controls import Controls, controls_of
+from saddleforge.extensions.simulation.estimate import Estimate
+from saddleforge.extensions.simulation.finite_transition import paired
+from saddleforge.extensions.simulation.instance import Instance
+from saddleforge.extensions.simulation.simulation import simulate
 from saddleforge.problems.problem import problem
 from saddleforge.report.simulation_tables import load_runs
-from saddleforge.simulation.controls import Controls, controls_of
-from saddleforge.simulation.estimate import Estimate
-from saddleforge.simulation.finite_transition import paired
-from saddleforge.simulation.instance import Instance
-from saddleforge.simulation.simulation import simulate
 
 
 @pytest.mark.parametrize(

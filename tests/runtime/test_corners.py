@@ -7,9 +7,9 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
+from saddleforge.base.errors import InputError
 from saddleforge.derive.theory.corners import sides_of
 from saddleforge.derive.theory.kinks import slope_jump
-from saddleforge.errors import InputError
 from saddleforge.integration import GaussHermite, Lattice, ProxSpace, rule_named
 
 NOISE = {"u": sf.GaussianNoise("Delta"), "v": sf.GaussianNoise("Delta")}

@@ -14,18 +14,18 @@ from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, 
 from saddleforge.derive.replicas import dynamics as derivation
 from saddleforge.derive.replicas.algebra.exact import Values
 from saddleforge.derive.theory import descent as equations
-from saddleforge.descent.averages import SlopeAverages, sizes_for
-from saddleforge.descent.escape import drawn
-from saddleforge.descent.flow import Flow
-from saddleforge.descent.schedule import batch_of, schedule_of
-from saddleforge.descent.state import Moments, start_of
-from saddleforge.descent.stationary import newton, settled
+from saddleforge.extensions.descent.averages import SlopeAverages, sizes_for
+from saddleforge.extensions.descent.escape import drawn
+from saddleforge.extensions.descent.flow import Flow
+from saddleforge.extensions.descent.schedule import batch_of, schedule_of
+from saddleforge.extensions.descent.state import Moments, start_of
+from saddleforge.extensions.descent.stationary import newton, settled
+from saddleforge.extensions.simulation.instance import Instance
+from saddleforge.extensions.simulation.methods.sgd import one_pass, weights_with
 from saddleforge.integration import GaussHermite
 from saddleforge.report.plots.dynamics import plot_passes
 from saddleforge.report.simulation_tables import beside_dynamics, load_runs
 from saddleforge.report.tables import load_dataset
-from saddleforge.simulation.instance import Instance
-from saddleforge.simulation.methods.sgd import one_pass, weights_with
 
 BASE = {"sigma": 0.5, "omega": 0.3, "lambda": 0.002}
 START = {"q": 0.125, "theta": 0.025, "m_1": 0.1}

@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import chi2, f
 
 import saddleforge as sf
-from saddleforge.descent.schedule import batch_of, schedule_of
-from saddleforge.descent.state import start_of
-from saddleforge.simulation.instance import Instance
-from saddleforge.simulation.methods.sgd import one_pass, weights_with
+from saddleforge.extensions.descent.schedule import batch_of, schedule_of
+from saddleforge.extensions.descent.state import start_of
+from saddleforge.extensions.simulation.instance import Instance
+from saddleforge.extensions.simulation.methods.sgd import one_pass, weights_with
 
 SIZES = 500, 1000
 TIMES, SEEDS = 10, 16  # so many times so many seeds

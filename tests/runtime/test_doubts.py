@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import NotConvergedError
-from saddleforge.planes import doubts as room
-from saddleforge.planes.boundaries import BRACKETED, Change, Row
-from saddleforge.planes.doubts import Doubt, decided, doubts, without
+from saddleforge.base.errors import NotConvergedError
+from saddleforge.extensions.planes import doubts as room
+from saddleforge.extensions.planes.boundaries import BRACKETED, Change, Row
+from saddleforge.extensions.planes.doubts import Doubt, decided, doubts, without
 
 VALUES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 ROUGH, SURE, GONE = "accuracy_not_reached", "converged", "lost"

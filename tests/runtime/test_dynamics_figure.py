@@ -5,8 +5,8 @@ import json
 import pytest
 
 import saddleforge as sf
-from saddleforge.descent.averages import sizes_for
-from saddleforge.descent.flow import Flow
+from saddleforge.extensions.descent.averages import sizes_for
+from saddleforge.extensions.descent.flow import Flow
 from saddleforge.reproduce import dynamics
 from saddleforge.reproduce.jobs import reproduce
 from saddleforge.reproduce.pages.dynamics import agreeing, distances

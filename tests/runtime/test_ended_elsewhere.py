@@ -8,8 +8,8 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
+from saddleforge.base.errors import NotConvergedError
 from saddleforge.branches.branch import Branch
-from saddleforge.errors import NotConvergedError
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.starts import start_overlaps

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import DomainError
+from saddleforge.base.errors import DomainError
 from saddleforge.integration import Pieces, ProxSpace, Rule
 from saddleforge.problems.overlaps import Overlaps, Sizes
 from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry

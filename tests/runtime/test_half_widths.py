@@ -8,9 +8,9 @@ from mpmath import mp
 
 import saddleforge as sf
 from saddleforge import Solution
+from saddleforge.base.errors import DomainError
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.branches.equations import BranchEquations
-from saddleforge.errors import DomainError
 from saddleforge.following.events import integration_shift
 from saddleforge.integration import Averages, GaussHermite, Lattice, Lines, ProxSpace, Rule
 from saddleforge.integration.estimates import Comparison, compared, difference_counts, finest_half_width, half_width

@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.hints import AttributeHints
+from saddleforge.base.hints import AttributeHints
 
 
 def test_a_missing_attribute_is_answered_by_where_it_is_or_what_there_is():

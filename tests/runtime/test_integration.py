@@ -9,15 +9,15 @@ from scipy.stats import binom, norm
 
 import saddleforge as sf
 from saddleforge import InputError, Problem
+from saddleforge.base.errors import DomainError
+from saddleforge.base.threads import available, limited
 from saddleforge.channel.fields import fields_of
 from saddleforge.channel.nodes import _drawn, _kept, _scrambled, gauss_hermite, panels, sobol_normal, tensor
-from saddleforge.errors import DomainError
 from saddleforge.integration import FAMILIES, GaussHermite, Lattice, Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
 from saddleforge.integration.estimates import Comparison, compared, half_width, two_standard_errors
 from saddleforge.integration.sampled import TeacherRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import dumps
-from saddleforge.threads import available, limited
 
 NORMAL_MOMENTS = (1, 0, 1, 0, 3, 0, 15, 0, 105)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import InputError
+from saddleforge.base.errors import InputError
 
 WIDE = {"lambda": (0.01, 10), "Delta": (0.1, 1)}
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge import budget
+from saddleforge.base import budget
+from saddleforge.base.errors import InputError
 from saddleforge.channel.exchange import Reduction
 from saddleforge.channel.lattices import keeps, packing, points_in_ball, sampling_lattice, shortest
-from saddleforge.errors import InputError
 from saddleforge.integration import Lattice
 from saddleforge.integration.lattice import affordable
 from saddleforge.integration.rule import DIFFERENCE_SAFETY

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import InputError
-from saddleforge.sweeping.plan import Simulated, planned
+from saddleforge.base.errors import InputError
+from saddleforge.extensions.sweeping.plan import Simulated, planned
 
 EVEN, DIAGONAL = [[0.5, 0.5], [0.5, 0.5]], [[0.6, 0.4], [0.4, 0.6]]
 

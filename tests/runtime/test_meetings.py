@@ -6,10 +6,10 @@ import pytest
 from scipy.optimize import brentq
 
 import saddleforge as sf
-from saddleforge.errors import NotConvergedError
-from saddleforge.planes import meetings
-from saddleforge.planes.boundaries import BRACKETED, Boundary, Row
-from saddleforge.planes.meetings import UNCONFIRMED, met, suspects
+from saddleforge.base.errors import NotConvergedError
+from saddleforge.extensions.planes import meetings
+from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Row
+from saddleforge.extensions.planes.meetings import UNCONFIRMED, met, suspects
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
 AT, HEIGHT = 2.3, 0.17  # where boundaries meet

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import InputError, require_in, require_known, require_whole
+from saddleforge.base.errors import InputError, require_in, require_known, require_whole
 
 
 @pytest.mark.parametrize("value", [-1, 1, np.nan, np.inf, "half", None])

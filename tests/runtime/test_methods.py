@@ -8,12 +8,12 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.errors import InputError
+from saddleforge.base.errors import InputError
+from saddleforge.extensions.simulation.instance import Instance
+from saddleforge.extensions.simulation.methods import METHODS
+from saddleforge.extensions.simulation.plan import Plan
+from saddleforge.extensions.simulation.run import checked, run
 from saddleforge.problems.problem import problem
-from saddleforge.simulation.instance import Instance
-from saddleforge.simulation.methods import METHODS
-from saddleforge.simulation.plan import Plan
-from saddleforge.simulation.run import checked, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOLERANCE = 1e-7

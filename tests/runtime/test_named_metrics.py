@@ -8,8 +8,8 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
+from saddleforge.base.errors import InputError
 from saddleforge.derive.errors import ModelError
-from saddleforge.errors import InputError
 from saddleforge.problems.quantities import find_quantity
 from saddleforge.report.branches import chosen_columns
 from saddleforge.responses.minimum import in_words, minimised

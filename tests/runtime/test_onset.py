@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
+from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
-from saddleforge.errors import InputError, NotConvergedError
 from saddleforge.integration import ProxSpace
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.thresholds import onset as module

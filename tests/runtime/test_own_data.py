@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import InputError
+from saddleforge.base.errors import InputError
 
 
 def power_inputs(n, d, decay, seed=0):

@@ -7,16 +7,16 @@ import pytest
 import xarray
 
 import saddleforge as sf
+from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.branches import branch
-from saddleforge.errors import InputError, NotConvergedError
-from saddleforge.planes import boundaries, diagram
-from saddleforge.planes.boundaries import BRACKETED, Boundary, Change, Row, further, located
-from saddleforge.planes.diagram import PhaseDiagram, _outside_in
-from saddleforge.planes.meetings import Meeting
+from saddleforge.extensions.planes import boundaries, diagram
+from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Change, Row, further, located
+from saddleforge.extensions.planes.diagram import PhaseDiagram, _outside_in
+from saddleforge.extensions.planes.meetings import Meeting
+from saddleforge.extensions.sweeping.records import Records
 from saddleforge.report.phases import phase_name
 from saddleforge.report.tables import load_dataset
 from saddleforge.saddle_point.iteration import Status
-from saddleforge.sweeping.records import Records
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
 

@@ -13,10 +13,10 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 import saddleforge as sf
+from saddleforge.base.errors import InputError
 from saddleforge.channel.exchange import Reduction
 from saddleforge.channel.fields import fields_of
 from saddleforge.channel.shared import rows
-from saddleforge.errors import InputError
 from saddleforge.integration import Lines, Pieces, ProxSpace, Rule
 from saddleforge.integration.pieces import LONGEST, REACH
 from saddleforge.integration.sampled import teacher_edges

@@ -8,7 +8,7 @@ import pytest
 import xarray
 
 import saddleforge as sf
-from saddleforge.errors import InputError
+from saddleforge.base.errors import InputError
 from saddleforge.problems.columns import QUANTITIES
 from saddleforge.report import tables
 from saddleforge.report.plots import branches as plots

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import pytest
 
-from saddleforge import presenting
+from saddleforge.base import presenting
 from saddleforge.report import renderers
 
 

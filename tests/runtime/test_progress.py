@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from saddleforge import progress
-from saddleforge.heartbeat import Teller
+from saddleforge.base import progress
+from saddleforge.base.heartbeat import Teller
 
 
 def lines_of(messages: list[tuple[float, str | None]], until: float, live: bool = False) -> list[tuple[float, str]]:

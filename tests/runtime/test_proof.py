@@ -9,18 +9,18 @@ import sympy as sp
 from flint import acb, arb
 
 import saddleforge as sf
+from saddleforge.base.errors import NotProvedError
 from saddleforge.derive.models.mixture_classification import along_means, mixture
-from saddleforge.errors import NotProvedError
+from saddleforge.extensions.proof.channel import Goal
+from saddleforge.extensions.proof.duals import Dual, ball, lift
+from saddleforge.extensions.proof.krawczyk import BallSystem, Proof, ball_precision, proof_around, prove
+from saddleforge.extensions.proof.quadrature import enclosed_integral
+from saddleforge.extensions.proof.tails import exact_mpf
+from saddleforge.extensions.reference.numbers import Numbers, decimal_array
+from saddleforge.extensions.reference.quadrature import Rule
+from saddleforge.extensions.reference.rule_channel import RuleChannel
+from saddleforge.extensions.reference.thresholds import difference_of_sides
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.proof.channel import Goal
-from saddleforge.proof.duals import Dual, ball, lift
-from saddleforge.proof.krawczyk import BallSystem, Proof, ball_precision, proof_around, prove
-from saddleforge.proof.quadrature import enclosed_integral
-from saddleforge.proof.tails import exact_mpf
-from saddleforge.reference.numbers import Numbers, decimal_array
-from saddleforge.reference.quadrature import Rule
-from saddleforge.reference.rule_channel import RuleChannel
-from saddleforge.reference.thresholds import difference_of_sides
 
 RIDGE = [1.0238, 0.8443, 0.0, 0.9156]  # q, V, m, theta at alpha = 2, lambda = 0.1, to a few digits
 BITS = 150
@@ -163,7 +163,7 @@ def test_derivatives_over_a_box_hold_those_within_it_however_coarse(monkeypatch)
         z = [ball(x) for x in near]
         _, fine = equations.linearised(z, 0.0)
         _, over = equations.linearised(z, 1e-3)
-        monkeypatch.setattr("saddleforge.proof.krawczyk._COARSE", 1)
+        monkeypatch.setattr("saddleforge.extensions.proof.krawczyk._COARSE", 1)
         _, coarse = equations.linearised(z, 0.0)
         for corner in ((1, 1, -1, 1, -1), (-1, 1, 1, 1, 1)):
             moved = [x + way * ball(9e-4 * scale) for x, way, scale in zip(z, corner, equations.scales, strict=True)]
@@ -245,7 +245,7 @@ def test_what_cannot_be_proved_is_refused_with_the_reason(model, near, sentence)
 
 
 def test_python_flint_is_asked_for_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr("saddleforge.digits.find_spec", lambda _: None)
+    monkeypatch.setattr("saddleforge.extensions.digits.find_spec", lambda _: None)
     with pytest.raises(sf.InputError, match=r"pip install 'saddleforge\[proof\]'"):
         sf.solve_precisely(sf.problem("ridge_regression"), proof=True)
 
@@ -280,7 +280,7 @@ def test_what_only_rules_confirm_is_not_called_proved(monkeypatch):
     def fails(*_: Any) -> None:
         raise NotProvedError("no box was small enough")
 
-    monkeypatch.setattr("saddleforge.proof.results.prove", fails)
+    monkeypatch.setattr("saddleforge.extensions.proof.results.prove", fails)
     problem = sf.problem("squared_hinge", alpha=2.0)
     found = sf.solve_precisely(problem, sf.solve(sf.problem("ridge_regression", alpha=2.0)), accuracy=1e-6, proof=True)
     assert (found.status, found.error_kind, found.success) == ("not_proved", "verified", False)

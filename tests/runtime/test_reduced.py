@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import saddleforge as sf
+from saddleforge.base.errors import DomainError
 from saddleforge.derive.models.mixture_classification import mixture
-from saddleforge.errors import DomainError
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
 from saddleforge.problems.combinations import Combinations, OverlapMaps, RowMaps
 from saddleforge.problems.overlaps import Overlaps

@@ -11,13 +11,13 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge import InputError
 from saddleforge.derive.emit.sides.reference_source import reduced
+from saddleforge.extensions.reference.improve import decimal_strings
+from saddleforge.extensions.reference.numbers import Numbers, decimal_array
+from saddleforge.extensions.reference.quadrature import Rule
+from saddleforge.extensions.reference.rule_channel import RuleChannel
+from saddleforge.extensions.reference.system import State
+from saddleforge.extensions.reference.thresholds import check_threshold
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.reference.improve import decimal_strings
-from saddleforge.reference.numbers import Numbers, decimal_array
-from saddleforge.reference.quadrature import Rule
-from saddleforge.reference.rule_channel import RuleChannel
-from saddleforge.reference.system import State
-from saddleforge.reference.thresholds import check_threshold
 from saddleforge.report.contract import dumps
 
 # alpha = 2, lambda = 0.1; tests/literature/test_digits.py checks them against another rule.

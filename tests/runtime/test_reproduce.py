@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import InputError
-from saddleforge.numbers import with_error
+from saddleforge.base.errors import InputError
+from saddleforge.base.numbers import with_error
+from saddleforge.base.threads import limited
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import clean
 from saddleforge.reproduce import alpha_thresholds, base_case, coarse, jobs, transition
@@ -21,7 +22,6 @@ from saddleforge.reproduce.pages.blocks import html_of, markdown_of
 from saddleforge.reproduce.pages.finite_size import comparison_rows
 from saddleforge.reproduce.pages.transition import content, phase_lines, plot_phase_diagram, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest
-from saddleforge.threads import limited
 
 
 def made_threshold(value, error=2e-4, status="converged"):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import saddleforge as sf
+from saddleforge.base.errors import NotConvergedError
 from saddleforge.branches.branch import Curve
-from saddleforge.breaking.curve import BrokenCurve
-from saddleforge.errors import NotConvergedError
+from saddleforge.extensions.breaking.curve import BrokenCurve
 from saddleforge.reproduce import breaking
 from saddleforge.reproduce.breaking import BREAKING, broken_point, symmetric_point
 from saddleforge.reproduce.jobs import reproduce

@@ -8,7 +8,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.errors import DomainError
+from saddleforge.base.errors import DomainError
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.responses.direction import Direction, directions
 from saddleforge.responses.sensitivity import sensitivity

@@ -13,9 +13,32 @@ import sympy as sp
 from scipy.optimize import brentq, linprog
 
 import saddleforge as sf
-from saddleforge.comparison.compare import Extrapolation, Scaling, beside, extrapolate, measurements, on_branch
-from saddleforge.environment import helper
-from saddleforge.errors import InputError, NotConvergedError
+from saddleforge.base.environment import helper
+from saddleforge.base.errors import InputError, NotConvergedError
+from saddleforge.extensions.comparison.compare import (
+    Extrapolation,
+    Scaling,
+    beside,
+    extrapolate,
+    measurements,
+    on_branch,
+)
+from saddleforge.extensions.simulation import workers
+from saddleforge.extensions.simulation.finite_transition import PairedDifference, root_of
+from saddleforge.extensions.simulation.held import entries
+from saddleforge.extensions.simulation.instance import Instance, coordinates
+from saddleforge.extensions.simulation.method import Descent
+from saddleforge.extensions.simulation.methods import newton as newtons
+from saddleforge.extensions.simulation.methods.fista import proximal_gradient
+from saddleforge.extensions.simulation.methods.gamp import contraction, gamp, state_evolution
+from saddleforge.extensions.simulation.methods.lbfgs import lbfgs
+from saddleforge.extensions.simulation.methods.newton import newton
+from saddleforge.extensions.simulation.orientation import column_orders, images, oriented, permute
+from saddleforge.extensions.simulation.plan import Plan, begin
+from saddleforge.extensions.simulation.response import Response
+from saddleforge.extensions.simulation.risk import Risk, Weights, overlaps_of
+from saddleforge.extensions.simulation.run import Run, checked, run
+from saddleforge.extensions.simulation.simulation import Estimate, Simulation, simulate
 from saddleforge.integration import ProxSpace
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import problem
@@ -23,22 +46,6 @@ from saddleforge.problems.symmetry import exchanges
 from saddleforge.report.plots.simulation import plot_runs
 from saddleforge.report.simulation_tables import load_runs
 from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.simulation import workers
-from saddleforge.simulation.finite_transition import PairedDifference, root_of
-from saddleforge.simulation.held import entries
-from saddleforge.simulation.instance import Instance, coordinates
-from saddleforge.simulation.method import Descent
-from saddleforge.simulation.methods import newton as newtons
-from saddleforge.simulation.methods.fista import proximal_gradient
-from saddleforge.simulation.methods.gamp import contraction, gamp, state_evolution
-from saddleforge.simulation.methods.lbfgs import lbfgs
-from saddleforge.simulation.methods.newton import newton
-from saddleforge.simulation.orientation import column_orders, images, oriented, permute
-from saddleforge.simulation.plan import Plan, begin
-from saddleforge.simulation.response import Response
-from saddleforge.simulation.risk import Risk, Weights, overlaps_of
-from saddleforge.simulation.run import Run, checked, run
-from saddleforge.simulation.simulation import Estimate, Simulation, simulate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -795,7 +802,7 @@ def test_a_seed_counts_when_it_is_put_away_whatever_is_pressed_meanwhile(monkeyp
             signal.raise_signal(signal.SIGINT)
         kept.append(finished.seed)
 
-    monkeypatch.setattr("saddleforge.simulation.simulation.results", canned)
+    monkeypatch.setattr("saddleforge.extensions.simulation.simulation.results", canned)
     found = simulate(plan.problem, d=30, seeds=5, method="lbfgs", on_run=keep)
     assert found.interrupted
     assert [run.seed for run in found.runs] == kept == [0, 1, 2]

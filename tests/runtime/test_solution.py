@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
+from saddleforge.base.numbers import with_error
 from saddleforge.integration import ProxSpace, Sobol
-from saddleforge.numbers import with_error
 from saddleforge.problems.gauge import sign_is_free
 from saddleforge.problems.law import TokenLaw
 from saddleforge.problems.overlaps import Overlaps

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import InputError
+from saddleforge.base.errors import InputError
 from saddleforge.integration import Sobol
 from saddleforge.report.starting import saved_overlaps
 from saddleforge.saddle_point.starts import start_overlaps, with_response

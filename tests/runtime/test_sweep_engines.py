@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import saddleforge as sf
-from saddleforge.errors import InputError
-from saddleforge.sweeping import engine as engines
-from saddleforge.sweeping.engine import Engine
-from saddleforge.sweeping.line import run_line
-from saddleforge.sweeping.plan import Simulated, planned
-from saddleforge.sweeping.records import Records
-from saddleforge.sweeping.sweep import collect, run
+from saddleforge.base.errors import InputError
+from saddleforge.extensions.sweeping import engine as engines
+from saddleforge.extensions.sweeping.engine import Engine
+from saddleforge.extensions.sweeping.line import run_line
+from saddleforge.extensions.sweeping.plan import Simulated, planned
+from saddleforge.extensions.sweeping.records import Records
+from saddleforge.extensions.sweeping.sweep import collect, run
 
 distributed = pytest.importorskip("distributed")
 # Dask leaves sockets and loops to the end of the process.

@@ -9,15 +9,15 @@ import pytest
 import xarray
 
 import saddleforge as sf
+from saddleforge.base.errors import InputError
 from saddleforge.branches.branch import Branch
-from saddleforge.errors import InputError
+from saddleforge.extensions.sweeping import line as lines
+from saddleforge.extensions.sweeping import records
+from saddleforge.extensions.sweeping.line import run_line
+from saddleforge.extensions.sweeping.memory import recalled, remembered
+from saddleforge.extensions.sweeping.plan import MOST_POINTS
 from saddleforge.report.tables import load_dataset
 from saddleforge.solving.solve import solve
-from saddleforge.sweeping import line as lines
-from saddleforge.sweeping import records
-from saddleforge.sweeping.line import run_line
-from saddleforge.sweeping.memory import recalled, remembered
-from saddleforge.sweeping.plan import MOST_POINTS
 
 GRID = {"alpha": (3, 1, 4), "lambda": [0.1, 0.3]}
 

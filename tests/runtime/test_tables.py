@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import xarray
 
+from saddleforge.base.errors import InputError
 from saddleforge.branches.branch import Curve
-from saddleforge.errors import InputError
 from saddleforge.integration import Sobol
 from saddleforge.problems.columns import column_of
 from saddleforge.problems.overlaps import Overlaps

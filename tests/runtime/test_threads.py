@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from saddleforge import threads
+from saddleforge.base import threads
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sympy as sp
 import xarray
 
 import saddleforge as sf
-from saddleforge.breaking.solution import Splitting
+from saddleforge.extensions.breaking.solution import Splitting
 from saddleforge.report.ansatz import duration, is_unstable_beyond_digits
 from saddleforge.report.branches import curve_table
 from saddleforge.report.plots import drawing

@@ -7,7 +7,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.errors import DomainError
+from saddleforge.base.errors import DomainError
 from saddleforge.integration import FAMILIES, rule_named
 from saddleforge.thresholds.second_rule import Agreement, confirmed, opinions, other_rules
 

@@ -5,20 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from saddleforge.errors import InputError
+from saddleforge.base.errors import InputError
+from saddleforge.extensions.simulation import response
+from saddleforge.extensions.simulation.instance import Instance
+from saddleforge.extensions.simulation.method import Descent
+from saddleforge.extensions.simulation.methods.fista import proximal_gradient
+from saddleforge.extensions.simulation.methods.lbfgs import lbfgs
+from saddleforge.extensions.simulation.plan import Plan, begin
+from saddleforge.extensions.simulation.response import Response
+from saddleforge.extensions.simulation.risk import Risk, Weights
+from saddleforge.extensions.simulation.run import checked, run
+from saddleforge.extensions.simulation.simulation import Simulation, simulate
+from saddleforge.extensions.simulation.wells import moved, wells_of
 from saddleforge.problems.problem import problem
 from saddleforge.report.simulation_tables import load_runs
-from saddleforge.simulation import response
-from saddleforge.simulation.instance import Instance
-from saddleforge.simulation.method import Descent
-from saddleforge.simulation.methods.fista import proximal_gradient
-from saddleforge.simulation.methods.lbfgs import lbfgs
-from saddleforge.simulation.plan import Plan, begin
-from saddleforge.simulation.response import Response
-from saddleforge.simulation.risk import Risk, Weights
-from saddleforge.simulation.run import checked, run
-from saddleforge.simulation.simulation import Simulation, simulate
-from saddleforge.simulation.wells import moved, wells_of
 
 TIGHT = Descent(1e-9)
 

@@ -9,8 +9,8 @@ import pytest
 import xarray
 
 import saddleforge as sf
+from saddleforge.base.errors import InputError
 from saddleforge.cli import main
-from saddleforge.errors import InputError
 from saddleforge.report.contract import SCHEMA
 from saddleforge.report.tables import load_dataset
 

@@ -11,7 +11,7 @@ import xarray
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ...errors import InputError
+from ...base.errors import InputError
 from ...problems.columns import OBSERVED, quantity_of
 from ...problems.overlaps import OVERLAPS
 from . import drawing

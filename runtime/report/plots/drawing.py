@@ -32,11 +32,11 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...errors import InputError
-from ...files import check_writable, write_whole
+from ...base.errors import InputError
+from ...base.files import check_writable, write_whole
+from ...base.progress import say
 from ...integration.rule import NEGLIGIBLE_JUMPS
 from ...problems.columns import column_of
-from ...progress import say
 from ...stability.assess import MARGINAL, STABLE, UNSTABLE, compared_with_one
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"

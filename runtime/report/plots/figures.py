@@ -8,7 +8,7 @@ from typing import Any
 import xarray
 from matplotlib.figure import Figure
 
-from ...presenting import Recorded, plot
+from ...base.presenting import Recorded, plot
 from .branches import plot_critical_line, plot_dataset
 from .dynamics import plot_dynamics, plot_passes
 from .phases import plot_phases

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ...planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
-from ...planes.meetings import UNCONFIRMED
+from ...extensions.planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
+from ...extensions.planes.meetings import UNCONFIRMED
 from ...problems.columns import column_of
 from ...stability.assess import MARGINAL
 from ..phases import boundary_name

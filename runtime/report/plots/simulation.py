@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...comparison.compare import Comparison, Scaling
-from ...comparison.own_points import Beside
-from ...presenting import plot
+from ...base.presenting import plot
+from ...extensions.comparison.compare import Comparison, Scaling
+from ...extensions.comparison.own_points import Beside
 from ...problems.columns import index_text
 from . import drawing
 from .drawing import BLUE, BRANCH_COLOURS, GREEN, GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES, PINK, RED, SKY

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ...errors import InputError
+from ...base.errors import InputError
 from ...problems.columns import OBSERVED, column_of, quantity_of
 from ...stability.assess import MARGINAL, UNSTABLE
 from . import drawing

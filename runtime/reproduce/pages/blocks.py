@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ...files import write_whole
-from ...numbers import with_error
+from ...base.files import write_whole
+from ...base.numbers import with_error
 from ...report.contract import dumps
 from ..run import Run
 

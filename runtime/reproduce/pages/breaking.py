@@ -10,7 +10,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...numbers import with_error
+from ...base.numbers import with_error
 from ...report.plots.drawing import BRANCH_COLOURS, GREY
 from ..breaking import BREAKING, MAP_ALPHAS, BreakingRun
 from ..run import BRANCHES, SHOWN_OMEGA

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ...comparison.compare import LOSSES, Extrapolation, Measured
-from ...numbers import with_error
+from ...base.numbers import with_error
+from ...extensions.comparison.compare import LOSSES, Extrapolation, Measured
 from ...report.plots.drawing import BLUE, BRANCH_COLOURS, GREEN, ORANGE, OVERLAP_STYLES, PINK, RED, from_zero
 from ...report.plots.simulation import draw_points, draw_scaling
 from ..finite_size import (

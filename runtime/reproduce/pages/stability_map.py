@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch, Rectangle
 
-from ...numbers import with_error
+from ...base.numbers import with_error
 from ...stability.assess import NEGLIGIBLE_LOSS
 from ..run import BRANCHES
 from ..stability_map import OMEGAS, STABILITY, StabilityRun

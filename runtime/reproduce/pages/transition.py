@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ...numbers import with_error
-from ...progress import say
+from ...base.numbers import with_error
+from ...base.progress import say
 from ...report.plots import drawing as plots
 from ...report.plots.drawing import BLUE, GREEN, GREY, ORANGE, PINK
 from ...report.tables import loss_difference_along, save_dataset

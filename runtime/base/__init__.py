@@ -1,0 +1,1 @@
+"""What every room stands on: errors, files, progress, limits of time and memory; no physics."""

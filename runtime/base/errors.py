@@ -1,0 +1,171 @@
+"""Errors a user meets; every message says what was wrong, where, and what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..derive.errors import suggestion
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class SaddleforgeError(Exception):
+    """Base of this package's errors.
+
+    Example:
+        >>> try:
+        ...     sf.problem("ridge_regression", alpha=-1)
+        ... except sf.SaddleforgeError as error:
+        ...     print(type(error).__name__)
+        InputError
+    """
+
+
+class InputError(SaddleforgeError, ValueError):
+    """Something the user gave is wrong: a name, a value, a file. Exit status 2 on the command line.
+
+    Example:
+        >>> sf.problem("ridge_regression", Delta=-1)
+        Traceback (most recent call last):
+            ...
+        saddleforge.InputError: Delta = -1 is out of range; allowed is [0, inf) (Δ, variance of the label noise)
+    """
+
+
+class NotConvergedError(SaddleforgeError, RuntimeError):
+    """A computation ran but did not reach what was asked. Exit status 3 on the command line.
+
+    Example:
+        >>> try:
+        ...     sf.where(sf.problem("ridge_regression"), "test_error = 2", on="semantic", bracket=(1, 6))
+        ... except sf.NotConvergedError as error:
+        ...     print(str(error).split(";")[0])
+        where test_error = 2: no sign change for alpha in [1, 6]
+    """
+
+
+class NotProvedError(NotConvergedError):
+    """A proof that was asked for could not be given; the message says which step of it balls do not settle.
+
+    What was to be proved may still hold.
+
+    Attributes:
+        estimate: the solution in double precision, where there is one and nothing better.
+
+    Example:
+        >>> try:
+        ...     found = sf.solve_precisely(sf.problem("logistic_regression", alpha=2), accuracy=1e-15, proof=True)
+        ... except sf.NotProvedError as error:
+        ...     found = error.estimate
+        >>> found.success
+        True
+    """
+
+    estimate: object = None
+
+
+class TimeLimitError(SaddleforgeError, TimeoutError):
+    """A time limit ended a computation that had nothing finished to hand over. Exit status 3 on the command line.
+
+    Attributes:
+        point: what there is: the last iterate of the saddle point, or a solution in double precision; or None.
+
+    Example:
+        >>> with sf.time_limit(1e-9):
+        ...     sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="semantic", bracket=(1, 6))
+        Traceback (most recent call last):
+            ...
+        saddleforge.TimeLimitError: the time limit ended the search for a branch
+    """
+
+    point: Any = None
+
+
+class DomainError(ArithmeticError):
+    """Overlaps outside their domain: V > 0, q - theta rho*^{-1} theta^T > 0 (docs/theory.md (4.9))."""
+
+
+for _public in (SaddleforgeError, InputError, NotConvergedError, NotProvedError, TimeLimitError):
+    _public.__module__ = "saddleforge"  # where users find them, and what tracebacks print
+
+
+OUTSIDE = (DomainError, InputError)  # what a system raises where its unknowns mean nothing
+
+
+def told(error: BaseException) -> str:
+    """The name of an error of somebody else's, and what it says, where it can."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def describe_unknown(what: str, name: object, known: Iterable[str], of: str = "") -> str:
+    """Return the sentence about a name that is not one of the known ones, with the closest of them.
+
+    Args:
+        what: the kind of name, as "start".
+        of: the model, function or option that it belongs to.
+    """
+    known = [each.rstrip("_") for each in known]
+    owner = f" of {of}" if of else ""
+    return f"unknown {what} {name!r}{owner}{suggestion(str(name), known)}; known are {', '.join(known) or 'none'}"
+
+
+def require_known(what: str, name: object, known: Collection[str], of: str = "") -> None:
+    """Raise InputError unless a name is one of the known ones; arguments as of `describe_unknown`."""
+    if name not in list(known):
+        raise InputError(describe_unknown(what, name, known, of))
+
+
+def require_whole(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
+    """Raise InputError unless a value is a whole number in this range."""
+    try:
+        allowed = value == int(value) and lowest <= value <= (value if highest is None else highest)
+    except (TypeError, ValueError, OverflowError):
+        allowed = False
+    if not allowed:
+        to = "" if highest is None else f" to {highest}"
+        words = f"allowed is {lowest}" if lowest == highest else f"allowed are whole numbers from {lowest}{to}"
+        raise InputError(f"{_assigned(name, value)} is out of range; {words}")
+
+
+def require_in(name: str, value: Any, interval: str) -> None:
+    """Raise InputError unless a value is a number in an interval.
+
+    Args:
+        interval: as the message writes it, "[0, 1)" or "(0, inf) seconds".
+    """
+    opening, *ends, closing = re.match(r"([\[(])(\S+), (\S+?)([\])])", interval).groups()  # type: ignore[union-attr]
+    low, high = map(float, ends)
+    try:
+        allowed = low <= value <= high
+        allowed &= not (opening == "(" and value == low) and not (closing == ")" and value == high)
+    except (TypeError, ValueError):
+        allowed = False
+    if not allowed:
+        reason = "is a text, where a number is expected" if isinstance(value, str) else "is out of range"
+        example = "; an accuracy is an error bar: 1e-8 for eight digits" if name.strip("-") == "accuracy" else ""
+        raise InputError(f"{_assigned(name, value)} {reason}; allowed is {interval}{example}")
+
+
+def as_numbers(value: Any, expected: str) -> np.ndarray:
+    """Return a value as an array of numbers, or raise InputError.
+
+    Args:
+        expected: the sentence of the error, in which {!r} stands for the value.
+    """
+    import numpy as np  # slow to load
+
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(expected.format(value)) from None
+
+
+def _assigned(name: str, value: object) -> str:
+    """Return an argument with its value, an option as it was typed."""
+    return f"{name} {value}" if name.startswith("--") else f"{name} = {value!r}"

@@ -1,0 +1,1 @@
+"""What is built on the core: nothing in the core imports it."""

@@ -1,0 +1,298 @@
+"""Error bars of states with replica symmetry broken, and the solution that is reported there.
+
+By a finer and a coarser rule, or by the sets of nodes of a rule of samples, as in `solving.error_bars`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...base import progress
+from ...base.errors import DomainError
+from ...integration.estimates import two_standard_errors
+from ...integration.rule import DIFFERENCE_SAFETY
+from ...integration.tilted_samples import Samples
+from ...solving.error_bars import TestErrorEstimate, test_errors
+from ...solving.solution import Solution
+from ...stability.assess import radius
+from .newton import Equations, Reached
+from .rules import averages, offsets, shift_counts, told_beside
+from .solution import BrokenSolution, Splitting, status_of
+from .state import Broken
+from .state_map import Answer, BreakingMap
+
+ROUNDING = 1024 * np.finfo(float).eps
+
+
+@progress.step("error bars of broken replica symmetry")
+def finish(
+    symmetric: Solution, breaking_map: BreakingMap, found: Reached, given: bool, accuracy: float,
+    once: BrokenSolution | None = None,
+) -> BrokenSolution:  # fmt: skip
+    """Return the solution at states that a rule has: error bars, and what is reported.
+
+    Args:
+        given: whether y is given; once: of a second step the first.
+
+    Raises:
+        DomainError: another rule, or a set of nodes, leaves the domain.
+    """
+    problem, state, rates, answer = symmetric.problem, found.state, found.rates, found.answer
+    if isinstance(breaking_map.rule, Samples):
+        numbers, error_bar = _by_sets(symmetric, breaking_map, found, given)
+    else:
+        numbers, error_bar = _by_other_rules(symmetric, breaking_map, found, given, once)
+    errors, within_errors, residual = numbers["errors"], numbers["within_errors"], found.residual
+    return BrokenSolution(
+        symmetric=symmetric, state=state, rates=tuple(map(float, rates)), given=given, residual=residual,
+        status=status_of(symmetric, breaking_map.rule, residual, state, errors, within_errors, accuracy),
+        evaluations=found.evaluations, rule=breaking_map.rule, parts=answer.parts(problem),
+        multipliers=answer.rows.strengths if problem.has_sphere else None,
+        stability=_splitting(breaking_map, state, rates, answer), shallower=once,
+        **numbers, **test_errors(problem, state.within, accuracy, error_bar),
+    )  # fmt: skip
+
+
+Numbers = tuple[dict[str, Any], Callable[[TestErrorEstimate], float]]
+"""Fields of a solution, and the error bar of a test error."""
+
+
+def _by_other_rules(
+    symmetric: Solution, breaking_map: BreakingMap, found: Reached, given: bool, once: BrokenSolution | None
+) -> Numbers:
+    """Return energies and error bars from a finer and a coarser rule.
+
+    Raises:
+        DomainError: another rule leaves the domain.
+    """
+    problem, rule, answer = symmetric.problem, breaking_map.rule, found.answer
+    assert not isinstance(rule, Samples)
+    state, rates, y = found.state, found.rates, found.y
+    equations = Equations.around(breaking_map, state, rates, not given)
+    scales, units = equations.units(state, answer)
+    assert found.matrix is not None
+    scaled = found.matrix / units[:, None] * scales
+    shifts, others, moved = [], [], []
+    used = [equations.breaking_map]
+    for other in (rule.finer(), rule.coarser()):
+        its = Equations.around(replace(breaking_map, rule=other), state, rates, not given)
+        gap, there = its.values(state, rates)
+        others.append(there)
+        shifts.append(np.linalg.solve(scaled, -gap / units))
+        # Where the other rule has the solution: second orders of soft directions, as that of y, are small there.
+        moved.append(its.values(*its.state(its.unknowns(state, rates) + shifts[-1] * scales, state, rates))[1])
+        used.append(its.breaking_map)
+    known = [0.0] * len(used)
+    if told_beside(rule):
+        known = _offsets_beside(once, used, state) if once else offsets(symmetric, [one.rule for one in used], state, y)
+    counts = shift_counts(rule, shifts)
+    moves = [equations.packed(shift * scales) for shift in shifts]
+    within_moves = [Broken.unpack(move, state.sizes).within.pack() for move in moves]
+    rest = found.residual + abs(answer.averages.mass - 1)
+    widths = np.max([count * np.abs(shift) for count, shift in zip(counts, shifts, strict=True)], axis=0) + rest
+    errors = (widths * scales)[: len(equations.directions)] @ np.abs(equations.directions)
+    within_errors = np.max([count * np.abs(move) for count, move in zip(counts, within_moves, strict=True)], axis=0)
+    within_errors = within_errors + rest * state.within.block_scales
+    rate_errors = 0.0 * rates if given else rates * widths[len(equations.directions) :]
+
+    def width_of(values: Sequence[float]) -> float:
+        """Return the error bar of a number from what the rule and the two others make of it."""
+        sizes = (count * abs(value - values[0]) for count, value in zip(counts, values[1:], strict=True))
+        return max(sizes) + rest**2 * abs(values[0])
+
+    energies = [
+        (_energy(one, y) if given else -one.free_entropy) - off
+        for one, off in zip((answer, *moved), known, strict=True)
+    ]
+    rounding = ROUNDING * (abs(answer.free_entropy) + problem.alpha * abs(answer.averages.moreau))
+    complexities = [_complexity(one, y) for one in (answer, *moved)]
+
+    def error_bar(test: TestErrorEstimate) -> float:
+        changes = np.array(counts) * np.abs(test.changes(state.within.pack(), within_moves))
+        return float(np.nanmax([0.0, *changes])) + test.own
+
+    return {
+        "errors": errors, "within_errors": within_errors, "rate_errors": tuple(map(float, rate_errors)),
+        "energy": energies[0], "own_error": width_of(energies) + rounding,
+        "complexity": complexities[0] if given else 0.0,
+        "complexity_error": width_of(complexities) + abs(y) * rounding if given else 0.0,
+        "multipliers_error": _multiplier_errors(equations, found, [shift * scales for shift in shifts], others, counts),
+    }, error_bar  # fmt: skip
+
+
+def _offsets_beside(once: BrokenSolution, used: Sequence[BreakingMap], state: Broken) -> list[float]:
+    """Return how far above the energy of one step what maps of two make of it lies, with one y for both and Delta
+    shared out between them as in a state of two: as of `offsets`."""
+    assert once.state is not None
+    traces = np.trace(state.distances, axis1=2, axis2=3).sum(axis=1)
+    shares = (traces / traces.sum())[:, None, None, None]
+    shared = Broken(once.state.between, shares * once.state.distances)
+    rates = np.full(len(shares), once.rates[0])
+    return [-one(shared, rates).free_entropy - once.energy for one in used]
+
+
+def _complexity(answer: Answer, y: float) -> float:
+    return -(y**2) * float(answer.slopes[0])
+
+
+def _energy(answer: Answer, y: float) -> float:
+    return -answer.free_entropy - y * float(answer.slopes[0])
+
+
+def _multiplier_errors(
+    equations: Equations,
+    found: Reached,
+    shifts: Sequence[np.ndarray],
+    others: Sequence[Answer],
+    counts: Sequence[float],
+) -> np.ndarray | None:
+    """Return the error bars of the multipliers of given norms, (s,), where norms are given: what moves a solution moves
+    them through averages and state.
+
+    The two parts are added, not set off against each other (as in `solving.error_bars`).
+
+    Args:
+        shifts: of the unknowns by other rules; others: their answers at the state; counts: what they count for.
+    """
+    if not equations.breaking_map.problem.has_sphere:
+        return None
+    here = found.answer.rows.strengths
+    widths, z = np.zeros_like(here), equations.unknowns(found.state, found.rates)
+    for count, shift, other in zip(counts, shifts, others, strict=True):
+        try:
+            moved = equations.values(*equations.state(z + shift, found.state, found.rates))[1].rows.strengths
+        except DomainError:
+            return np.full_like(here, np.inf)  # nothing is known
+        widths = np.maximum(widths, count * (np.abs(other.rows.strengths - here) + np.abs(moved - here)))
+    softening = np.abs(here) + np.abs(found.answer.hats[-1].V).max()  # of which they are a difference
+    return widths + (ROUNDING + found.residual + abs(found.answer.averages.mass - 1)) * softening
+
+
+def _by_sets(symmetric: Solution, breaking_map: BreakingMap, found: Reached, given: bool) -> Numbers:
+    """Return energies and error bars by samples: every set of nodes moves states by what it says of the equations.
+
+    Derivatives, and what twice as many samples a node would change, are taken of a quarter of the outer nodes.
+
+    Raises:
+        DomainError: a set leaves the domain.
+    """
+    problem, rule = symmetric.problem, breaking_map.rule
+    assert isinstance(rule, Samples)
+    state, rates, answer, y = found.state, found.rates, found.answer, found.y
+    smaller = rule.smaller()
+    equations = Equations.around(replace(breaking_map, rule=smaller), state, rates, with_y=True)
+    z, n = equations.unknowns(state, rates), len(equations.directions)
+    gap, few = equations.values(state, rates)
+    matrix = equations.matrix(z, state, rates, gap, few)
+    scales, _ = equations.units(state, few)
+    solved = n if given else n + 1
+    inverse = np.linalg.inv(matrix[:solved, :solved])
+
+    def by(other: Samples) -> tuple[np.ndarray, Answer]:
+        return Equations.around(replace(breaking_map, rule=other), state, rates, with_y=True).values(state, rates)
+
+    sets = [by(rule.replicate(k)) for k in range(rule.scramblings)]
+    # Rows bend with what they are given: what all sets make is not the mean of what each of them makes.
+    whole = equations.gap(answer, state, rates)
+    deeper_gap, deeper = by(smaller.deeper())
+    shifts = np.array([-inverse @ each[:solved] for each, _ in sets])
+    deep = -inverse @ (deeper_gap - gap)[:solved]
+    rest = abs(answer.averages.mass - 1)
+    left = -inverse @ whole[:solved]
+    bent = (shifts.mean(axis=0) - left) / len(sets)  # what rows bend the mean of all sets by
+    others = np.array([left, bent, DIFFERENCE_SAFETY * deep])
+    widths = two_standard_errors(shifts) + np.abs(others).sum(axis=0) + rest * scales[:solved]
+    moves = shifts[:, :n] @ equations.directions
+    deep_move = deep[:n] @ equations.directions
+    withins, further = (
+        np.array([Broken.unpack(move, state.sizes).within.pack() for move in each])
+        for each in (moves, others[:, :n] @ equations.directions)
+    )
+    within_errors = two_standard_errors(withins) + np.abs(further).sum(axis=0) + rest * state.within.block_scales
+    errors = widths[:n] @ np.abs(equations.directions)
+    rate_errors = 0.0 * rates if given else rates * widths[n:]
+
+    # y dPhi/dy once the states have moved; Phi does not change with them.
+    slope, slopes, deep_slope = 0.0, np.zeros(len(sets)), 0.0
+    if given:
+        slopes = np.array([each[n] for each, _ in sets]) + shifts @ matrix[n, :n]
+        slope = float(whole[n] + matrix[n, :n] @ left)
+        deep_slope = float((deeper_gap - gap)[n] + deep @ matrix[n, :n])
+    known = _offsets_of_sets(symmetric, rule)
+    energy = -answer.free_entropy - slope - float(known.mean())
+    energies = -problem.alpha * np.array([each.averages.free[0] for _, each in sets]) - slopes - known
+    energy_error = float(two_standard_errors(energies[:, None])[0])
+    energy_error += DIFFERENCE_SAFETY * abs(few.free_entropy - deeper.free_entropy - deep_slope)
+    complexity_error = float(y * (two_standard_errors(slopes[:, None])[0] + DIFFERENCE_SAFETY * abs(deep_slope)))
+    of_one = [*(withins / rule.scramblings), Broken.unpack(deep_move, state.sizes).within.pack()]
+
+    def error_bar(test: TestErrorEstimate) -> float:
+        if test.rule is None:
+            return test.own
+        *changes, deepened = test.changes(state.within.pack(), of_one)
+        width = float(two_standard_errors(np.array(changes)[:, None] * rule.scramblings)[0])
+        width += DIFFERENCE_SAFETY * abs(float(deepened))
+        return test.own + (width if np.isfinite(width) else np.inf)  # where a set leaves the domain
+
+    return {
+        "errors": errors, "within_errors": within_errors, "rate_errors": tuple(map(float, rate_errors)),
+        "energy": energy, "own_error": energy_error, "complexity": -y * slope if given else 0.0,
+        "complexity_error": complexity_error if given else 0.0,
+        "multipliers_error": _spread_of_multipliers(equations, found, few, sets, shifts),
+    }, error_bar  # fmt: skip
+
+
+def _offsets_of_sets(symmetric: Solution, rule: Samples) -> np.ndarray:
+    """Return how far above the training loss of replica symmetry every set of nodes puts it, (R,): states with blocks,
+    which are close to it, are off by nearly the same."""
+    problem, overlaps = symmetric.problem, symmetric.overlaps
+    own = rule.beside().averages(problem, overlaps).moreau
+    return np.asarray(problem.alpha * (own - symmetric.rule.averages(problem, overlaps).moreau.mean()))
+
+
+def _spread_of_multipliers(
+    equations: Equations, found: Reached, few: Answer, sets: list[tuple[np.ndarray, Answer]], shifts: np.ndarray
+) -> np.ndarray | None:
+    """Return the error bars of the multipliers of given norms, (s,), where norms are given: sets of nodes move them
+    through averages and state."""
+    if not equations.breaking_map.problem.has_sphere:
+        return None
+    z, here = equations.unknowns(found.state, found.rates), found.answer.rows.strengths
+    moved = []
+    for shift, (_, own) in zip(shifts, sets, strict=True):
+        step = np.pad(shift, (0, len(z) - len(shift)))  # y stays where it is given
+        try:
+            there = equations.values(*equations.state(z + step, found.state, found.rates))[1].rows.strengths
+        except DomainError:
+            return np.full_like(here, np.inf)  # nothing is known
+        moved.append(own.rows.strengths - here + there - few.rows.strengths)
+    return two_standard_errors(np.array(moved))
+
+
+def _splitting(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, answer: Answer) -> Splitting:
+    """Return both roots with error bars from two coarser rules, which are cheap compared with the solution, or from the
+    sets of nodes of a smaller rule of samples.
+
+    Errors of grids oscillate as their nodes pass places where wells begin: one other rule may agree by chance."""
+    problem, rule, responses = breaking_map.problem, breaking_map.rule, answer.rows.squares()
+    if isinstance(rule, Samples):
+        smaller = rule.smaller()
+        used: list[Any] = [smaller.replicate(k) for k in range(smaller.scramblings)]
+    else:
+        used = [rule.coarser().coarser(), rule.coarser(), rule]
+    found = [averages(problem, state, rates, each, slopes=True) for each in used]
+    roots = np.array([
+        [radius(problem, square[0], own) for square, own in zip(each.squares, responses, strict=True)] for each in found
+    ])  # fmt: skip
+    if isinstance(rule, Samples):
+        best, errors = roots.mean(axis=0), two_standard_errors(roots)
+        bistable = float(np.mean([each.bistable for each in found]))
+    else:
+        best, errors = roots[-1], DIFFERENCE_SAFETY * np.abs(roots[:-1] - roots[-1]).max(axis=0)
+        bistable = found[-1].bistable
+    (one, two), (one_error, two_error) = best.tolist(), errors.tolist()
+    return Splitting(one, one_error, two, two_error, bistable, len(rates))

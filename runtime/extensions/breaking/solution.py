@@ -1,0 +1,254 @@
+"""A solution with replica symmetry broken: a plain value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...base.numbers import with_error
+from ...integration import Rule
+from ...integration.tilted_grid import Grids
+from ...integration.tilted_samples import Samples
+from ...problems.overlaps import Overlaps
+from ...problems.problem import Problem
+from ...saddle_point.iteration import Status
+from ...saddle_point.starts import branch_of
+from ...solving.solution import SaddlePoint, Solution
+from ...stability.assess import MARGINAL, UNSTABLE, compared_with_one
+from .rules import TiltedRule, told_beside, tolerances
+from .state import Broken
+
+NEGLIGIBLE_JUMPS = 1e-6  # of the measure, tilted
+_CLUSTERS = {1: "states form clusters", 2: "clusters of states form clusters"}
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """Whether replica symmetry is broken further.
+
+    Attributes:
+        clustering: Perron root of the map by which q_0 would split (type I), stable below 1.
+        splitting: that by which q of one minimiser would (type II), of the smooth part of the slope; with jumps the
+            true one is infinite.
+        bistable: probability, tilted, that the Moreau objective has a second minimum, so that the proximal map jumps.
+        steps: of breaking.
+    """
+
+    clustering: float
+    clustering_error: float
+    splitting: float
+    splitting_error: float
+    bistable: float
+    steps: int = 1
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        words = []
+        for name, value, error, meaning in (
+            ("type I", self.clustering, self.clustering_error, _CLUSTERS[self.steps]),
+            ("type II", self.splitting, self.splitting_error, "states split"),
+        ):
+            text = with_error(value, error)
+            if name == "type II" and self.bistable > NEGLIGIBLE_JUMPS and value < 1:
+                words.append(f"{name} unstable through proximal jumps ({text} without them): {meaning}")
+            elif compared_with_one(value, error) == UNSTABLE:
+                words.append(f"{name} unstable ({text}): {meaning}")
+            elif compared_with_one(value, error) == MARGINAL:
+                words.append(f"{name} marginal ({text}, 1 within its error)")
+            else:
+                words.append(f"{name} stable ({text})")
+        return "; ".join(words)
+
+
+def _relative_error(state: Broken, errors: np.ndarray, within_errors: np.ndarray) -> float:
+    """Return `BrokenSolution.relative_error`."""
+    count = len(within_errors)
+    between = errors[:count] / state.block_scales[:count]
+    return float(max(between.max(), np.max(within_errors / state.within.block_scales)))
+
+
+def status_of(
+    symmetric: Solution,
+    rule: TiltedRule,
+    residual: float,
+    state: Broken,
+    errors: np.ndarray,
+    within_errors: np.ndarray,
+    accuracy: float,
+) -> Status:
+    """Of states that a rule left with a residual and half widths: whether they are those that were asked for."""
+    if residual > 1e2 * tolerances(rule, accuracy)[1]:
+        return Status.MAX_ITERATIONS
+    if _relative_error(state, errors, within_errors) > accuracy:
+        return Status.ACCURACY_NOT_REACHED
+    if not symmetric.success and branch_of(state.within, within_errors) == symmetric.branch:
+        return symmetric.status
+    return Status.CONVERGED
+
+
+@dataclass(frozen=True, repr=False)
+class BrokenSolution(SaddlePoint):
+    """One or two steps of breaking beside the replica symmetric solution that they start from.
+
+    Attributes:
+        symmetric: that solution; shallower: that of a step less, of two.
+        state: q_0, V, m, theta and Delta of every step (docs/theory.md (18.1), (18.16)); None where no breaking was
+            found, or none converged.
+        rates: Parisi parameters y from q_0 inwards, one a step, given or with dPhi/dy = 0; given: which of the two.
+        errors: half widths of the packed state; within_errors: of the packed overlaps of one minimiser.
+        rate_errors: of y, 0 where it is given.
+        energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y.
+        own_error: its half width; on grids and at samples beside the energy of a step less, from which it is told.
+        complexity: their number per d, -y^2 dPhi/dy, with a half width; 0 at the lowest states.
+        parts: energy of the data and of the penalty, whose sum is the energy.
+        test_error: of one of these states; other_errors: of the metrics beside the first, as of `Solution`.
+        multipliers: of given norms, (s,), or None; multipliers_error: their half widths.
+        found: in words what was looked for, where there is no state.
+
+    Example:
+        >>> broken = sf.solve(sf.problem("perceptron", alpha=4), rsb=1, accuracy=1e-2)
+        >>> moved, half_width = broken.energy_moved
+        >>> broken.steps, round(broken.symmetric.training_loss, 4), round(broken.energy, 4), round(moved, 4)
+        (1, 1.1066, 1.2263, 0.1197)
+    """
+
+    symmetric: Solution
+    status: Status
+    residual: float
+    rule: Rule | Grids | Samples
+    within_errors: np.ndarray
+    energy: float
+    own_error: float
+    parts: tuple[float, float]
+    test_error: float
+    test_error_error: float
+    multipliers: np.ndarray | None
+    state: Broken | None = None
+    rates: tuple[float, ...] = ()
+    given: bool = False
+    evaluations: int = 0
+    errors: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    rate_errors: tuple[float, ...] = ()
+    complexity: float = 0.0
+    complexity_error: float = 0.0
+    stability: Splitting | None = None
+    multipliers_error: np.ndarray | None = None
+    other_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    found: str = ""
+    shallower: BrokenSolution | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """That is solved."""
+        return self.symmetric.problem
+
+    @property
+    def start(self) -> str:
+        """Of the replica symmetric solution."""
+        return self.symmetric.start
+
+    @property
+    def steps(self) -> int:
+        """Of breaking, 0 where none was found."""
+        return len(self.rates)
+
+    @property
+    def distances(self) -> np.ndarray:
+        """Delta of every step, (K, C, s, s)."""
+        return np.zeros((0, *self.overlaps.q.shape)) if self.state is None else self.state.distances
+
+    @property
+    def parisi(self) -> float:
+        """y of the outermost step, of one step the only one; nan without any."""
+        return self.rates[0] if self.rates else np.nan
+
+    @property
+    def parisi_error(self) -> float:
+        """Its half width."""
+        return self.rate_errors[0] if self.rates else np.nan
+
+    @property
+    def branch(self) -> str:
+        """What was reached: semantic, positional, mixed or uninformed."""
+        return self.symmetric.branch if self.state is None else branch_of(self.overlaps, self.within_errors)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the replica symmetric solution beside it is on another branch: there is none on this one."""
+        return self.branch != self.symmetric.branch
+
+    @property
+    def advice(self) -> str:
+        """What happened and what to try, in a sentence; empty where it converged."""
+        return self.found or (self.symmetric.advice if self.status is self.symmetric.status else self.status.advice)
+
+    @property
+    def overlaps(self) -> Overlaps:
+        """Of one minimiser: its own q in the place of q."""
+        return self.symmetric.overlaps if self.state is None else self.state.within
+
+    @property
+    def _has_errors(self) -> bool:
+        return self.state is not None or self.symmetric.losses is not None
+
+    @property
+    def _overlap_errors(self) -> np.ndarray:
+        return self.within_errors
+
+    @property
+    def state_half_widths(self) -> Broken | None:
+        """Errors in the shape of the state, of q_0 and Delta; None without one."""
+        return None if self.state is None else Broken.unpack(self.errors, self.state.sizes)
+
+    @property
+    def relative_error(self) -> float:
+        """Largest half width of an overlap, q_0 and q of one minimiser among them, relative to the size of its block.
+
+        That of y, along which the energy is flat, and of Delta with it are left out."""
+        if self.state is None:
+            return self.symmetric.relative_error
+        return _relative_error(self.state, self.errors, self.within_errors)
+
+    @property
+    def training_loss(self) -> float:
+        """The energy; that of replica symmetry where no breaking was found."""
+        return self.energy
+
+    @property
+    def energy_error(self) -> float:
+        """Error bar of the energy, with that of the energy compared with which it is known."""
+        beside = (self.shallower or self.symmetric).training_loss_error if told_beside(self.rule) else 0.0
+        return self.own_error + beside
+
+    @property
+    def training_loss_error(self) -> float:
+        """As `energy_error`."""
+        return self.energy_error
+
+    @property
+    def energy_moved(self) -> tuple[float, float]:
+        """How far above the replica symmetric training loss of its branch the energy lies, and a half width; nan where
+        there is none.
+
+        Energies told beside the replica symmetric one move with it: an error of its overlaps enters in second order."""
+        if self.alone:
+            return np.nan, np.nan
+        if self.state is None:
+            return 0.0, 0.0
+        beside = self.symmetric.training_loss_error
+        if isinstance(self.rule, Samples):
+            beside = self.symmetric.relative_error**2 * abs(self.symmetric.training_loss)
+        elif told_beside(self.rule):
+            beside = self.shallower.energy_moved[1] if self.shallower else 0.0
+        return self.energy - self.symmetric.training_loss, self.own_error + beside
+
+    @property
+    def energy_moved_further(self) -> tuple[float, float]:
+        """How far the second step moved the energy from that of the first, and a half width; nan without a second."""
+        if self.shallower is None:
+            return np.nan, np.nan
+        beside = 0.0 if told_beside(self.rule) else self.shallower.own_error
+        return self.energy - self.shallower.energy, self.own_error + beside

@@ -1,0 +1,194 @@
+"""Measurements of one's own beside theory: a learning curve from arrays, and points with error bars on a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...base import presenting
+from ...base.errors import InputError, NotConvergedError, require_known, require_whole
+from ...base.hints import AttributeHints
+from ...base.presenting import Shown
+from ...base.progress import bar
+from ...branches.branch import Curve, curve
+from ...problems.problem import Problem
+from ...saddle_point.starts import default_start
+from .compare import LOSSES, Measured
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class LearningCurve(AttributeHints):
+    """Errors of a learner on samples that it has not seen, at numbers of samples.
+
+    Attributes:
+        alphas: n / d, ascending; means, standard_errors: over draws of the samples; draws: how many.
+
+    Example:
+        >>> curve = sf.LearningCurve(np.array([1.0, 2.0]), np.array([0.7, 0.45]), np.array([0.05, 0.03]), draws=4)
+        >>> sf.beside(sf.problem("ridge_regression"), curve).values.tolist()
+        [1.0, 2.0]
+    """
+
+    alphas: np.ndarray
+    means: np.ndarray
+    standard_errors: np.ndarray
+    draws: int
+
+
+def learning_curve(
+    x: Any,
+    y: Any,
+    learner: Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]],
+    *,
+    alphas: Sequence[float],
+    draws: int = 16,
+    seed: int = 0,
+    error: Callable[[np.ndarray, np.ndarray], float] | None = None,
+) -> LearningCurve:
+    """Train on n = alpha d samples of arrays, drawn anew each time, and test on all others.
+
+    Args:
+        x, y: samples (n, d) and labels (n,).
+        learner: (x, y) of the samples drawn -> predictor, a function of samples (m, d) that returns (m,).
+        draws: of the samples, at least 2; seed: of the draws.
+        error: (labels, predictions) -> number; the mean square by default.
+
+    Raises:
+        InputError: shapes that do not fit, or an alpha that leaves nothing to test on.
+
+    Example:
+        >>> rng = np.random.default_rng(1)
+        >>> x, teacher = rng.normal(size=(400, 20)), rng.normal(size=20)
+        >>> y = x @ teacher / np.sqrt(20) + 0.5 * rng.normal(size=400)
+        >>> def ridge(x, y):
+        ...     w = np.linalg.solve(x.T @ x + 2 * np.eye(20), x.T @ y)
+        ...     return lambda new: new @ w
+        >>> sf.learning_curve(x, y, ridge, alphas=[2, 4], draws=4).means.round(3).tolist()
+        [0.428, 0.291]
+    """
+    if not callable(learner):
+        raise InputError(
+            f"learner is a function (x, y) -> predictor, not {type(learner).__name__}; of an object with fit and "
+            "predict it is lambda x, y: model.fit(x, y).predict"
+        )
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    if x.ndim != 2 or y.shape != x.shape[:1]:
+        raise InputError(f"x (n, d) and y (n,) are expected, not {x.shape} and {y.shape}")
+    require_whole("draws", draws, 2)
+    pool, d = x.shape
+    counts = [round(float(alpha) * d) for alpha in sorted(alphas)]
+    for count in counts:
+        if not 1 <= count < pool:
+            raise InputError(f"alpha = {count / d:g} takes {count} samples; 1 to {pool - 1} of {pool} can be drawn")
+    judge = error or (lambda truth, guess: float(np.mean((truth - guess) ** 2)))
+    found = np.empty((len(counts), draws))
+    with bar("learning curve", len(counts) * draws) as task:
+        for i, count in enumerate(counts):
+            for draw in range(draws):
+                order = np.random.default_rng([seed, i, draw]).permutation(pool)
+                seen, rest = order[:count], order[count:]
+                found[i, draw] = judge(y[rest], learner(x[seen], y[seen])(x[rest]))
+                task.advance(f"learning curve, alpha = {count / d:.4g}")
+    widths = found.std(axis=1, ddof=1) / np.sqrt(draws)
+    return LearningCurve(np.array(counts) / d, found.mean(axis=1), widths, draws)
+
+
+@dataclass(frozen=True, repr=False)
+class Beside(Shown):
+    """Points of one's own on a branch of theory.
+
+    Attributes:
+        over: the parameter; values: of it, ascending; measured: theory and point at each.
+        curve: the branch between the first and the last; observable: training_loss or test_error.
+
+    Example:
+        >>> found = sf.beside(sf.problem("ridge_regression"), [1, 2], means=[0.70, 0.45], standard_errors=[0.05, 0.03])
+        >>> found.deviations.round(1).tolist()
+        [0.2, 0.2]
+    """
+
+    over: str
+    observable: str
+    values: np.ndarray
+    measured: tuple[Measured, ...]
+    curve: Curve
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """(point - theory) in combined standard errors, (N,)."""
+        return np.array([each.deviation for each in self.measured])
+
+    @property
+    def relative(self) -> np.ndarray:
+        """(point - theory) / theory, (N,)."""
+        return np.array([each.mean / each.theory - 1 for each in self.measured])
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row a point: the parameter, theory, half_width, mean, standard_error, deviation."""
+        return presenting.to_frame(self)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """The branch as a line, the points with one standard error; saved where a path is given."""
+        return presenting.plot(self, path)
+
+
+def beside(
+    problem: Problem,
+    values: Sequence[float] | np.ndarray | LearningCurve,
+    means: Sequence[float] | np.ndarray | None = None,
+    standard_errors: Sequence[float] | np.ndarray | None = None,
+    *,
+    over: str = "alpha",
+    observable: str = "test_error",
+    start: str | None = None,
+    accuracy: float = 1e-4,
+    points: int = 24,
+) -> Beside:
+    """Measurements beside the branch of a problem, at the same values of a parameter.
+
+    Args:
+        values: of the parameter, (N,), with means and standard_errors (N,); or a `LearningCurve`, which holds all.
+        over: the parameter; observable: test_error or training_loss.
+        start: the branch, by its start; semantic, or the model's first, by default.
+        points: of the line that is drawn between the first value and the last, beside the measured ones.
+
+    Raises:
+        InputError: arrays that do not fit together, or an unknown name.
+        NotConvergedError: theory has no solution of this branch at one of the values.
+
+    Example:
+        >>> found = sf.beside(sf.problem("ridge_regression"), [1, 2], means=[0.70, 0.45], standard_errors=[0.05, 0.03])
+        >>> [round(point.theory, 4) for point in found.measured]
+        [0.6911, 0.4427]
+    """
+    given: tuple[Any, Any, Any] = (values, means, standard_errors)
+    if isinstance(values, LearningCurve):
+        given = (values.alphas, values.means, values.standard_errors)
+    arrays = [np.asarray(each, float) if each is not None else np.zeros(0) for each in given]
+    if not len({each.shape for each in arrays}) == 1 or arrays[0].ndim != 1 or not len(arrays[0]):
+        raise InputError("values, means and standard errors of one length are expected")
+    if not all(np.isfinite(each).all() for each in arrays) or np.any(arrays[2] < 0):
+        raise InputError("values, means and standard errors must be finite, the latter not negative")
+    require_known("observable", observable, LOSSES)
+    order = np.argsort(arrays[0])
+    places, means, widths = (each[order] for each in arrays)
+    start = start or default_start(problem)
+    spread = np.geomspace if places[0] > 0 else np.linspace
+    line = {float(value) for value in spread(places[0], places[-1], points)} if len(places) > 1 else set()
+    branch = curve(problem, start=start, over=over, values=sorted(line | set(places.tolist())), accuracy=accuracy)
+    at = dict(zip(branch.values.tolist(), branch.solutions, strict=True))
+    missing = [value for value in places.tolist() if value not in at]
+    if missing:
+        raise NotConvergedError(f"no {start} solution at {over} = {missing[0]:g}: {branch.end_text()}")
+    measured = tuple(
+        Measured(getattr(at[v], observable), getattr(at[v], f"{observable}_error"), float(mean), float(width))
+        for v, mean, width in zip(places.tolist(), means, widths, strict=True)
+    )
+    return Beside(over, observable, places, measured, branch)

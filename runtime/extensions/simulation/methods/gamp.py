@@ -1,0 +1,253 @@
+"""Generalised approximate message passing at finite d, and its state evolution (docs/theory.md section 10).
+
+Tokens are split into what fluctuates, z_l with E z_l z_l^T = Sigma_c, and the means and encodings that the student sees
+as m_c = W^T tau_c / d. Only the former asks for an Onsager term: with labels k_l and contexts c = (l, k_l),
+
+    omega_l = z_l W / sqrt(d) - V_c g_l(previous) + m_c         g = U^{-1} (prox(omega; U) - omega)
+    V^_c    = -(1/d) sum_mu 1(k_l = c) dg_l/domega_l            m^_c = (1/d) sum_mu 1(k_l = c) g_l
+    b_i     = sum_mu sum_l z_{l,i} g_l / sqrt(d) + sum_c tau_{c,i} m^_c + A_i w_i,   A_i = sum_c gamma_{c,i} V^_c
+    w_i     = argmin r(w) + w^T G_i w / 2 - w^T b_i             V_c = (1/d) sum_i gamma_{c,i} dw_i/db_i
+
+U follows V, G_i follows A_i and the m^ that enters b follows the one above, with a weight `inertia` on their old
+values. State evolution, treated in the same way, holds for any weight, since the Onsager terms are the responses of
+what was done; it quietens the mean mode and the alternation of V and V^, whose eigenvalues lie below -1. `damping`, a
+weight on the old g and W themselves, is for the rest; the fixed point is the same, but the way there is no longer that
+of state evolution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ....base.errors import DomainError, require_in
+from ....channel.search import searched
+from ....integration.rule import Rule
+from ....problems.overlaps import Overlaps
+from ....problems.problem import Problem
+from ....saddle_point.state_map import StateMap
+from ..design import Design
+from ..instance import Instance, stream
+from ..method import Method, Trained
+from ..plan import Plan, begin
+from ..risk import Risk, Weights, overlaps_of
+
+_MOST = 1000  # iterations, where a plan names no number
+_ARRIVED = 100  # iterations after which state evolution has come to its end
+_PROBE = 7
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Iterates of GAMP.
+
+    Attributes:
+        overlaps: before the first iteration and after every one, V included.
+        steps: mean square change of a row of W, relative to its own mean square, one an iteration.
+        late: squared distance of the last iterate from those of the second half of the run, averaged over a dozen of
+            them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. 0 where it converged point by point; where the
+            proximal map jumps, theory expects twice D*, docs/theory.md (8.23).
+        g, m_hat, V_hat: the last g (n, L, s) and the conjugates that w was taken with, (C, s) and (C, s, s).
+        status: converged, max_iterations, left_domain (Lambda + A not positive definite) or not_finite.
+    """
+
+    weights: Weights
+    V: np.ndarray
+    overlaps: tuple[Overlaps, ...]
+    steps: np.ndarray
+    late: float
+    g: np.ndarray
+    m_hat: np.ndarray
+    V_hat: np.ndarray
+    status: str
+
+
+def gamp(
+    instance: Instance,
+    start: Weights,
+    V: np.ndarray,
+    *,
+    iterations: int = 500,
+    tolerance: float = 1e-8,
+    inertia: float = Plan.inertia,
+    damping: float = Plan.damping,
+) -> Trajectory:
+    """Iterate from weights that are independent of the data.
+
+    Args:
+        V: (C, s, s) to begin with.
+        tolerance: of the root of `steps`.
+        inertia, damping: weights on what was before, in [0, 1); no damping for the way of state evolution.
+    """
+    problem = instance.problem
+    d, L, s = instance.d, problem.tokens, problem.student_rank
+    known, counts = instance.coordinates, problem.solver.proximal.CORNERS
+    W, g = start.W, np.zeros((instance.n, L, s))
+    U, means, curbed = V, np.zeros(0), np.zeros(0)
+    path = [overlaps_of(instance, Weights(W, start.phi), V)]
+    steps: list[float] = []
+    older: list[np.ndarray] = []
+    every = max(1, iterations // 24)
+    status = "max_iterations"
+    for iteration in range(iterations):
+        try:
+            keep = damping if iteration else 0.0
+            field, V_hat, new_means = _channel(instance, W, V, U, g, path[-1].m, keep)
+        except np.linalg.LinAlgError:
+            status = "left_domain"
+            break
+        means = inertia * means + (1 - inertia) * new_means if iteration else new_means
+        curbed = inertia * curbed + (1 - inertia) * V_hat if iteration else V_hat
+        onsager = curbed if counts and iteration > _ARRIVED else V_hat
+        field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, onsager, W)
+        new, response = instance.rows_at(field, np.einsum("ic,cab->iab", known.gamma, curbed))
+        new = keep * W + (1 - keep) * new
+        if not np.isfinite(new).all():
+            status = "left_domain"
+            break
+        steps.append(float(np.sum((new - W) ** 2) / max(np.sum(new**2), 1e-300)))
+        W = new
+        V = np.einsum("ic,iab->cab", known.gamma, response) / d
+        U = inertia * U + (1 - inertia) * V
+        path.append(overlaps_of(instance, Weights(W, start.phi), V))
+        if 2 * iteration >= iterations and iteration % every == 0:
+            older.append(W)
+        if steps[-1] <= tolerance**2:
+            status, older = "converged", [W]
+            break
+    apart = [overlaps_of(instance, Weights(W - other, start.phi)).q for other in older or [W]]
+    late = float(np.max(np.trace(np.mean(apart, axis=0), axis1=1, axis2=2)))
+    weights = Weights(W, start.phi)
+    return Trajectory(weights, V, tuple(path), np.array(steps), late, g, means, curbed, status)
+
+
+def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, seed: int = 0) -> float:
+    """Factor per iteration of the squared distance of two estimates with all overlaps in common: the replicon.
+
+    A small perturbation of the fixed point is iterated with V and all conjugates held where they are, and kept
+    orthogonal to the means, to the teacher and to the estimate itself, so that no overlap moves. Averaged over the
+    second half of few iterations: after many, one direction of this draw of the data decides.
+    """
+    problem, known = instance.problem, instance.coordinates
+    W, d = fixed.weights.W, instance.d
+    G = np.einsum("ic,cab->iab", known.gamma, fixed.V_hat)
+    held = np.linalg.qr(np.concatenate([known.tau, known.pi, W], axis=1))[0]
+    size = 1e-5 * np.linalg.norm(W)
+
+    def image(at: np.ndarray, g: np.ndarray) -> np.ndarray:
+        field, V_hat, _ = _channel(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
+        field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
+        return instance.rows_at(field, G)[0]
+
+    still, g = fixed.g.copy(), fixed.g.copy()
+    delta = stream(seed, _PROBE).standard_normal((d, problem.student_rank))
+    factors = []
+    for _ in range(iterations):
+        delta -= held @ (held.T @ delta)
+        scale = size / np.linalg.norm(delta)
+        g = still + scale * (g - still)
+        # The unperturbed messages are iterated along: they may still be on their way to the fixed point.
+        delta = image(W + scale * delta, g) - image(W, still)
+        moved = delta - held @ (held.T @ delta)
+        factors.append((np.linalg.norm(moved) / size) ** 2)
+    return float(np.exp(np.mean(np.log(factors[len(factors) // 2 :]))))
+
+
+def _channel(
+    instance: Instance, W: np.ndarray, V: np.ndarray, U: np.ndarray, g: np.ndarray, m: np.ndarray, keep: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """sum_mu sum_l z g / sqrt(d) (d, s), V^ (C, s, s) and m^ (C, s).
+
+    g (n, L, s) is moved to its new value, with the weight `keep` on the old.
+    """
+    problem, d = instance.problem, instance.d
+    L, s = problem.tokens, problem.student_rank
+    omega = m[instance.contexts] - np.einsum("nlab,nlb->nla", V[instance.contexts], g)
+    instance.add_fields(omega, W)
+    V_hat, m_hat = np.zeros_like(V), np.zeros_like(m)
+    for labels, rows, at, known in instance.by_labels(omega):
+        contexts = problem.context_of(labels)
+        variance = np.ascontiguousarray(U[contexts])
+        np.linalg.cholesky(variance)
+        precision = np.linalg.inv(variance)
+        constants = problem.constants(labels)
+        x, slopes = problem.solver.proximal.proximal_at(at, precision, variance, known, constants, problem.search)
+        g[rows] = keep * g[rows] + (1 - keep) * np.einsum("lab,nlb->nla", precision, (x - at).reshape(-1, L, s))
+        whole = slopes.sum(axis=0)
+        for l, c in enumerate(contexts):
+            block = whole[l * s : (l + 1) * s, l * s : (l + 1) * s]
+            V_hat[c] -= (block + block.T) / (2 * d)
+            m_hat[c] += g[rows, l].sum(axis=0) / d
+    return instance.sum_tokens(g), V_hat, m_hat
+
+
+def state_evolution(
+    problem: Problem,
+    start: Overlaps,
+    rule: Rule,
+    iterations: int,
+    inertia: float = Plan.inertia,
+) -> list[Overlaps]:
+    """The overlaps that GAMP without damping follows for d -> infinity: `start` and one set an iteration.
+
+    Shorter where the iteration leaves the domain of the overlaps.
+    """
+    state_map = StateMap(problem, rule)
+    path = [start]
+    U = start.V
+    means, curbed = np.zeros(0), np.zeros(0)
+    for _ in range(iterations):
+        at = replace(path[-1], V=U)
+        try:
+            hats = state_map.conjugates(at, state_map.averages(at).means)
+            means = inertia * means + (1 - inertia) * hats.m if len(path) > 1 else hats.m
+            curbed = inertia * curbed + (1 - inertia) * hats.V if len(path) > 1 else hats.V
+            path.append(state_map.overlaps(replace(hats, m=means, V=curbed), at.phi))
+        except DomainError:
+            break
+        U = inertia * U + (1 - inertia) * path[-1].V
+    return path
+
+
+def _train(plan: Plan, instance: Instance) -> Trained:
+    problem = instance.problem
+    start, V = begin(plan, instance)
+    instance_at = replace(instance, problem=searched(problem, overlaps_of(instance, start, V)))
+    trajectory = gamp(
+        instance_at,
+        start,
+        V,
+        iterations=plan.most or _MOST,
+        tolerance=plan.tolerance,
+        inertia=plan.inertia,
+        damping=plan.damping,
+    )
+    value = Risk(instance)(trajectory.weights)
+    gradient = value.gradient
+    if problem.solver.proximal.CORNERS and problem.has_ridge:  # at corners of the loss -g are its slopes
+        W = problem.strengths * trajectory.weights.W + Design(instance).back(-trajectory.g)
+        gradient = replace(gradient, W=W)
+    return Trained(
+        trajectory.weights,
+        value,
+        gradient.size,
+        len(trajectory.steps),
+        trajectory.status,
+        V=trajectory.V,
+        late=trajectory.late,
+        contraction=contraction(instance_at, trajectory) if trajectory.status == "converged" else np.nan,
+        path=np.array([overlaps.pack() for overlaps in trajectory.overlaps]),
+    )
+
+
+def _check(plan: Plan) -> None:
+    """
+    Raises:
+        InputError: weights on old values that are out of range.
+    """
+    require_in("inertia", plan.inertia, "[0, 1)")
+    require_in("damping", plan.damping, "[0, 1)")
+
+
+METHOD = Method("gamp", train=_train, loss_corners=True, penalty_corners=True, check=_check)
