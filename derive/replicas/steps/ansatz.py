@@ -89,7 +89,7 @@ def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
     alike = untransposed(scalars_out(trace.summand.xreplace(ansatz.single)), p)
     after: dict[str, Any] = {
         "trace": Average(CONTEXTS, sp.expand(counted(alike, ansatz))),
-        "entropic": entropic(ansatz),
+        "entropic": entropic(ansatz, action["entropic"]),
         "energetic": energetic(ansatz),
         "covariance": joint_covariance(p),
     }
@@ -120,15 +120,59 @@ def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
     return Step(4, name, dict(action), after, rule, citation, tuple(tests))
 
 
-def entropic(ansatz: Ansatz) -> sp.Expr:
-    """Return the potential of the rows, whose replicas share the field b = B + h of a level.
+def entropic(ansatz: Ansatz, potential: sp.Expr) -> sp.Expr:
+    """Return the potential of the rows, collected from that of step 3; replicas share the field b = B + h of a level.
 
-    exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q. A sum over contexts of
-    gamma V^ is G, and so on; each level's field has its composite for covariance.
+    exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q.
+
+    Raises:
+        ValueError: the replicas of a level's blocks are not coupled through sums of w_a alone.
     """
     p = ansatz.symbols
-    exponent = -beta * PENALTY - sp.Trace(p.w.T * p.G * p.w) / 2 + sp.Trace(p.w.T * p.b)
-    return Average(COORDINATE, ansatz.power(LogIntegral(exponent, p.w), rows=True))
+    (integral,) = potential.atoms(LogIntegral)
+    exponent = scalars_out(integral.exponent.xreplace(ansatz.single))
+    # A sum over contexts of gamma V^ is G, and so on: the conjugates enter in no other way (a check writes it out).
+    collected = {p.V_hat: p.G / p.gamma, p.m_hat: p.B / p.tau, p.theta_hat: p.theta_hat * 0}
+    collected |= {level.conjugate: level.composite / p.gamma for level in ansatz.levels}
+    single: sp.Expr = sp.Integer(0)
+    diagonal: sp.Expr = sp.Integer(0)
+    pairs: list[sp.Expr] = [sp.Integer(0)] * len(ansatz.levels)
+    w = {replicated(p.w, a): p.w for a in "ab"} | {replicated(PENALTY, "a"): PENALTY}
+    for term in sp.Add.make_args(sp.expand(exponent)):
+        (sum_,) = [a for a in term.atoms(Average) if a.kind in (REPLICAS, PAIRS)]
+        number = sp.Mul(*[factor for factor in sp.Mul.make_args(term) if not isinstance(factor, Average)])
+        if sum_.kind == PAIRS:
+            for i, kind in enumerate(ansatz.pairs):
+                held = sum_.summand.xreplace(kind.values(p)).xreplace(collected).xreplace(w)
+                pairs[i] += number * scalars_out(held)
+            continue
+        inside = scalars_out(sum_.summand.xreplace(collected).xreplace(w))
+        if inside.has(*[level.composite for level in ansatz.levels]):
+            diagonal += number * inside
+        else:
+            single += number * inside
+    for i, coupling in enumerate([*pairs, diagonal]):
+        shared = [level.composite for level in ansatz.levels[: i + 1]]
+        expected = sp.Add(*[sp.Trace(p.w.T * Q * p.w) / 2 for Q in shared])
+        if sp.expand(_cyclic(coupling, p) - expected) != 0:
+            raise ValueError(f"{coupling} is not half a quadratic form of covariance {sp.MatAdd(*shared)}")
+    # The field b = B + h collects the linear term.
+    shifted = _cyclic(single, p).xreplace({p.B: p.b})
+    return Average(COORDINATE, ansatz.power(LogIntegral(shifted, p.w), rows=True))
+
+
+def _cyclic(expression: sp.Expr, p: Symbols) -> sp.Expr:
+    """Tr[A w w^T] as Tr[w^T A w] and Tr[B^T w] as Tr[w^T B], the symmetric A without a transpose."""
+    result: sp.Expr = sp.Integer(0)
+    for term in sp.Add.make_args(scalars_out(untransposed(expression, p))):
+        for trace in term.atoms(sp.Trace):
+            factors = list(sp.MatMul.make_args(trace.arg))
+            if factors[-1] == p.w.T:
+                term = term.xreplace({trace: sp.Trace(sp.MatMul(factors[-1], *factors[:-1]))})
+            elif factors[-1] == p.w:
+                term = term.xreplace({trace: sp.Trace(sp.MatMul(p.w.T, factors[0].T.doit()))})
+        result += term
+    return result
 
 
 def quadratic_around(p: Symbols) -> sp.Expr:

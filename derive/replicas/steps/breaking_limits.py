@@ -19,6 +19,7 @@ from ..algebra.levels import BLOCK, ROW_TILTED, TILTED, Broken, parisi
 from ..algebra.objects import FIELD, LogDet, gathered, matrix_gradient, replicated, same, scalars_out
 from ..algebra.step import Expressions, Step, declare_test
 from .ansatz import example
+from .breaking_saddle import collected
 from .saddle import solvable
 
 # What is small in the checks, and the digits to which the limits then hold.
@@ -134,7 +135,13 @@ def equal_weights(value: MatrixExpr, p: Broken) -> MatrixExpr:
         lambda a: MatrixAverage(BLOCK if a.kind == TILTED else FIELD, a.summand),
     )
     R = (p.Lambda + p.G).inv()
-    return MatrixAverage(COORDINATE, (p.gamma * R * p.Q_Delta * R).doit()) if plain.has(parisi) else plain
+    if not plain.has(parisi):
+        return plain
+    (term,) = [term for term in sp.MatAdd.make_args(plain) if term.has(p.Q_Delta)]
+    expected = MatrixAverage(COORDINATE, p.gamma * (p.Lambda + p.G - parisi * p.Q_Delta).inv()) / parisi
+    if not collected(term - expected, p).is_ZeroMatrix:
+        raise TypeError(f"no limit of {value} is known")
+    return MatrixAverage(COORDINATE, (p.gamma * R * p.Q_Delta * R).doit())
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
