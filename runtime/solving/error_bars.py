@@ -107,7 +107,8 @@ def _finished(task: Task, point: FixedPoint, rule: Rule) -> Solution:
 
     def test_error_bar(test: TestErrorEstimate) -> float:
         if rule.replicated:
-            error = float(two_standard_errors(test.changes(point.u, shifts)))
+            changes = test.changes(point.u, shifts)
+            error = np.inf if np.inf in changes else float(two_standard_errors(changes))
         else:
             error = max(0.0, *(other.factor * abs(test.change(point.u, other.shift)) for other in others))
         error += test.own
@@ -353,14 +354,14 @@ class TestErrorEstimate:
         return cls(problem, value, own, rule, here)
 
     def change(self, u: np.ndarray, shift: np.ndarray) -> float:
-        """Return the change from packed overlaps u to u + shift; nan without a metric or outside the domain."""
+        """Return the change from packed overlaps u to u + shift; nan without a metric."""
         if self.rule is None:
             return np.nan
         try:
             there = Overlaps.unpack(u + shift, self.problem.sizes)
             return observables.average_metric(self.problem, there, self.rule) - self.here
         except DomainError:
-            return np.nan
+            return np.inf  # nothing is known beyond the domain
 
     def changes(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
         """Return the changes from packed overlaps u to each u + shift."""

@@ -73,7 +73,9 @@ def solve(
     status = Status.ENDED_ELSEWHERE if lost else found.status
     grown = growth(problem, found.overlaps) if found.losses is None and status is Status.MAX_ITERATIONS else ""
     words = words or found.outside
-    return replace(found, status=status, outside=words if grown in words else "; ".join(filter(None, (words, grown))))
+    if grown not in words:
+        words = "; ".join(filter(None, (words, grown)))
+    return replace(found, status=status, outside=words)
 
 
 def reach(
@@ -98,7 +100,7 @@ def reach(
     """
     require_in("accuracy", accuracy, "(0, 1)")
     refine = strategy_for(problem, integrator, points, seed)
-    _ = problem.alpha  # is there before anything is compiled
+    _ = problem.alpha  # raises where it is missing, before anything is compiled
     overlaps = starting_overlaps(problem, start)
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
@@ -142,6 +144,7 @@ def _from_afar(task: Task, overlaps: Overlaps, is_guess: bool, refine: Strategy,
         point = replace(again, iterations=point.iterations + again.iterations)
     task = replace(task, problem=thorough)
     if is_near(point):
+        # Newton's method (local.py), refinement of the rule (refinement.py), error bars and checks (error_bars.py).
         found = refine(replace(task, symmetry=symmetry_of(thorough, point)), point, None)
         if found.success or (found.losses is not None and np.abs(found.overlaps.q).max() >= _VANISHED):
             return found
