@@ -12,6 +12,8 @@ from ..._version import __version__
 from ...base.errors import InputError, TimeLimitError
 from ...base.interrupts import recognised
 from ...branches.branch import Branch, bisected_end
+from ...problems import columns
+from ...problems.columns import with_errors
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
@@ -25,8 +27,8 @@ and errors (packed), scalars by name, `memory`, and where it was judged VERDICTS
 `lost` where the line lost its branch: last value with it, first without."""
 
 FAILED, LOST, UNFINISHED = "failed", "lost", "unfinished"
-SOLVED = ("training_loss", "training_loss_error", "test_error", "test_error_error", "baseline_error", "residual")
-JUDGED = ("replicon", "replicon_error", "jump_weight", "jump_weight_error")
+SOLVED = (*with_errors(columns.OBSERVED), "baseline_error", "residual")
+JUDGED = with_errors(name for name, quantity in columns.JUDGED.items() if quantity.has_error)
 VERDICTS = ("verdict", "replica_symmetry", "unstable", "longitudinal")
 _BISECTIONS = 4  # where a line loses its branch
 _EFFORT = 2  # sizes of a rule, before more of them are tried
