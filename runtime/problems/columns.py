@@ -59,12 +59,6 @@ SOLVED = {
 OBSERVED = tuple(name for name, quantity in SOLVED.items() if quantity.has_error and not quantity.axes)
 """Losses and errors, each with an error bar: of a solution, of half widths and of what is simulated."""
 
-
-def with_errors(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names of quantities, each followed by that of its error bar."""
-    return tuple(column for name in names for column in (name, f"{name}_error"))
-
-
 JUDGED = {
     "replicon": Quantity("Perron root of the replicon map from derivatives; RS needs < 1", has_error=True),
     "jump_weight": Quantity("-Tr V^_jump / |Tr V^_derivative|", has_error=True),

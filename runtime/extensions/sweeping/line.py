@@ -27,8 +27,8 @@ and errors (packed), scalars by name, `memory`, and where it was judged VERDICTS
 `lost` where the line lost its branch: last value with it, first without."""
 
 FAILED, LOST, UNFINISHED = "failed", "lost", "unfinished"
-SOLVED = (*with_errors(columns.OBSERVED), "baseline_error", "residual")
-JUDGED = with_errors(name for name, quantity in columns.JUDGED.items() if quantity.has_error)
+SOLVED = tuple(with_errors((*columns.OBSERVED, "baseline_error", "residual")))
+JUDGED = tuple(with_errors(name for name, quantity in columns.JUDGED.items() if quantity.has_error))
 VERDICTS = ("verdict", "replica_symmetry", "unstable", "longitudinal")
 _BISECTIONS = 4  # where a line loses its branch
 _EFFORT = 2  # sizes of a rule, before more of them are tried
