@@ -14,21 +14,21 @@ _WORDS = {
     "thresholds": "thresholds.threshold",
     "responses": "responses.answers responses.tuning responses.joint",
     "precise": "extensions.reference.solution",
-    "bayes": "extensions.bayes.solution bayes.thresholds bayes.messages",
+    "bayes": "extensions.bayes.solution extensions.bayes.thresholds extensions.bayes.messages",
     "breaking": "extensions.breaking.solution",
     "simulation": "extensions.simulation.simulation",
     "sweeps": "extensions.sweeping.sweep",
     "phases": "extensions.planes.diagram",
-    "dynamics": "extensions.descent.dynamics descent.escape descent.stationary",
+    "dynamics": "extensions.descent.dynamics extensions.descent.escape extensions.descent.stationary",
 }
 _TABLES = {
-    "tables": "branches.branch breaking.curve following.follow following.critical",
+    "tables": "branches.branch extensions.breaking.curve following.follow following.critical",
     "simulation_tables": "extensions.simulation.simulation",
     "dynamics_tables": "extensions.descent.dynamics",
     "sweep_tables": "extensions.sweeping.sweep",
     "phase_tables": "extensions.planes.diagram",
 }
-_COMPARED = "extensions.comparison.compare comparison.own_points"
+_COMPARED = "extensions.comparison.compare extensions.comparison.own_points"
 _JUDGED = "stability.assess stability.jumps channel.landscape"
 _FACES = (
     (presenting.table, {**_WORDS, "comparison": _COMPARED}),
@@ -36,12 +36,12 @@ _FACES = (
     (presenting.to_json, {**_WORDS, "stability": _JUDGED}),
     (presenting.to_json, {"solution": "solving.thermal"}),
     (presenting.to_dataset, _TABLES),
-    (presenting.to_dataset, {"tables": "responses.tuned_curve bayes.thresholds"}),
-    (presenting.to_frame, {"frames": f"branches.branch following.follow presenting {_DATASET}"}),
+    (presenting.to_dataset, {"tables": "responses.tuned_curve extensions.bayes.thresholds"}),
+    (presenting.to_frame, {"frames": f"branches.branch following.follow base.presenting {_DATASET}"}),
     (presenting.to_frame, {"responses": "responses.answers", "comparison": _COMPARED}),
     (presenting.to_tabular, {"frames": "branches.branch"}),
     (presenting.save, {"tables": _DATASET}),
-    (presenting.plot, {"plots.figures": f"presenting {_DATASET}", "plots.simulation": _COMPARED}),
+    (presenting.plot, {"plots.figures": f"base.presenting {_DATASET}", "plots.simulation": _COMPARED}),
 )
 
 

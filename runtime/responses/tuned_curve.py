@@ -109,9 +109,9 @@ def tuned_curve(
         [0.25, 0.25]
     """
     check_is_problem(problem)
-    problem, over, grid = checked_grid(problem, over, values, ranges)
-    if parameter_name(parameter) == parameter_name(over):
+    if parameter_name(parameter) in (parameter_name(name) for name in (over, *ranges) if name):
         raise InputError(f"{parameter} cannot be tuned along itself")
+    problem, over, grid = checked_grid(problem, over, values, ranges)
     problem.check_varied(parameter)
     problem, minimise = minimised(problem, minimise)
     problems = [problem.with_(**{over: value}) for value in grid]

@@ -280,7 +280,7 @@ def _multiplier_errors(
     limits: Sequence[Deviation],
     residual_shift: np.ndarray,
 ) -> np.ndarray | None:
-    """Return the error bars of the strengths (s,) of the ridge that keeps given norms (theory.md (6.6)), else None.
+    """Return the error bars of the strengths (s,) of the ridge that keeps given norms, docs/theory.md (6.6), or None.
 
     They follow from the conjugates, and so from overlaps and averages: what moves a solution moves them through both.
     The two parts are added, not set off against each other, so that an error bar holds where only the averages are

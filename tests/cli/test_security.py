@@ -113,4 +113,4 @@ def test_nothing_is_unpickled_but_pipes_of_own_processes_and_the_private_cache()
         for file in folder.rglob("*.py")
         if unpickling.search(file.read_text(encoding="utf-8"))
     }
-    assert found == {"problems/compiled.py", "simulation/workers.py", "environment.py"}
+    assert found == {"problems/compiled.py", "extensions/simulation/workers.py", "base/environment.py"}

@@ -15,7 +15,11 @@ SOLVERS = [path for path in sorted(ROOT.glob("*/*/**/*.py")) if path.name != "mo
 # A top-level function: from its name to what is next in the first column. Templates may fill in a prefix.
 FUNCTION = re.compile(r"^def ([^(\n]+)\((.*?)(?=^(?:def |@|[A-Z#]|\{\{ (?:maps|function)|\{% macro|\Z))", re.M | re.S)
 # What lays out expressions: those of a kernel, sums over contexts, lines of the equations, numbers of the model.
-EXPRESSIONS = re.compile(r"\b(?:code|sums)\(|\bblock\((?!factor_|solve_)[\w.]*lines\b|\{\{ \w+_parameters \}\}")
+# Which features and columns there are is the model's, too.
+EXPRESSIONS = re.compile(
+    r"\b(?:code|sums)\(|\{% for \w+ in (?:features|columns) %\}|\bblock\((?!factor_|solve_)[\w.]*lines\b"
+    r"|\{\{ \w+_parameters \}\}"
+)
 CALLED = re.compile(r"(?<![\w.])(\w+(?=\()|_\w+)")  # or handed on, as to `pieces.bind`
 MACRO = re.compile(r'\{\{ function\((name ~ )?"(\w+)"')
 
@@ -39,7 +43,9 @@ def without_a_model(text: str, expressions: re.Pattern[str]) -> dict[str, str]:
     this file or of the one that it is executed behind."""
     functions = dict(FUNCTION.findall(text))
     calls = {name: set(CALLED.findall(body)) for name, body in functions.items()}
-    own = {name for name in functions.keys() | set().union(*calls.values()) if expressions.fullmatch(name)}
+    called = functions.keys() | set().union(*calls.values())
+    own = {name for name in called if expressions.fullmatch(name)}
+    own |= {name for name in called - functions.keys() if name.startswith("_")}  # of the file in front
     while more := {name for name in functions.keys() - own if calls[name] & own}:
         own |= more
     return {name: body.strip() for name, body in functions.items() if name not in own}

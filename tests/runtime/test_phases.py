@@ -344,7 +344,7 @@ def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, mo
 
 def test_a_single_row_is_drawn_as_a_band():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
-    places = tuple(diagram._unlocated(row).values())
+    places = tuple(boundaries.bracketed(row, change) for change in row.changes())
     (axes,) = PhaseDiagram(row.problem, "alpha", "omega", (row,), places).plot().axes
     assert axes.get_ylim() == (pytest.approx(0.25), pytest.approx(0.35))
     drawn = {line.get_linestyle(): list(line.get_xdata()) for line in axes.lines}
@@ -353,7 +353,7 @@ def test_a_single_row_is_drawn_as_a_band():
 
 def test_boundaries_that_are_not_located_yet_are_those_of_the_grid():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
-    found = diagram._unlocated(row)
+    found = {change: boundaries.bracketed(row, change) for change in row.changes()}
     assert {change.kind: (place.value, place.error, place.status) for change, place in found.items()} == {
         "spinodal": (1.5, 0.5, BRACKETED),
         "crossing": (2.5, 0.5, BRACKETED),

@@ -31,7 +31,7 @@ def descents(channel: Any) -> Any:
     D, L, s = channel.FIELDS, channel.TOKENS, channel.STUDENT
     arguments = [f"x[{i}]" for i in range(D)] + [f"w[{i}]" for i in range(D)]
     arguments += [f"p[{l}, {a}, {b}]" for l in range(L) for a in range(s) for b in range(a, s)]
-    arguments += [f"f[{i}]" for i in range(channel.FEATURES)]
+    arguments.append(f"({''.join(f'f[{i}], ' for i in range(channel.FEATURES))})")
     space: dict[str, Any] = {"newton": channel._newton, "njit": njit}
     space["anywhere"] = getattr(channel, "ANYWHERE", None)
     home = ", anywhere" if space["anywhere"] else ""

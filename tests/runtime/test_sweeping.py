@@ -192,7 +192,10 @@ def test_a_point_that_raises_has_a_status_and_its_line_goes_on(monkeypatch):
     monkeypatch.setattr(Branch, "at", raising)
     found = logistic(grid={"alpha": (3, 1, 4)})
     assert found.statuses == {"converged": 3, "failed": 1}
-    assert str(found.to_xarray()["reason"].values[0, 1]) == "ArithmeticError: no such number (in sweeping.line.made)"
+    assert (
+        str(found.to_xarray()["reason"].values[0, 1])
+        == "ArithmeticError: no such number (in extensions.sweeping.line.made)"
+    )
 
 
 def test_a_point_that_failed_is_tried_again_by_the_same_command(tmp_path, monkeypatch, swept):

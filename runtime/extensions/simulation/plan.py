@@ -42,18 +42,18 @@ class Plan:
     d: int
     start: str
     method: str
-    polish: str | None = None
-    restarts: int = 0
-    project: str | None = None
-    controls: bool = False
     tolerance: float = 1e-6
     most: int | None = None
     rate: float | str | None = None
-    batch: str = "1"
     inertia: float = 0.8
     damping: float = 0.0
     exact: bool = True
     memory: float = DEFAULT_MEMORY
+    polish: str | None = None
+    restarts: int = 0
+    project: str | None = None
+    controls: bool = False
+    batch: str = "1"
 
     @property
     def times(self) -> np.ndarray:
