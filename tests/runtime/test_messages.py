@@ -47,5 +47,5 @@ def test_an_unknown_name_lists_the_known_ones_and_the_closest():
     assert str(refused.value) == (
         "unknown parameter 'Lamda' of ridge_regression (did you mean lambda?); known are alpha, lambda"
     )
-    with pytest.raises(InputError, match=r"unknown option 'sped' of simulate.*; known are polish, restarts"):
+    with pytest.raises(InputError, match=r"unknown option 'sped' of simulate.*; known are batch, controls"):
         sf.simulate(sf.problem("ridge_regression", alpha=2), d=10, sped=1)

@@ -441,7 +441,7 @@ def test_a_plan_says_what_is_wrong_with_it():
     ):
         with pytest.raises(InputError, match=sentence):
             checked(replace(Plan(at, 100, "semantic", "auto"), **changes))
-    with pytest.raises(InputError, match="unknown option 'speed' of simulate; known are polish"):
+    with pytest.raises(InputError, match="unknown option 'speed' of simulate; known are batch"):
         simulate(at, speed=3)
 
 

@@ -185,7 +185,7 @@ def simulate(
     if "n" in options:
         raise InputError("simulate takes no n: there are alpha d samples, so that d and the problem's alpha set it")
     for name in options:
-        require_known("option", name, [field.name for field in fields(Plan)][4:], "simulate")
+        require_known("option", name, sorted(field.name for field in fields(Plan)[4:]), "simulate")
     start = default_start(problem) if start is None else start
     plan = checked(Plan(problem, int(d), start, method, **options))
     _ = problem.alpha  # is there before anything is compiled
