@@ -6,8 +6,6 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TYPES := build/mypy/saddleforge
 OLDEST_SYMPY := 1.13.0
-# Results that SymPy keeps, 1000 by default: derivations take a sixth less time.
-export SYMPY_CACHE_SIZE := 100000
 
 .PHONY: reproduce test test-all test-oldest-sympy bench generate values docs check release version clean
 .DELETE_ON_ERROR:

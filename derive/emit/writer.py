@@ -165,11 +165,11 @@ def _rendered(contexts: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Texts that name no model: those of the same kernels are the same. Loops that call them stand behind them in a
     file of their own, which models of the same sizes have in common."""
     environment = _environment()
-    loops = {file.replace(".py", "_loops.py"): context for file, context in contexts.items()}
-    contexts |= {name: context for name, context in loops.items() if name in SOURCES and context["has_loops"]}
+    called = {file.replace(".py", "_loops.py"): context for file, context in contexts.items()}
+    loops = {name: each for name, each in called.items() if name in SOURCES and each.get("has_averages", True)}
     return {
         name: with_equations(environment.get_template(f"{name}.jinja").render(header=_header(name), **context))
-        for name, context in contexts.items()
+        for name, context in (contexts | loops).items()
     }
 
 

@@ -226,7 +226,7 @@ def _minimum_is_fixed(_before: Expressions, after: Expressions, kind: str, p: Sy
             return False
 
     def tokens(at: Values) -> list[tuple[int, dict[str, Any]]]:
-        """Of a sentence, as a row of the weights is coupled to them."""
+        """Return the tokens of a sample as a row of the weights is coupled to them."""
         m, i = at.values["sentence"], at.values["row"]
         return [(1, {"xi_row": data["xi"][m, l][i], "g": fields[m, l], "gamma": data["gamma"][l][i],
                      "loss_q": data["H"][m] / 2}) for l in range(data["tokens"])]  # fmt: skip

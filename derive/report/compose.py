@@ -45,7 +45,7 @@ def report(
 
 
 def _derived(model: Model, at: ModelAt, steps: bool, rsb: int, dynamics: bool) -> tuple[Section, ...]:
-    """What follows from the model that is given, and the works that it cites."""
+    """Return what follows from the model that is given, and the works that it cites."""
     if not (steps or dynamics):  # the equations in matrix form and with the model's own symbols
         *sections, stability = theory_sections(at)
         return (*sections, own_section(at), stability)

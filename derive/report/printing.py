@@ -293,7 +293,7 @@ class FormulaPrinter(Printer):
         return self.leaf(written[name], *arguments) if name in written else None
 
     def sign(self, relation: Relation) -> str:
-        """What stands between the sides of a relation."""
+        """Return what stands between the sides of a relation."""
         return self.leaves.get(relation.sign, relation.sign)
 
     def show(self, value: Any) -> str:

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, files, progress, limits of time and memory; no physics."""
+"""The base of all rooms: errors, files, progress, limits of time and memory; no physics."""

@@ -132,12 +132,12 @@ class EarlyEnd:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
+        """Return whether Ctrl-C ended it."""
         return self.reason == INTERRUPTED
 
     @property
     def out_of_time(self) -> bool:
-        """Whether a time limit ended it."""
+        """Return whether a time limit ended it."""
         return self.reason == OUT_OF_TIME
 
 

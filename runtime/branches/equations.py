@@ -307,6 +307,6 @@ class ConditionEquations(BranchEquations):
         return np.array(self.condition(problem, overlaps, change(self.branch.rule)) / self.unit)
 
     def mark_slopes(self, z: np.ndarray) -> np.ndarray:
-        """By central differences, wide where the rule is sampled."""
+        """Fill slopes by central differences, wide where the rule is sampled."""
         steps = (WIDE_STEP if self.branch.rule.replicated else _CURVATURE) * self.units(z)
         return differences(lambda there: np.atleast_1d(self.mark(there, unchanged)), z, steps)

@@ -1,1 +1,1 @@
-"""What is built on the core: nothing in the core imports it."""
+"""Extensions of the core, which imports none of them."""

@@ -39,7 +39,7 @@ _STREAM = 71_000_003  # numbers the shifts of samples apart from the scramblings
 
 
 class _Given(NamedTuple):
-    """What all nodes of one assignment of labels share: Delta = root root^T, and the Parisi parameter y."""
+    """The numbers that all nodes of one assignment of labels share: Delta = root root^T, and the Parisi parameter y."""
 
     problem: Problem
     fields: Fields

@@ -43,8 +43,8 @@ class TiltedAverages:
 
 @dataclass(frozen=True)
 class TiltedState:
-    """What averages are taken at: q_0, V, m and theta, Delta of every level from omega_0 inwards, (K, C, s, s), and
-    their Parisi parameters y, (K,)."""
+    """The state that averages are taken at: q_0, V, m and theta, Delta of every level from omega_0 inwards,
+    (K, C, s, s), and their Parisi parameters y, (K,)."""
 
     overlaps: Overlaps
     distances: np.ndarray

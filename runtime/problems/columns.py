@@ -1,4 +1,4 @@
-"""What tables hold of a solution, with axes, error bars and meaning, and what they call its columns."""
+"""The quantities that tables hold of a solution, with axes, error bars and meaning, and names of their columns."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def values_of(result: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _attribute(result: Any, source: str) -> Any:
-    """What attributes lead to; `symmetric` of a replica symmetric solution is the solution itself."""
+    """Return what attributes lead to; `symmetric` of a replica symmetric solution is the solution itself."""
     found = result
     for attribute in source.split("."):
         if attribute == "symmetric":

@@ -25,7 +25,7 @@ from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
 from ..derive.errors import ModelError
 from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_files, unknown_model
-from .compiled import FILES, code_folder, digest_of, numba_cache
+from .compiled import FILES, code_folder, numba_cache
 from .inputs import Record, executing
 from .model_file import model_path, put_back, read_model_file, structure_of, symbolic_model
 from .parts import (
@@ -180,13 +180,8 @@ class Solver:
     def compiled_before(self, part: str = "channel") -> bool:
         """Whether Numba's cache holds some of this part of the solver (used only to announce a compilation)."""
         # Of the problem in fewer dimensions where there is one, which is all that is compiled then.
-        folders = [self.folder] if self.base is None else [self.folder, self.base.folder]
-        for files in map(solver_files, folders):
-            loops = {name.replace("_loops.py", ".py"): file for name, file in files.items() if "_loops" in name}
-            kept = [code_folder(*filter(None, (files[n], loops.get(n)))) for n in files if files[n].stem == part]
-            if any(folder.is_dir() for folder in kept):
-                return True
-        return False
+        solvers = [each for each in (self, *self.reduced.values()) if each.path_of(part).exists()]
+        return any(code_folder(*each.files_of(part)).is_dir() for each in solvers)
 
     def __reduce__(self) -> tuple[type[Solver], tuple[Any, ...]]:
         # The modules are loaded anew where it is unpickled.
@@ -205,7 +200,7 @@ class Solver:
     def _load(self, part: str) -> ModuleType:
         files = self.files_of(part)
         # Machine code finds its module by this name: files of the same code are one module.
-        name = f"saddleforge_solver_{part}_{digest_of(*files)}"
+        name = f"saddleforge_solver_{code_folder(*files).name.replace('-', '_')}"
         if name in sys.modules:
             return sys.modules[name]
         module = ModuleType(name)

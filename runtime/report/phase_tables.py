@@ -64,7 +64,7 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
 def _located(
     axis: str, prefix: str, found: Sequence[Boundary] | Sequence[Meeting], between: Sequence[str]
 ) -> dict[str, Any]:
-    """What boundaries and points where they meet have in common: kind, branches, place and status."""
+    """Return the columns that boundaries and codimension-2 points have in common: kind, branches, place, status."""
     columns = {name: np.array([getattr(each, name) for each in found], float) for name in ("value", "error", "at")}
     words = {"kind": [each.kind for each in found], "between": between, "located": [each.status for each in found]}
     columns |= {name: np.array(each, object) for name, each in words.items()}

@@ -97,13 +97,13 @@ _PLACES = {
 
 
 def _place(name: str, value: float, error: float, kind: str) -> str:
-    """Where the best value is, in words."""
+    """Return where the best value is, in words."""
     shown = with_error(value, error) if kind == "minimum" else f"{value:.6g}"
     return f"{name.rstrip('_')} = {shown}{_PLACES[kind]}"
 
 
 def _head(optimum: Optimum | JointOptimum, places: str, tried: str = "") -> list[str]:
-    """What is least where, and how much it is there."""
+    """Return what is least where, and how much it is there."""
     problem = optimum.problem
     return [
         f"{problem.solver.name}, {optimum.branch} branch: {describe_best(problem, optimum.minimise)} at {places}",

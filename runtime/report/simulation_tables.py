@@ -134,7 +134,7 @@ def _path(dataset: xarray.Dataset, row: int, problem: Problem) -> np.ndarray:
 
 
 def _path_columns(problem: Problem) -> dict[str, str]:
-    """What the overlaps and trained numbers of a pass are called, and what those of a run are."""
+    """Return names of overlaps and trained numbers of a pass -> those of a run."""
     return {f"path_{name.removeprefix('trained_')}": name for name in overlap_columns([problem], PASSED, False)}
 
 

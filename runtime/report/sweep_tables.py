@@ -56,12 +56,12 @@ def _lead(sweep: Sweep) -> dict[str, np.ndarray]:
 
 
 def _place(sweep: Sweep, index: tuple[int, ...]) -> tuple[int, ...]:
-    """Where a point of the plan stands along the axes."""
+    """Return where a point of the plan stands along the axes."""
     return index if sweep.plan.both_ways else (index[0], *index[2:])
 
 
 def _point_record(line: Line, record: Record) -> dict[str, Any]:
-    """What a table holds of a point, out of its record."""
+    """Return what a table holds of a point, out of its record."""
     found = dict(record)
     if "overlaps" in record:
         packed = (np.array(record[name], float) for name in ("overlaps", "errors"))

@@ -44,7 +44,7 @@ _CURVED_STEPS, _UNKNOWN_CURVATURE = 3, 3.0
 
 @dataclass(frozen=True)
 class Deviation:
-    """What another rule, or another problem, makes of a solution.
+    """The deviation of a solution by another rule, or of another problem.
 
     Attributes:
         shift: how far it would move the packed overlaps, (n,); averages: its own at the solution.

@@ -44,7 +44,7 @@ class HalfWidths(Overlaps):
 
 
 class SaddlePoint(Result):
-    """What solutions with and without replica symmetry breaking have in common."""
+    """A saddle point: the base of solutions with and without replica symmetry breaking."""
 
     if TYPE_CHECKING:  # fields of one of them, properties of the other
 
@@ -67,7 +67,7 @@ class SaddlePoint(Result):
 
     @property
     def _has_errors(self) -> bool:
-        """Whether it has test errors: there are none without a solution."""
+        """Return whether it has test errors: there are none without a solution."""
         raise NotImplementedError
 
     @property
@@ -77,7 +77,7 @@ class SaddlePoint(Result):
 
     @property
     def named_errors(self) -> dict[str, tuple[float, float]]:
-        """As `test_errors`, with an error bar each."""
+        """Return `test_errors` with an error bar each."""
         names = self.problem.metric_names if self._has_errors else ()
         return {names[0]: (self.test_error, self.test_error_error), **self.other_errors} if names else {}
 
@@ -162,7 +162,7 @@ class Solution(SaddlePoint):
 
     @property
     def _has_errors(self) -> bool:
-        """Whether it is a solution, which has losses and test errors."""
+        """Return whether it is a solution, which has losses and test errors."""
         return self.losses is not None
 
     @property
@@ -172,7 +172,7 @@ class Solution(SaddlePoint):
 
     @property
     def fixed_point(self) -> FixedPoint:
-        """Where it is, to begin from."""
+        """Return the converged point, to begin from."""
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         return FixedPoint(u, sizes, self.residual, Status.CONVERGED, 0, self.jacobian, self.drift)
 

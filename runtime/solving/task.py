@@ -1,4 +1,4 @@
-"""What is asked of a solve, passed on between its steps."""
+"""The settings of a solve, passed on between its steps."""
 
 from __future__ import annotations
 

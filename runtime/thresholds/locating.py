@@ -263,7 +263,7 @@ def _locate_condition(
     follower: Branch,
     judge: Callable[[Evaluation], Evaluation] = lambda found: found,
 ) -> Threshold:
-    """Where a condition holds along a branch, its overlaps solved to what a tolerance asks for.
+    """Locate where a condition holds along a branch, its overlaps solved to what a tolerance asks for.
 
     Args:
         judge: changes what was evaluated.

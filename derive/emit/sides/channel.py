@@ -456,7 +456,7 @@ def joint_discrete_noise(model: ModelAt) -> tuple[Kernel | None, tuple[tuple[flo
 
 
 def drawn_names(model: ModelAt) -> dict[str, list[str]]:
-    """Names of the coordinates of u that are the same for all models, in order: of all, of Gaussian and of discrete
+    """Return names of the coordinates of u, the same for all models, in order: of all, of Gaussian and of discrete
     ones."""
     drawn = {name: law for name, (_, law) in zip(entries("u", len(model.noise)), model.noise.values(), strict=True)}
     return {

@@ -89,7 +89,6 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
             kernels[f"{side}_field"] = nodes.field(structure, f"{side}_x", f"{side}_g")
             kernels[f"{side}_loss"] = nodes.loss_of(structure, "moreau", f"{side}_x")
     context = {
-        "has_loops": True,
         "D": D,
         "L": L,
         "s": s,
@@ -162,7 +161,6 @@ def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[st
     kernel = pieces.derivatives if pieces and corners else channel.derivatives
     used = kernel.names
     return {
-        "has_loops": True,
         "D": len(model.X),
         "used_constants": [(n, name) for n, name in enumerate(channel.constants) if name in used],
         "features": list(channel.feature_names),

@@ -49,7 +49,6 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "noise_probabilities": probabilities,
     }
     return {
-        "has_loops": L * s <= MOST_FIELDS,
         "D": L * s,
         "L": L,
         "s": s,

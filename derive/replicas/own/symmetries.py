@@ -21,7 +21,7 @@ def number_of_contexts(at: ModelAt) -> int:
 
 
 def _unchanged(expressions: list[sp.Expr], move: Mapping[Any, Any], at: ModelAt) -> bool:
-    """Whether a change of variables leaves expressions alone at random points, whatever the labels."""
+    """Return whether a change of variables leaves expressions alone at random points, whatever the labels."""
     changes = [e - e.xreplace(dict(move)) for e in expressions]
     for labels in product(range(at.structure.clusters), repeat=len(at.labels)):
         chosen = dict(zip(at.labels, map(sp.Integer, labels), strict=True))

@@ -1,4 +1,4 @@
-"""From states with replica symmetry broken near a saddle point to a solution, by finer and finer rules."""
+"""Refinement of states with broken replica symmetry near a saddle point, by finer and finer rules."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def training_loss_error(self) -> float:
-        """As `energy_error`."""
+        """The same as `energy_error`."""
         return self.energy_error
 
     @property

@@ -48,7 +48,7 @@ class Measured:
 
     @classmethod
     def of(cls, theory: float, half_width: float, estimate: Estimate) -> Measured:
-        """Of a number of theory and the estimate of it."""
+        """Compare a number of theory with the estimate of it."""
         return cls(float(theory), float(half_width), float(estimate.mean), float(estimate.standard_error))
 
     @property

@@ -273,7 +273,7 @@ def _scales(problem: Problem, path: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Descent:
-    """What is asked: from the moments of a start to the times, at a rate and a batch, with events, by a method."""
+    """A run of descent: from the moments of a start to the times, at a rate and a batch, with events, by a method."""
 
     problem: Problem
     schedule: Schedule

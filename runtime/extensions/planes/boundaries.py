@@ -265,7 +265,7 @@ def _crossing(row: Row, change: Change, accuracy: float, seed: int) -> Threshold
 def crossing_on(
     row: Row, branches: tuple[Branch, Branch], bracket: tuple[float, float], accuracy: float, seed: int
 ) -> Threshold:
-    """Where two branches of a row cross in an interval.
+    """Locate where two branches of a row cross in an interval.
 
     Raises:
         NotConvergedError: as of `crossing`.

@@ -44,7 +44,7 @@ class PairedDifference:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean over the seeds, from their spread."""
+        """Return the standard error of the mean over the seeds, from their spread."""
         return float(self.estimate.standard_error)
 
 

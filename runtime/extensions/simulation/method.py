@@ -1,4 +1,4 @@
-"""What a method that trains weights of finite d can do, how it runs, and where it ends."""
+"""A method that trains weights of finite d: its capabilities, its function, and its result."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ class Method:
 
     @property
     def can_be_polished(self) -> bool:
-        """Whether it can begin again from any weights."""
+        """Return whether it can begin again from any weights."""
         return self.minimise is not None
 
     @property
     def ends_at_minimum(self) -> bool:
-        """Whether it ends where the gradient of the risk vanishes."""
+        """Return whether it ends where the gradient of the risk vanishes."""
         return not self.one_pass

@@ -1,4 +1,4 @@
-"""What every seed of a simulation does, and the weights that it begins with."""
+"""The plan of a simulation, the same for every seed, and the weights that it begins with."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class Risk:
         return max(found, 1e-6)
 
     def curvature_through_q(self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
-        """What the q held by the loss add to the Hessian in every row of W, (d, s, s), at the fields (n, L, s)."""
+        """Return what the q in the loss add to the Hessian in every row of W, (d, s, s), at the fields (n, L, s)."""
         s = self.problem.student_rank
         if not self.problem.solver.model.HOLDS_Q:
             return np.zeros((self.instance.d, s, s))

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...base import presenting
 from ...base.errors import InputError, TimeLimitError, require_known, require_whole
-from ...base.interrupts import held_back
+from ...base.interrupts import held_back, keeping_results
 from ...base.presenting import Recorded, Result
 from ...base.progress import bar, say
 from ...problems.overlaps import Overlaps
@@ -188,21 +188,16 @@ def simulate(
         require_known("option", name, sorted(field.name for field in fields(Plan)[4:]), "simulate")
     start = default_start(problem) if start is None else start
     plan = checked(Plan(problem, int(d), start, method, **options))
-    _ = problem.alpha  # is there before anything is compiled
+    _ = problem.alpha  # raises where it is missing, before anything is compiled
     wanted = _seeds(seeds)
     if threads is not None:
         require_whole("threads", threads, 1)
     done = {run.seed: run for run in known if run.seed in set(wanted)}
     failures: list[Failure] = []
-    interrupted = out_of_time = False
-    try:
+    with keeping_results() as early:
         _collect(plan, wanted, threads, done, failures, on_run)
-    except KeyboardInterrupt:
-        interrupted = True
-    except TimeLimitError:
-        out_of_time = True
-    runs = tuple(done[seed] for seed in sorted(done))
-    return Simulation(plan, runs, tuple(sorted(failures, key=lambda f: f.seed)), interrupted, out_of_time)
+    runs, failed = tuple(done[seed] for seed in sorted(done)), tuple(sorted(failures, key=lambda f: f.seed))
+    return Simulation(plan, runs, failed, early.interrupted, early.out_of_time)
 
 
 _SECONDS_A_GIGABYTE = 2.0  # of normal variates, drawn and scaled on one core

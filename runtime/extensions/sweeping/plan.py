@@ -61,7 +61,7 @@ class Simulated:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
-    """What is computed at every point.
+    """The settings of the computation at every point.
 
     Attributes:
         ask: solve, stability or simulate; seed: as of `solve`; simulated: what `simulate` does.

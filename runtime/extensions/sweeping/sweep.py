@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ...base import presenting
-from ...base.errors import InputError, TimeLimitError
-from ...base.interrupts import held_back
+from ...base.errors import InputError
+from ...base.interrupts import held_back, keeping_results
 from ...base.presenting import Recorded, Result
 from ...base.progress import Task, bar
 from .engine import Engine
@@ -223,7 +223,6 @@ def run_together(
             lines.append(replace(line, number=len(lines)))
     first, accuracy = plans[0][0], plans[0][0].accuracy
     total = sum(len(line.points) for line in lines)
-    interrupted = out_of_time = False
     with bar(f"sweep of {first.problem.solver.name}", total) as task:
         count = _Count(task, first, total)
         unfinished = []
@@ -243,21 +242,19 @@ def run_together(
                 if record["n"] == len(line.points) - 1:
                     own[line.number].finished(line)
 
-        try:
-            engine.run(unfinished, accuracy, lambda line: own[line.number].known(line), take)
-        except KeyboardInterrupt:
-            interrupted = True
-        except TimeLimitError:
-            out_of_time = True
-        except InputError:
-            for records in kept:
-                records.withdraw()
-            raise
-        finally:
-            for records in kept:
-                records.close()
+        with keeping_results() as early:
+            try:
+                engine.run(unfinished, accuracy, lambda line: own[line.number].known(line), take)
+            except InputError:
+                for records in kept:
+                    records.withdraw()
+                raise
+            finally:
+                for records in kept:
+                    records.close()
+    ended = early.interrupted, early.out_of_time, shard
     return [
-        Sweep(plan, tuple(packed(records.known(line)) for line in plan.lines), interrupted, out_of_time, shard)
+        Sweep(plan, tuple(packed(records.known(line)) for line in plan.lines), *ended)
         for (plan, _), records in zip(plans, kept, strict=True)
     ]
 

@@ -43,7 +43,7 @@ def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> F
     losses = [name for name in LOSS_STYLES if any(name in one for one in found)]
 
     def draw_measured(axes: Axes, name: str, colour: str, marker: str, label: str | None, absolute: bool) -> None:
-        """What was measured of a number, where it was."""
+        """Draw what was measured of a number, where it was."""
         known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
         if known:
             values, measured = zip(*known, strict=True)
