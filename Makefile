@@ -17,7 +17,7 @@ test: $(STAMP)               ## the default suite
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --benchmark-disable
 
 test-all: $(STAMP)           ## the default suite and the slow tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --benchmark-disable -m ""
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --benchmark-disable -m "" --hypothesis-profile=default
 
 # An overlay in front of .venv: nothing else is installed twice.
 test-oldest-sympy: $(STAMP)  ## derivation and values on the oldest SymPy that pyproject.toml allows

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -76,17 +77,30 @@ def _handling(numbers: Iterable[int], handler: Any) -> Iterator[None]:
 def alarm(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
     """Call `ring`, which raises, after so many seconds of this block, and again where the error was swallowed.
 
-    In the main thread of a system with timers; elsewhere nothing happens.
+    Where a callback of a library swallows it, nothing is reported: the next one counts. In the main thread of a system
+    with timers; elsewhere nothing happens.
     """
     if not _interruptible() or not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is None:
         yield
         return
-    with _handling((signal.SIGALRM,), lambda _, frame: None if _is_deaf(frame) else ring()):
+    report, raised = sys.unraisablehook, set[BaseException]()
+
+    def handle(_: int, frame: FrameType | None) -> None:
+        try:
+            if not _is_deaf(frame):
+                ring()
+        except BaseException as error:
+            raised.add(error)
+            raise
+
+    with _handling((signal.SIGALRM,), handle):
+        sys.unraisablehook = lambda lost: None if lost.exc_value in raised else report(lost)
         signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 1e-3), _LONGEST), _AGAIN)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.unraisablehook = report
 
 
 def pressed() -> bool:
