@@ -277,8 +277,6 @@ def as_solution(problem: Problem, overlaps: Overlaps, rule: Rule, averaged: bool
         errors=np.zeros(len(overlaps.pack())),
         losses=observables.losses(problem, overlaps, hats, averages) if averages and hats else None,
         training_loss_error=0.0,
-        test_error=np.nan,
-        test_error_error=0.0,
         averages=averages,
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .observables import FORMULAS
 from .overlaps import OVERLAPS, shapes_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ SOLVED = {
     ),
     "training_loss": Quantity("training loss per d", has_error=True, latex=r"e_{\mathrm{t}}"),
     "test_error": Quantity("test error", has_error=True, latex=r"\varepsilon_{\mathrm{g}}"),
+    **{name: Quantity(known.meaning, has_error=True, latex=known.latex) for name, known in FORMULAS.items()},
     "residual": Quantity("undamped residual max |G(u) - u| / (block scale)"),
     "baseline_error": Quantity("test error of the best linear positional layer", source="symmetric.baseline_error"),
     "status": Quantity("how the iteration ended", is_word=True, source="status.value"),
@@ -57,7 +59,16 @@ SOLVED = {
 """Of every solution beside its overlaps, in the order of tables; `symmetric` is that beside a step of breaking."""
 
 OBSERVED = tuple(name for name, quantity in SOLVED.items() if quantity.has_error and not quantity.axes)
-"""Losses and errors, each with an error bar: of a solution, of half widths and of what is simulated."""
+"""Losses, errors and formulas of the overlaps, each with an error bar."""
+
+
+def observed_by(problem: Problem) -> list[str]:
+    """Return those of `OBSERVED` that are shown of a problem: without formulas that it does not define."""
+    return [name for name in OBSERVED if name not in FORMULAS or FORMULAS[name].is_defined(problem)]
+
+
+METRIC = "test_error_"
+"""Stands before the name of one of several metrics."""
 
 JUDGED = {
     "replicon": Quantity("Perron root of the replicon map from derivatives; RS needs < 1", has_error=True),

@@ -175,6 +175,16 @@ class Problem(AttributeHints):
         return {"not_in_the_limit": values} if any(values.values()) else {}
 
     @property
+    def has_taught_overlap(self) -> bool:
+        """Whether theta may differ from 0: the loss, the penalty or the law depends on the teacher."""
+        law, contexts = self.law, self.contexts
+        return (
+            self.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
+            or (not self.has_ridge and self.solver.prior.KNOWN > 0)
+            or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
+        )
+
+    @property
     def has_ridge(self) -> bool:
         """Whether the regulariser is a ridge, by given strengths or the multipliers of given norms: averages over a row
         of W have a closed form."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.errors import InputError, describe_unknown
-from .columns import OBSERVED, entry_columns
+from .columns import METRIC, OBSERVED, entry_columns
+from .observables import FORMULAS
 from .overlaps import OVERLAPS
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 LOSSES = ("free_entropy", *OBSERVED, "baseline_error")
-METRIC = "test_error_"  # before the name of one of several metrics
 
 
 def quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[str]:
@@ -26,6 +26,7 @@ def quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[str]:
     """
     metric = problem.solver.metric
     there = {"test_error": metric.HAS_METRIC, "baseline_error": metric.HAS_BASELINE}
+    there |= {name: formula.is_defined(problem) for name, formula in FORMULAS.items()}
     losses = [name for name in LOSSES if there.get(name, True)]
     return [*losses, *(METRIC + name for name in problem.metric_names), *OVERLAPS, *more, *entry_columns(problem)]
 
@@ -67,10 +68,10 @@ def find_quantity(problem: Problem, name: str, what: str, more: Iterable[str] = 
     if found:
         raise InputError(f"{what}: {name!r} stands for {', '.join(found)}; name one of them")
     if name in LOSSES:
-        raise InputError(
-            f"{what}: {problem.solver.name} has no {name.replace('_', ' ')}, "
-            f"since its model gives no {'metric' if name == 'test_error' else 'baseline'}="
-        )
+        reason = f"since its model gives no {'metric' if name == 'test_error' else 'baseline'}="
+        if name in FORMULAS:
+            reason = f"which takes {FORMULAS[name].needs}"
+        raise InputError(f"{what}: {problem.solver.name} has no {name.replace('_', ' ')}, {reason}")
     raise InputError(f"{what}: {describe_unknown('quantity', name, names)}")
 
 

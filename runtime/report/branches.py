@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ..base.errors import InputError, describe_unknown
 from ..base.numbers import aligned, near_zero, with_error
 from ..extensions.breaking.curve import BrokenCurve
-from ..problems.columns import OBSERVED, column_of
+from ..problems.columns import METRIC, column_of, observed_by
 from ..problems.overlaps import OVERLAPS
-from ..problems.quantities import METRIC, matching_columns
+from ..problems.quantities import matching_columns
 from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
 from .ansatz import is_judged_other_than_stable, verdict_cell, warning_along
@@ -71,10 +71,11 @@ Column = tuple[str, Callable[[Any], str]]
 
 def _symmetric_columns(shown: Symbols, solutions: Sequence[Solution]) -> list[Column]:
     thermal = solutions[0].problem.inverse_temperature is not None
+    observed = observed_by(solutions[0].problem)
     return [
         *[("verdict", verdict_cell)] * is_judged_other_than_stable(solutions),
         *_overlap_columns(shown),
-        *(("free energy" if thermal and n == "training_loss" else n.replace("_", " "), _number(n)) for n in OBSERVED),
+        *(("free energy" if thermal and n == "training_loss" else n.replace("_", " "), _number(n)) for n in observed),
         ("status", lambda s: s.status.words),
     ]
 

@@ -10,7 +10,8 @@ from ..base.numbers import with_error
 from ..base.presenting import table, to_json
 from ..extensions.breaking.solution import BrokenSolution
 from ..extensions.breaking.state import Broken
-from ..problems.columns import OBSERVED, by_context
+from ..problems.columns import METRIC, OBSERVED, by_context
+from ..problems.observables import FORMULAS
 from ..problems.symbols import symbols_of
 from .contract import blocks_json, chosen, errors_of, problem_json
 from .layout import text_of, value_line
@@ -54,14 +55,10 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
         lines.append(value_line("one step has  ", f"{once}, the second moved it by {further}"))
     if solution.given:
         lines.append(value_line("complexity", f"{text_of(solution, 'complexity')} per d"))
-    if math.isfinite(solution.test_error):
-        errors = {"test error": (solution.test_error, solution.test_error_error)}
-        errors |= {f"  {name}": found for name, found in solution.other_errors.items()}
-        others = {"test error": (symmetric.test_error, symmetric.test_error_error)}
-        others |= {f"  {name}": found for name, found in symmetric.other_errors.items()}
-        for name, found in errors.items():
-            other = with_error(*others.get(name, (math.nan, math.nan)))
-            lines.append(value_line(name, f"{with_error(*found)}, replica symmetric {other}"))
+    for name, found in solution.observed.items():
+        label = f"  {name.removeprefix(METRIC)}" if name.startswith(METRIC) else name.replace("_", " ")
+        other = with_error(*symmetric.observed.get(name, (math.nan, math.nan)))
+        lines.append(value_line(label, f"{with_error(*found)}, replica symmetric {other}"))
     rule = solution.rule.describe()
     lines.append(f"  integrator {rule['rule']}, {rule['points']} points; errors are estimated")
     lines += [f"  {one.stability.verdict}" for one in (solution, symmetric) if one.stability]
@@ -97,6 +94,7 @@ def broken_json(solution: BrokenSolution) -> dict[str, Any]:
         "training_loss_parts": dict(zip(("data", "penalty"), solution.parts, strict=True)),
         "test_error": solution.test_error,
         "test_errors": solution.test_errors or None,
+        **chosen(solution, *FORMULAS),
         "errors": {
             "overlaps": blocks_json(problem, widths),
             **errors_of(solution, ("multipliers", *OBSERVED)),

@@ -14,7 +14,7 @@ from ..base.numbers import with_error
 from ..base.presenting import Recorded, to_dataset, to_frame, to_tabular
 from ..branches.branch import Along
 from ..following.follow import Followed
-from ..problems.columns import OBSERVED, QUANTITIES, column_of, entry_columns, entry_values, index_text, quantity_of
+from ..problems.columns import QUANTITIES, column_of, entry_columns, entry_values, index_text, observed_by, quantity_of
 from ..problems.problem import Problem
 from ..problems.symbols import symbols_of, with_index
 from .layout import text_of
@@ -103,13 +103,13 @@ def curve_tabular(curve: Along[Any], names: Mapping[str, str] | None = None) -> 
             heads.append(shown[column_of(problem.trained[place]["name"])][1])
         else:
             heads.append(with_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
-    heads += [QUANTITIES[name].latex for name in OBSERVED]
+    heads += [QUANTITIES[name].latex for name in observed_by(problem)]
     rows = []
     for solution in curve.solutions:
         values, widths = (entry_values(problem, blocks) for blocks in (solution.overlaps, solution.half_widths))
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
         cells += [with_error(values[name], widths[name]) for name in values]
-        cells += [text_of(solution, name) for name in OBSERVED]
+        cells += [text_of(solution, name) for name in observed_by(problem)]
         rows.append(" & ".join(cells) + r" \\")
     head = " & ".join(f"${symbol}$" for symbol in heads) + r" \\"
     frame = [rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]

@@ -41,7 +41,7 @@ def sensitivities_table(sensitivities: Sensitivities) -> str:
                 continue  # symmetric
         cells = [(with_error if of == "phi" else near_zero)(values[column], widths[column]) for values, widths in found]
         rows.append([column.removeprefix("trained_"), *cells])
-    for name in ("training_loss", "test_error", "baseline_error"):
+    for name in (*OBSERVED, "baseline_error"):
         if any(math.isfinite(entry.of(name)[0]) for entry in entries):
             rows.append([name.replace("_", " "), *(near_zero(*entry.of(name)) for entry in entries)])
     return "\n".join(aligned(rows))

@@ -11,6 +11,7 @@ import numpy as np
 from ..base.numbers import near_zero, with_error
 from ..base.presenting import table, to_json
 from ..problems.columns import OBSERVED, by_context, column_of
+from ..problems.observables import FORMULAS
 from ..problems.overlaps import OVERLAPS
 from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
@@ -62,6 +63,7 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None, a
             beside = f"   (linear baseline {baseline:.12g})" if math.isfinite(baseline) else ""
             lines.append(value_line("test error", text_of(solution, "test_error") + beside))
         lines += [value_line(f"  {name}", with_error(*found)) for name, found in solution.other_errors.items()]
+    lines += [value_line(name, text_of(solution, name)) for name in FORMULAS if name in solution.observed]
     rule = solution.rule
     lines.append(f"  integrator {rule.name}, {rule.size}; errors are {solution.error_kind}")
     if not solution.judge:
@@ -196,6 +198,7 @@ def solution_json(solution: Solution) -> dict[str, Any]:
         "test_error": solution.test_error,
         "test_errors": solution.test_errors or None,
         "baseline_error": solution.baseline_error,
+        **chosen(solution, *FORMULAS),
         "errors": {
             "overlaps": blocks_json(problem, widths),
             "trained": trained_json(problem, widths),

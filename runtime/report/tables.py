@@ -28,6 +28,7 @@ from ..problems import gauge
 from ..problems.columns import (
     BROKEN,
     JUDGED,
+    METRIC,
     QUANTITIES,
     SOLVED,
     block_shape,
@@ -39,7 +40,6 @@ from ..problems.columns import (
 )
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
-from ..problems.quantities import METRIC
 from ..responses.tuned_curve import TunedCurve
 from ..solving.solution import Solution
 from .contract import SCHEMA, check_schema, chosen, clean, identity_json, parameters_json
@@ -103,15 +103,9 @@ def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
     there is neither a mean nor an encoding, or no teacher in the loss and the law. `sign` of m: whether the sign of W
     is `free` or `fixed` by the loss.
     """
-    law, contexts = problem.law, problem.contexts
-    dataset["m"].attrs["present"] = law.has_means.astype(int)
+    dataset["m"].attrs["present"] = problem.law.has_means.astype(int)
     dataset["m"].attrs["sign"] = "free" if gauge.sign_is_free(problem) else "fixed"
-    taught = (
-        problem.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
-        or (not problem.has_ridge and problem.solver.prior.KNOWN > 0)
-        or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
-    )
-    dataset["theta"].attrs["present"] = np.full(contexts, int(taught))
+    dataset["theta"].attrs["present"] = np.full(problem.contexts, int(problem.has_taught_overlap))
 
 
 def overlaps_record(problem: Problem, overlaps: Overlaps, errors: Overlaps | None = None) -> dict[str, Any]:
@@ -144,8 +138,8 @@ def table_attributes(problem: Problem | None, parameter: str, *varied: str) -> d
 def _solution_record(solution: Solution | BrokenSolution, stability: bool) -> Record:
     """Return what a table holds of a solution; of a step of breaking, the verdict is that on the solution beside it."""
     record = overlaps_record(solution.problem, solution.overlaps, solution.half_widths) | values_of(solution, SOLVED)
-    for name, (value, error) in solution.other_errors.items():
-        record |= {METRIC + name: value, f"{METRIC}{name}_error": error}
+    for name, (value, error) in solution.observed.items():
+        record |= {name: value, f"{name}_error": error}
     beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
     if stability:
         record |= values_of(beside.stability, JUDGED)

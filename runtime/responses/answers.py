@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..base import presenting
 from ..base.presenting import Result
+from ..problems.columns import OBSERVED
+from ..problems.observables import Observed
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..problems.quantities import find_quantity, value_in
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sensitivity(Result):
+class Sensitivity(Observed, Result):
     """Derivatives with respect to one number of a problem, each with a half width.
 
     Attributes:
@@ -26,7 +28,9 @@ class Sensitivity(Result):
         at: its value.
         overlaps, half_widths: dq, dV, dm, dtheta, dphi in the shape of the overlaps. Where rotations of the student's
             columns are symmetries, the part across them.
-        training_loss, test_error, baseline_error: derivatives (nan where the model has none), half widths in *_error.
+        training_loss, baseline_error: derivatives (nan where the model has none); training_loss_error: error bar.
+        observed: of what the overlaps determine, by name: derivative and error bar; attributes, too, as `test_error`
+            and `test_error_error`. Of several metrics the first.
         remaining: what the last round still moved, relative to the largest change of an overlap.
 
     Example:
@@ -45,8 +49,7 @@ class Sensitivity(Result):
     half_widths: Overlaps
     training_loss: float
     training_loss_error: float
-    test_error: float
-    test_error_error: float
+    observed: Mapping[str, tuple[float, float]]
     baseline_error: float
     remaining: float
 
@@ -64,8 +67,8 @@ class Sensitivity(Result):
         """
         if observable in ("training_loss", "free_entropy"):
             return getattr(self, observable), self.training_loss_error
-        if observable == "test_error":
-            return self.test_error, self.test_error_error
+        if observable in OBSERVED:
+            return self._observed(observable)
         if observable == "baseline_error":
             return self.baseline_error, 0.0
         name = find_quantity(self.problem, observable, "derivative")

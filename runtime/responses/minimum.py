@@ -10,9 +10,10 @@ import numpy as np
 
 from ..base.errors import InputError, NotConvergedError, require_in, require_known
 from ..branches.branch import Branch
+from ..problems.columns import METRIC
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem, parameter_name
-from ..problems.quantities import LOSSES, METRIC, find_quantity, value_in
+from ..problems.quantities import LOSSES, find_quantity, value_in
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
 from .direction import Direction

@@ -13,6 +13,7 @@ import numpy as np
 from ..base.errors import DomainError, InputError, NotConvergedError
 from ..base.progress import bar, step
 from ..problems.overlaps import Overlaps
+from ..saddle_point.observables import first_observables
 from ..solving.solution import Solution
 from ..solving.solve import reach
 from .answers import Sensitivities, Sensitivity
@@ -81,14 +82,19 @@ def _from_neighbours(solution: Solution, direction: Direction) -> Sensitivity | 
         ends = [reach(p, solution, accuracy=min(solution.relative_error, 1e-4), afar=False) for p in problems]
         if any(end.losses is None or end.branch != solution.branch for end in ends):
             return None
+        names = [each.name for each in first_observables(solution.problem)]
         packed = np.array(
-            [[*end.overlaps.pack(), end.training_loss, end.test_error, end.baseline_error] for end in ends]
+            [
+                [*end.overlaps.pack(), end.training_loss, end.baseline_error, *(end.observed[n][0] for n in names)]
+                for end in ends
+            ]
         )
         slopes.append((packed[0] - packed[1]) / (2 * width))
     coarse, fine = slopes
     # What the rules leave uncertain moves both ends alike, but for a share of the change.
     errors = np.abs(fine - coarse) + solution.relative_error * np.abs(fine)
-    sizes, count = solution.overlaps.sizes, len(fine) - 3
+    sizes, count = solution.overlaps.sizes, len(solution.errors)
+    pairs = np.column_stack([fine, errors])[count + 2 :]
     return Sensitivity(
         parameter=direction.label,
         at=direction.value,
@@ -98,8 +104,7 @@ def _from_neighbours(solution: Solution, direction: Direction) -> Sensitivity | 
         half_widths=Overlaps.unpack(errors[:count], sizes),
         training_loss=float(fine[count]),
         training_loss_error=float(errors[count]),
-        test_error=float(fine[count + 1]),
-        test_error_error=float(errors[count + 1]),
-        baseline_error=float(fine[count + 2]),
+        observed={name: (value, error) for name, (value, error) in zip(names, pairs.tolist(), strict=True)},
+        baseline_error=float(fine[count + 1]),
         remaining=0.0,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges
 from ..saddle_point import observables
+from ..saddle_point.observables import Observable, first_observables
 from ..saddle_point.slopes import jacobian, jacobian_by_rule, wide_steps
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
@@ -31,11 +32,12 @@ _FINE, _COARSE = 1.5e5, 5e4  # nodes for the test error; rules and replicates ar
 
 @dataclass(frozen=True)
 class _Answer:
-    """What one rule, or one replicate, says: x = du/dp, and the derivatives of the training loss and the test error."""
+    """What one rule, or one replicate, says: x = du/dp, and the derivatives of the training loss and of what the
+    overlaps determine, (k,)."""
 
     x: np.ndarray
     loss: float
-    test: float
+    observed: np.ndarray
 
 
 @dataclass
@@ -90,16 +92,22 @@ class Tangent:
         """(C, s, t, P)."""
         return self.solution.overlaps.sizes
 
+    @cached_property
+    def observables(self) -> list[Observable]:
+        """Return what is differentiated beside overlaps and training loss, (k,)."""
+        return first_observables(self.solution.problem)
+
     def found(self) -> Sensitivity:
         """The derivatives and their half widths."""
         solution, losses = self.solution, self.solution.losses
         assert solution.conjugates is not None and losses is not None
         if solution.rule.replicated:
-            best, (widths, loss_error, test_error), remaining = self.of_replicates()
+            best, (widths, loss_error, errors), remaining = self.of_replicates()
         else:
-            best, (widths, loss_error, test_error), remaining = self.of_rules(solution.conjugates)
-        test = self.test(self.u, best.x, _FINE)
+            best, (widths, loss_error, errors), remaining = self.of_rules(solution.conjugates)
+        observed = self.observed(self.u, best.x, _FINE)
         rounding = _ROUNDING / abs(self.step)
+        errors = errors + np.abs(observed - best.observed)
         size = float(np.max(np.abs(best.x) / self.scales))
         return Sensitivity(
             parameter=self.direction.label,
@@ -111,13 +119,15 @@ class Tangent:
             training_loss=best.loss,
             training_loss_error=loss_error
             + rounding * (abs(losses.data) + abs(losses.penalty) + abs(losses.free_entropy)),
-            test_error=test,
-            test_error_error=test_error + abs(test - best.test) + rounding * abs(solution.test_error),
+            observed={
+                each.name: (float(value), float(error) + rounding * abs(solution.observed[each.name][0]))
+                for each, value, error in zip(self.observables, observed, errors, strict=True)
+            },
             baseline_error=self.baseline(),
             remaining=remaining / size if size > 0 else 0.0,
         )
 
-    def of_rules(self, hats: Conjugates) -> tuple[_Answer, tuple[np.ndarray, float, float], float]:
+    def of_rules(self, hats: Conjugates) -> tuple[_Answer, tuple[np.ndarray, float, np.ndarray], float]:
         """The rule's own answer, half widths from other rules of the family (as for the overlaps), what remains."""
         rule, averages = self.solution.rule, self.solution.averages
         assert averages is not None
@@ -126,20 +136,22 @@ class Tangent:
         size = float(np.max(np.abs(x) / self.scales))  # of a relative change
         losses = self.solution.losses
         assert losses is not None
-        loss_unit, test_unit = (
-            max(abs(slope), size * abs(value)) or 1.0
-            for slope, value in ((best.loss, losses.training_loss), (best.test, self.solution.test_error))
-        )
-        units = self.scales * (size or 1.0), loss_unit, test_unit
+
+        def unit(slope: float, value: float) -> float:
+            return max(abs(slope), size * abs(value)) or 1.0
+
+        values = (self.solution.observed[each.name][0] for each in self.observables)
+        of_observed = np.array(list(map(unit, best.observed, values)))
+        units = self.scales * (size or 1.0), unit(best.loss, losses.training_loss), of_observed
 
         def ask(change: Change) -> Comparison:
             answer, there = self.elsewhere(change(rule), x)
-            moved = answer.x - x, np.array(answer.loss - best.loss), np.array(answer.test - best.test)
+            moved = answer.x - x, np.array(answer.loss - best.loss), answer.observed - best.observed
             return Comparison(tuple(part / unit for part, unit in zip(moved, units, strict=True)), (there,))
 
         known = compared([rule], [averages], ask, derivative=True)
-        widths, loss_error, test_error = (half_width(known, n) * unit for n, unit in enumerate(units))
-        return best, (widths, float(loss_error), float(test_error)), remaining
+        widths, loss_error, errors = (half_width(known, n) * unit for n, unit in enumerate(units))
+        return best, (widths, float(loss_error), errors), remaining
 
     def elsewhere(self, rule: Rule, x: np.ndarray) -> tuple[_Answer, Averages]:
         """What another rule answers at its own solution, and its averages at this one."""
@@ -147,7 +159,7 @@ class Tangent:
         there = self.u + self.moved_by(self.u, image - self.u)
         return self.answer(rule, there, self.solved(rule, there, x, 1e-7)[0], self.hats(rule, there)), averages
 
-    def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, float], float]:
+    def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, np.ndarray], float]:
         """The mean of what every replicate says at its own solution, its half widths, what remains."""
         rule = self.solution.rule
         tolerance = min(0.03, max(1e-4, self.solution.relative_error))
@@ -158,11 +170,11 @@ class Tangent:
             own, there = rule.replicate(number), self.u + shift
             own_x = x + self.moved_by(self.u, self.along(own, there, x) - x)
             answers.append(self.answer(own, there, own_x, self.hats(own, there)))
-        every = [np.array([getattr(answer, name) for answer in answers]) for name in ("x", "loss", "test")]
-        best = _Answer(every[0].mean(axis=0), float(every[1].mean()), float(every[2].mean()))
-        widths, loss_error, test_error = (two_standard_errors(values) for values in every)
+        every = [np.array([getattr(answer, name) for answer in answers]) for name in ("x", "loss", "observed")]
+        best = _Answer(every[0].mean(axis=0), float(every[1].mean()), every[2].mean(axis=0))
+        widths, loss_error, errors = (two_standard_errors(values) for values in every)
         # The replicates' own step is one more round.
-        return best, (widths, float(loss_error), float(test_error)), remaining / 2
+        return best, (widths, float(loss_error), errors), remaining / 2
 
     def solved(self, rule: Rule, u: np.ndarray, x: np.ndarray, tolerance: float) -> tuple[np.ndarray, float]:
         """x = du/dp for a rule, and how far it may still be off, relative to the blocks; the tolerance to x itself.
@@ -222,7 +234,7 @@ class Tangent:
         return self.slope(x, lambda s: self.visited(self.direction.moved(s), rule, u + s * x)[0])
 
     def answer(self, rule: Rule, u: np.ndarray, x: np.ndarray, hats: Conjugates) -> _Answer:
-        """Derivatives of the training loss and the test error that go with x = du/dp at u."""
+        """Derivatives of the training loss and of what the overlaps determine that go with x = du/dp at u."""
         overlaps = Overlaps.unpack(u, self.sizes)
 
         def loss(s: float) -> float:
@@ -230,19 +242,21 @@ class Tangent:
             there = self.direction.moved(s)
             return observables.losses(there, overlaps, hats, rule.averages(there, overlaps)).training_loss
 
-        return _Answer(x, float(self.slope(np.zeros_like(x), loss)), self.test(u, x, _COARSE))
+        return _Answer(x, float(self.slope(np.zeros_like(x), loss)), self.observed(u, x, _COARSE))
 
-    def test(self, u: np.ndarray, x: np.ndarray, budget: float) -> float:
-        """d(test error)/dp; nan without a metric."""
-        if not self.solution.problem.solver.metric.HAS_METRIC:
-            return np.nan
-        rule = observables.metric_rule(self.solution.problem, Overlaps.unpack(u, self.sizes), budget)
+    def observed(self, u: np.ndarray, x: np.ndarray, budget: float) -> np.ndarray:
+        """Return the derivatives of `observables`, (k,), test errors over about `budget` nodes."""
 
-        def error(s: float) -> float:
-            there = Overlaps.unpack(u + s * x, self.sizes)
-            return observables.average_metric(self.direction.moved(s), there, rule)
+        def slope(observable: Observable) -> float:
+            rule = observable.rule(Overlaps.unpack(u, self.sizes), budget)
 
-        return float(self.slope(x, error))
+            def value(s: float) -> float:
+                there = Overlaps.unpack(u + s * x, self.sizes)
+                return replace(observable, problem=self.direction.moved(s)).value(there, rule)
+
+            return float(self.slope(x, value))
+
+        return np.array([slope(each) for each in self.observables])
 
     def baseline(self) -> float:
         """d(baseline error)/dp (docs/theory.md (7.7)); nan without a baseline, 0 along alpha."""

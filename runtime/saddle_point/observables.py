@@ -19,6 +19,8 @@ from ..integration.cells import MOST_AXES, Cells, has_narrow, scales_of
 from ..integration.estimates import ladder_half_width, two_standard_errors
 from ..integration.rule import Averages
 from ..integration.splitting import Split
+from ..problems.columns import METRIC
+from ..problems.observables import FORMULAS, Formula
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import averaged_by_metric
@@ -353,6 +355,74 @@ def test_error(
         if error <= asked:
             break
     return best
+
+
+@dataclass(frozen=True)
+class Observable:
+    """A number that the overlaps of a problem determine: a test error, or a formula.
+
+    Attributes:
+        name: its column in tables.
+        problem: by the metric that is averaged.
+    """
+
+    name: str
+    problem: Problem
+    formula: Formula | None = None
+
+    def estimate(
+        self,
+        overlaps: Overlaps,
+        tolerance: float = np.inf,
+        equidistant: bool = False,
+        relative: float = 0.0,
+        most: float = _MOST_NODES,
+    ) -> tuple[float, float, MetricRule | None]:
+        """Return value, integration error and rule, as `test_error`; a formula is exact and needs no rule."""
+        if self.formula is not None:
+            return self.formula.value(self.problem, overlaps), 0.0, None
+        return test_error(self.problem, overlaps, tolerance, equidistant, most, relative)
+
+    def rule(self, overlaps: Overlaps, budget: float) -> MetricRule | None:
+        """Return a rule that takes about `budget` nodes; None of a formula."""
+        return None if self.formula is not None else metric_rule(self.problem, overlaps, budget)
+
+    def value(self, overlaps: Overlaps, rule: MetricRule | None, equidistant: bool = False) -> float:
+        """Return the value by a rule of `estimate` or `rule`.
+
+        Raises:
+            DomainError: the overlaps admit no law of the fields.
+        """
+        if rule is None:
+            return self.estimate(overlaps)[0]
+        return average_metric(self.problem, overlaps, rule, equidistant)
+
+
+def observables_of(problem: Problem) -> list[Observable]:
+    """Return the test errors by all metrics of a problem, the first as `test_error`, and the formulas that it defines.
+
+    A problem by another metric than its model's first has the test error by that one alone.
+    """
+    return problem.once(_observables_of)
+
+
+def first_observables(problem: Problem) -> list[Observable]:
+    """Return those of `observables_of` but the test errors by further metrics."""
+    return [each for each in observables_of(problem) if not each.name.startswith(METRIC)]
+
+
+def observable_named(problem: Problem, name: str) -> Observable:
+    """Return the one of `observables_of` with a name; of metrics, that of the first one is its own, too."""
+    if name.startswith(METRIC):
+        return Observable(name, problem.by_metric(name.removeprefix(METRIC)))
+    return next(each for each in observables_of(problem) if each.name == name)
+
+
+def _observables_of(problem: Problem) -> list[Observable]:
+    found = [Observable("test_error", problem)] if problem.solver.metric.HAS_METRIC else []
+    if problem.solver.base is None:
+        found += [Observable(METRIC + name, problem.by_metric(name)) for name in problem.metric_names[1:]]
+    return found + [Observable(n, problem, known) for n, known in FORMULAS.items() if known.is_defined(problem)]
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:

@@ -1,8 +1,8 @@
 """Error bars of a converged point: how far other rules and the residual would move everything that is reported.
 
 Of a deterministic rule the largest difference to other rules of its family, each with its factor; of a rule with
-replicates two standard errors. `finish_point` makes those of the overlaps, the training loss, the test errors
-(`TestErrorEstimate`) and the multipliers.
+replicates two standard errors. `finish_point` makes those of the overlaps, the training loss, what the overlaps
+determine (`ObservableEstimate`) and the multipliers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from ..problems.problem import Problem
 from ..saddle_point import observables
 from ..saddle_point.domain import rounded_in_words
 from ..saddle_point.iteration import FixedPoint, Status
-from ..saddle_point.observables import free_entropy_at
+from ..saddle_point.observables import Observable, free_entropy_at, observables_of
 from ..saddle_point.state_map import StateMap, residual_of
 from .approach import APPROACH_RULE
 from .checks import divergence, missed_minima
@@ -105,18 +104,18 @@ def _finished(task: Task, point: FixedPoint, rule: Rule) -> Solution:
         loss_error = max(other.of_loss(problem, averages) for other in others)
     limits = [_halved(task, point, rule, parameter) for parameter in problem.vanishing]
 
-    def test_error_bar(test: TestErrorEstimate) -> float:
+    def error_bar(estimate: ObservableEstimate) -> float:
         if rule.replicated:
-            changes = test.changes(point.u, shifts)
+            changes = estimate.changes(point.u, shifts)
             error = np.inf if np.inf in changes else float(two_standard_errors(changes))
         else:
-            error = max(0.0, *(other.factor * abs(test.change(point.u, other.shift)) for other in others))
-        error += test.own
+            error = max(0.0, *(other.factor * abs(estimate.change(point.u, other.shift)) for other in others))
+        error += estimate.own
         for limit in limits:
-            error += limit.factor * abs(test.change(point.u, limit.shift))
+            error += limit.factor * abs(estimate.change(point.u, limit.shift))
         return error
 
-    tests = test_errors(problem, overlaps, task.accuracy, test_error_bar)
+    observed = observe(problem, overlaps, task.accuracy, error_bar)
     hats = state_map.conjugates(overlaps, averages.means)
     image = state_map(point.u, point.sizes)
     residual, residual_shift = residual_of(image, point.u, point.sizes), _correction(state_map, point, image - point.u)
@@ -150,7 +149,7 @@ def _finished(task: Task, point: FixedPoint, rule: Rule) -> Solution:
         errors=errors,
         losses=loss,
         training_loss_error=loss_error + (second_order + loss.rounding),
-        **tests,
+        observed=observed,
         second_order=second_order,
         jacobian=point.jacobian,
         drift=point.drift,
@@ -328,38 +327,36 @@ def _multiplier_errors(
 
 
 @dataclass(frozen=True)
-class TestErrorEstimate:
-    """A test error at overlaps.
+class ObservableEstimate:
+    """An observable at overlaps.
 
     Attributes:
         value, own: itself, and the error of its own integral.
-        rule: by which changes are followed, None without a metric; here: the value by that rule.
+        rule: by which changes are followed, None of a formula; here: the value by that rule.
     """
 
-    problem: Problem
+    observable: Observable
     value: float
     own: float
     rule: observables.MetricRule | None
     here: float
 
     @classmethod
-    def of(cls, problem: Problem, overlaps: Overlaps, accuracy: float) -> TestErrorEstimate:
-        """Return that by the problem's metric, its own integral known to an accuracy relative to its value."""
-        value, own, rule = observables.test_error(problem, overlaps, 0.0, relative=accuracy, most=_MOST_TEST_NODES)
+    def of(cls, observable: Observable, overlaps: Overlaps, accuracy: float) -> ObservableEstimate:
+        """Return the estimate whose own integral is known to an accuracy relative to its value."""
+        value, own, rule = observable.estimate(overlaps, 0.0, relative=accuracy, most=_MOST_TEST_NODES)
         here = value
         if rule is not None:
-            usual = observables.rule_within(problem, rule.family, _CHANGE_NODES)
+            usual = observables.rule_within(observable.problem, rule.family, _CHANGE_NODES)
             if usual.size < rule.size and rule.family != "cells":  # changes need fewer digits
-                rule, here = usual, observables.average_metric(problem, overlaps, usual)
-        return cls(problem, value, own, rule, here)
+                rule, here = usual, observable.value(overlaps, usual)
+        return cls(observable, value, own, rule, here)
 
     def change(self, u: np.ndarray, shift: np.ndarray) -> float:
-        """Return the change from packed overlaps u to u + shift; nan without a metric."""
-        if self.rule is None:
-            return np.nan
+        """Return the change from packed overlaps u to u + shift."""
         try:
-            there = Overlaps.unpack(u + shift, self.problem.sizes)
-            return observables.average_metric(self.problem, there, self.rule) - self.here
+            there = Overlaps.unpack(u + shift, self.observable.problem.sizes)
+            return self.observable.value(there, self.rule) - self.here
         except DomainError:
             return np.inf  # nothing is known beyond the domain
 
@@ -368,24 +365,16 @@ class TestErrorEstimate:
         return np.array([self.change(u, shift) for shift in shifts])
 
 
-def test_errors(
-    problem: Problem, overlaps: Overlaps, accuracy: float, error_bar: Callable[[TestErrorEstimate], float]
-) -> dict[str, Any]:
-    """Return the test error by the problem's metric with its error bar, and those by its other metrics by name, as
-    `test_error`, `test_error_error` and `other_errors` of a solution.
+def observe(
+    problem: Problem, overlaps: Overlaps, accuracy: float, error_bar: Callable[[ObservableEstimate], float]
+) -> dict[str, tuple[float, float]]:
+    """Return everything that overlaps determine with an error bar, as `observed` of a solution.
 
     Args:
         error_bar: of an estimate, its own integral included.
     """
-    others = problem.once(_other_metrics) if problem.solver.base is None else []
-    tests = [TestErrorEstimate.of(each, overlaps, accuracy) for each in (problem, *others)]
-    known = [(test.value, error_bar(test)) for test in tests]
-    named = {test.problem.metric_name: pair for test, pair in zip(tests[1:], known[1:], strict=True)}
-    return {"test_error": known[0][0], "test_error_error": known[0][1], "other_errors": named}
-
-
-def _other_metrics(problem: Problem) -> list[Problem]:
-    return [problem.by_metric(name) for name in problem.metric_names[1:]]
+    estimates = [ObservableEstimate.of(each, overlaps, accuracy) for each in observables_of(problem)]
+    return {each.observable.name: (each.value, error_bar(each)) for each in estimates}
 
 
 def failed_solution(task: Task, point: FixedPoint, rule: Rule) -> Solution:

@@ -111,8 +111,7 @@ def refine_rules(
     moved = [np.abs(solution.overlaps.pack() - _with_sign_of(u, solution.overlaps)) for u in trail[-1 - _TRAIL : -1]]
     wider = replace(solution, errors=np.max([solution.errors, *moved], axis=0))
     factor = wider.relative_error / solution.relative_error
-    others = {name: (value, factor * error) for name, (value, error) in solution.other_errors.items()}
-    return replace(wider, test_error_error=factor * solution.test_error_error, other_errors=others)
+    return replace(wider, observed={name: (value, factor * e) for name, (value, e) in solution.observed.items()})
 
 
 def refine_samples(task: Task, approach: FixedPoint) -> Solution:

@@ -15,6 +15,8 @@ from ..base.presenting import Result
 from ..base.progress import step
 from ..channel.landscape import Landscape, landscape
 from ..integration import Averages, Rule, slope_rules
+from ..problems.columns import METRIC
+from ..problems.observables import Observed
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
@@ -43,7 +45,7 @@ class HalfWidths(Overlaps):
     test_errors: Mapping[str, float] = field(default_factory=dict)
 
 
-class SaddlePoint(Result):
+class SaddlePoint(Observed, Result):
     """A saddle point: the base of solutions with and without replica symmetry breaking."""
 
     if TYPE_CHECKING:  # fields of one of them, properties of the other
@@ -56,9 +58,6 @@ class SaddlePoint(Result):
         def training_loss_error(self) -> float: ...  # noqa: D102
 
     status: Status
-    test_error: float
-    test_error_error: float
-    other_errors: Mapping[str, tuple[float, float]]
 
     @property
     def success(self) -> bool:
@@ -79,7 +78,13 @@ class SaddlePoint(Result):
     def named_errors(self) -> dict[str, tuple[float, float]]:
         """Return `test_errors` with an error bar each."""
         names = self.problem.metric_names if self._has_errors else ()
-        return {names[0]: (self.test_error, self.test_error_error), **self.other_errors} if names else {}
+        return {names[0]: self._observed("test_error"), **self.other_errors} if names else {}
+
+    @property
+    def other_errors(self) -> dict[str, tuple[float, float]]:
+        """Return the test errors by the metrics behind the first, by name: value and error bar."""
+        found = {name: value for name, value in self.observed.items() if name.startswith(METRIC)}
+        return {name.removeprefix(METRIC): value for name, value in found.items()}
 
     @property
     def test_errors(self) -> dict[str, float]:
@@ -105,7 +110,7 @@ class Solution(SaddlePoint):
 
     Attributes:
         errors: error bars of the packed overlaps, two standard errors or the difference of two rules.
-        training_loss_error, test_error_error: error bars.
+        training_loss_error: error bar.
         multipliers_error: error bars (s,) of `multipliers`; None where there are none.
         error_kind: "estimated" or "verified" (two different rules agree within it).
         second_order: the part of `training_loss_error` that comes from the errors of the overlaps; Phi is stationary.
@@ -116,7 +121,8 @@ class Solution(SaddlePoint):
         loss_rule: of the training loss, where that is another one than of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
         judge: whether `stability` is worked out when first asked for.
-        other_errors: of the metrics beside the first, by name: value and error bar.
+        observed: what the overlaps determine, by name: value and error bar. Its numbers are attributes, too
+            (`test_error`, `test_error_error`); see `Observed`.
         outside: where the iteration left the domain, which matrix lost positivity and along what, or where a branch
             that the start left was found and lost again, in words.
         tried: by which rules, and how that went.
@@ -142,8 +148,7 @@ class Solution(SaddlePoint):
     errors: np.ndarray
     losses: observables.Losses | None = None
     training_loss_error: float = np.nan
-    test_error: float = np.nan
-    test_error_error: float = np.nan
+    observed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     second_order: float = 0.0
     error_kind: str = "estimated"
     rank: int | None = None
@@ -157,7 +162,6 @@ class Solution(SaddlePoint):
     multipliers_error: np.ndarray | None = None
     judge: bool = True
     outside: str = ""
-    other_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     tried: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property

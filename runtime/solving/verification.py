@@ -78,15 +78,14 @@ def verified(
         raise TimeLimitError(f"the time limit ended the verification by {integrator}")
     if other.losses is None or branch_of(other.overlaps) != branch_of(solution.overlaps):
         raise NotConvergedError(f"{integrator} does not find this solution: {other.status.words}")
-    names, strengths = list(solution.other_errors), solution.multipliers_error is not None
+    names, strengths = list(solution.observed), solution.multipliers_error is not None
 
     def numbers(one: Solution) -> list[Any]:
         """Return everything reported, with error bars."""
         found = [
             (one.overlaps.pack(), one.errors),
             (np.array(one.training_loss), np.array(one.training_loss_error)),
-            (np.array(one.test_error), np.array(one.test_error_error)),
-            *(tuple(map(np.array, one.other_errors[name])) for name in names),
+            *(tuple(map(np.array, one.observed[name])) for name in names),
         ]
         return [*found, (one.multipliers, one.multipliers_error)] if strengths else found
 
@@ -95,15 +94,14 @@ def verified(
         difference = np.abs(value - second)
         agree = agree and not bool(np.any(difference > width + second_width))
         widths.append(np.maximum(width, difference + second_width))
-    errors, training_loss_error, test_error_error, *further = widths
+    errors, training_loss_error, *further = widths
     multipliers_error = further.pop() if strengths else None
-    named = {name: (solution.other_errors[name][0], float(w)) for name, w in zip(names, further, strict=True)}
+    observed = {name: (solution.observed[name][0], float(w)) for name, w in zip(names, further, strict=True)}
     return replace(
         solution,
         errors=errors,
         training_loss_error=float(training_loss_error),
-        test_error_error=float(test_error_error),
-        other_errors=named,
+        observed=observed,
         multipliers_error=multipliers_error,
         error_kind="verified" if agree else "estimated",
     )

@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ import numpy as np
 from ..base.errors import DomainError, InputError
 from ..integration import Rule, slope_rules
 from ..integration.estimates import two_standard_errors
-from ..problems.columns import column_of
+from ..problems.columns import METRIC, OBSERVED, column_of
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
-from ..problems.quantities import METRIC, find_quantity, quantity_names, value_in
+from ..problems.quantities import find_quantity, quantity_names, value_in
 from ..saddle_point import observables
+from ..saddle_point.observables import Observable, observable_named
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..stability.assess import ROUNDING, conjugates_error, replicons
@@ -148,12 +149,12 @@ class _Observable:
             return cls(getattr(solution, name), solution.training_loss_error)
         if name == "bistable_share":
             return cls(solution.averages.bistable if solution.averages else np.nan)
-        made = {"test_error": _test_error, "baseline_error": _baseline_error, "replicon": _replicon}.get(name)
-        if made is not None:
-            return made(solution, equidistant)
-        if name.startswith(METRIC):
-            other = problem.by_metric(name.removeprefix(METRIC))
-            return _test_error(replace(solution, problem=other), equidistant)
+        if name == "baseline_error":
+            return _baseline_error(solution)
+        if name == "replicon":
+            return _replicon(solution)
+        if name in OBSERVED or name.startswith(METRIC):
+            return _of_overlaps(observable_named(problem, name), solution.overlaps, equidistant)
         if name in own_names(problem):
             return cls(problem.value_of(name))
         return cls._entry(name, solution)
@@ -171,26 +172,27 @@ class _Observable:
         return cls(entry(u), entry(width), lambda shift: entry(u + shift), is_entry=True)
 
 
-def _test_error(solution: Solution, equidistant: bool) -> _Observable:
+def _of_overlaps(observable: Observable, overlaps: Overlaps, equidistant: bool) -> _Observable:
+    """Return a test error or a formula."""
+
     def at(tolerance: float) -> _Observable:
-        problem, overlaps = solution.problem, solution.overlaps
-        value, error, rule = observables.test_error(problem, overlaps, tolerance, equidistant)
+        value, error, rule = observable.estimate(overlaps, tolerance, equidistant)
 
         def moved(shift: np.ndarray) -> float:
             there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
-            return observables.average_metric(problem, there, rule, equidistant) if rule else np.nan
+            return observable.value(there, rule, equidistant)
 
-        return _Observable(value, error, moved if rule else None, at)
+        return _Observable(value, error, moved, at if rule else None)
 
     return at(np.inf)
 
 
-def _baseline_error(solution: Solution, _: bool) -> _Observable:
+def _baseline_error(solution: Solution) -> _Observable:
     coarser = observables.baseline_error(solution.problem, 36)
     return _Observable(solution.baseline_error, abs(solution.baseline_error - coarser))
 
 
-def _replicon(solution: Solution, _: bool) -> _Observable:
+def _replicon(solution: Solution) -> _Observable:
     """Perron root of the replicon map from derivatives, by the finer one of two rules, or one with replicates."""
     problem, known = solution.problem, solution.averages
     if known is None:

@@ -141,12 +141,14 @@ def test_a_number_off_by_more_than_its_error_bar_is_seen(tmp_path):
     solution = sf.solve(drawn.problem(way, values, tmp_path), "informed")
     setting = drawn.setting(way, values)
     assert all(row["ratio"] <= 1 for row in judged(setting, solution))
-    bars = replace(solution, errors=np.maximum(solution.errors, 1e-6), test_error_error=1e-6)
+    bars = replace(
+        solution, errors=np.maximum(solution.errors, 1e-6), observed={"test_error": (solution.test_error, 1e-6)}
+    )
     u = solution.overlaps.pack()
     moved = solution.overlaps.unpack(u + 3e-6 * np.eye(len(u))[1], solution.overlaps.sizes)  # V
     found = {row["name"]: row["ratio"] for row in judged(setting, replace(bars, overlaps=moved))}
     assert found["V[0]"] > 2.5 and found["q[0]"] < 1
-    wrong = replace(bars, test_error=solution.test_error + 3e-6)
+    wrong = replace(bars, observed={"test_error": (solution.test_error + 3e-6, 1e-6)})
     assert [row["name"] for row in judged(setting, wrong) if not row["ratio"] <= 1] == ["test_error"]
 
 

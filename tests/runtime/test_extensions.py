@@ -27,7 +27,8 @@ def made_solution(at, name):
     overlaps = Overlaps(q, V, m, theta)
     errors = np.full(len(overlaps.pack()), 1e-4)
     loss = 0.003 / at.alpha
-    return Solution(at, name, overlaps, None, Status.CONVERGED, 1e-10, 5, Sobol(), errors, None, 1e-6, loss, 1e-6)
+    return Solution(at, name, overlaps, None, Status.CONVERGED, 1e-10, 5, Sobol(), errors, None, 1e-6,
+                    {"test_error": (loss, 1e-6)})  # fmt: skip
 
 
 def made_threshold(at, value, status="converged"):

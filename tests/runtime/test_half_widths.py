@@ -15,6 +15,7 @@ from saddleforge.following.events import integration_shift
 from saddleforge.integration import Averages, GaussHermite, Lattice, Lines, ProxSpace, Rule
 from saddleforge.integration.estimates import Comparison, compared, difference_counts, finest_half_width, half_width
 from saddleforge.report.branches import curve_table
+from saddleforge.saddle_point.observables import observables_of
 from saddleforge.solving import error_bars
 from saddleforge.thresholds.conditions import parse_condition
 
@@ -156,7 +157,7 @@ def test_an_error_bar_that_leaves_the_domain_is_infinite():
     """A change of the test error that is not known is no change of zero."""
     problem = sf.problem("ridge_regression", alpha=2.0)
     solution = sf.solve(problem)
-    estimate = error_bars.TestErrorEstimate.of(problem, solution.overlaps, 1e-4)
+    estimate = error_bars.ObservableEstimate.of(observables_of(problem)[0], solution.overlaps, 1e-4)
     u = solution.overlaps.pack()
     assert np.isfinite(estimate.change(u, 1e-3 * u))
     assert estimate.change(u, -2 * u) == np.inf

@@ -232,8 +232,7 @@ def without_solving(monkeypatch, results):
             np.full(8, 1e-4),
             None,
             1e-6,
-            0.003 / at.alpha,
-            1e-6,
+            {"test_error": (0.003 / at.alpha, 1e-6)},
         )
 
     def curve(base, *, start, **_):

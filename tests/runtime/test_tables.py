@@ -40,8 +40,7 @@ def made_solution(at, scale):
         errors=np.full(len(overlaps.pack()), 1e-4 * scale),
         losses=None,
         training_loss_error=1e-6,
-        test_error=0.002 / scale,
-        test_error_error=1e-5,
+        observed={"test_error": (0.002 / scale, 1e-5)},
     )
 
 

@@ -16,7 +16,7 @@ from ...base.errors import DomainError
 from ...integration.estimates import two_standard_errors
 from ...integration.rule import DIFFERENCE_SAFETY
 from ...integration.tilted_samples import Samples
-from ...solving.error_bars import TestErrorEstimate, test_errors
+from ...solving.error_bars import ObservableEstimate, observe
 from ...solving.solution import Solution
 from ...stability.assess import radius
 from .newton import Equations, Reached
@@ -53,12 +53,12 @@ def finish(
         evaluations=found.evaluations, rule=breaking_map.rule, parts=answer.parts(problem),
         multipliers=answer.rows.strengths if problem.has_sphere else None,
         stability=_splitting(breaking_map, state, rates, answer), shallower=once,
-        **numbers, **test_errors(problem, state.within, accuracy, error_bar),
+        observed=observe(problem, state.within, accuracy, error_bar), **numbers,
     )  # fmt: skip
 
 
-Numbers = tuple[dict[str, Any], Callable[[TestErrorEstimate], float]]
-"""Fields of a solution, and the error bar of a test error."""
+Numbers = tuple[dict[str, Any], Callable[[ObservableEstimate], float]]
+"""Fields of a solution, and the error bar of what its overlaps determine."""
 
 
 def _by_other_rules(
@@ -111,9 +111,9 @@ def _by_other_rules(
     rounding = ROUNDING * (abs(answer.free_entropy) + problem.alpha * abs(answer.averages.moreau))
     complexities = [_complexity(one, y) for one in (answer, *moved)]
 
-    def error_bar(test: TestErrorEstimate) -> float:
-        changes = np.array(counts) * np.abs(test.changes(state.within.pack(), within_moves))
-        return float(np.nanmax([0.0, *changes])) + test.own
+    def error_bar(estimate: ObservableEstimate) -> float:
+        changes = np.array(counts) * np.abs(estimate.changes(state.within.pack(), within_moves))
+        return float(np.nanmax([0.0, *changes])) + estimate.own
 
     return {
         "errors": errors, "within_errors": within_errors, "rate_errors": tuple(map(float, rate_errors)),
@@ -230,13 +230,11 @@ def _by_sets(symmetric: Solution, breaking_map: BreakingMap, found: Reached, giv
     complexity_error = float(y * (two_standard_errors(slopes[:, None])[0] + DIFFERENCE_SAFETY * abs(deep_slope)))
     of_one = [*(withins / rule.scramblings), Broken.unpack(deep_move, state.sizes).within.pack()]
 
-    def error_bar(test: TestErrorEstimate) -> float:
-        if test.rule is None:
-            return test.own
-        *changes, deepened = test.changes(state.within.pack(), of_one)
+    def error_bar(estimate: ObservableEstimate) -> float:
+        *changes, deepened = estimate.changes(state.within.pack(), of_one)
         width = float(two_standard_errors(np.array(changes)[:, None] * rule.scramblings)[0])
         width += DIFFERENCE_SAFETY * abs(float(deepened))
-        return test.own + (width if np.isfinite(width) else np.inf)  # where a set leaves the domain
+        return estimate.own + (width if np.isfinite(width) else np.inf)  # where a set leaves the domain
 
     return {
         "errors": errors, "within_errors": within_errors, "rate_errors": tuple(map(float, rate_errors)),

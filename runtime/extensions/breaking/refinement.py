@@ -54,8 +54,7 @@ def unbroken(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
     return BrokenSolution(
         symmetric=symmetric, status=status, residual=symmetric.residual, rule=symmetric.rule,
         within_errors=symmetric.errors, energy=symmetric.training_loss, own_error=symmetric.training_loss_error,
-        parts=(losses.data, losses.penalty) if losses else (np.nan, np.nan), test_error=symmetric.test_error,
-        test_error_error=symmetric.test_error_error, other_errors=symmetric.other_errors,
+        parts=(losses.data, losses.penalty) if losses else (np.nan, np.nan), observed=symmetric.observed,
         multipliers=symmetric.multipliers, multipliers_error=symmetric.multipliers_error, found=words,
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ class BrokenSolution(SaddlePoint):
         own_error: its half width; on grids and at samples beside the energy of a step less, from which it is told.
         complexity: their number per d, -y^2 dPhi/dy, with a half width; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
-        test_error: of one of these states; other_errors: of the metrics beside the first, as of `Solution`.
+        observed: what the overlaps of one of these states determine, as of `Solution`.
         multipliers: of given norms, (s,), or None; multipliers_error: their half widths.
         found: in words what was looked for, where there is no state.
 
@@ -123,8 +123,7 @@ class BrokenSolution(SaddlePoint):
     energy: float
     own_error: float
     parts: tuple[float, float]
-    test_error: float
-    test_error_error: float
+    observed: Mapping[str, tuple[float, float]]
     multipliers: np.ndarray | None
     state: Broken | None = None
     rates: tuple[float, ...] = ()
@@ -136,7 +135,6 @@ class BrokenSolution(SaddlePoint):
     complexity_error: float = 0.0
     stability: Splitting | None = None
     multipliers_error: np.ndarray | None = None
-    other_errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     found: str = ""
     shallower: BrokenSolution | None = None
 

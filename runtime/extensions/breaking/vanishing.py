@@ -145,7 +145,10 @@ def _where_it_vanishes(found: BrokenSolution, rate: _Rate, accuracy: float) -> B
         energy=found.energy + slope + slope**2 / (2 * rate.value),
         own_error=found.own_error + (abs(slope) + width) ** 2 / (2 * rate.least),
         complexity=0.0, complexity_error=0.0,
-        test_error_error=found.test_error_error + share * abs(other.test_error - found.test_error),
+        observed={
+            name: (value, error + share * abs(other.observed[name][0] - value))
+            for name, (value, error) in found.observed.items()
+        },
     )  # fmt: skip
 
 

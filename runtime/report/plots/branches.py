@@ -80,7 +80,9 @@ def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
     tuned = dataset.attrs.get("tuned", "")
     labels = {"energy_moved": "training loss above RS", f"best_{tuned}": f"best {SYMBOLS.get(tuned, tuned)}"}
     found = {}
-    for name in (*OBSERVED, *(name for name in labels if name in dataset)):
+    for name in (*OBSERVED, *labels):
+        if name not in dataset:
+            continue
         label = labels.get(name) or dataset[name].attrs.get("long_name", quantity_of(name).meaning)
         if np.isfinite(dataset[name].values).any():
             found[name] = (*LOSS_STYLES.get(name, (SKY, "D")), label)

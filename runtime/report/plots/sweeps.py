@@ -72,7 +72,7 @@ def _quantities(dataset: xarray.Dataset) -> Quantities:
         if there:
             label = f"largest |{symbol}|" if several and name != "q" else f"largest {symbol}" if several else symbol
             found[name] = (label, abs(values).max(inner))
-    found |= {name: (name.replace("_", " "), dataset[name]) for name in OBSERVED}
+    found |= {name: (name.replace("_", " "), dataset[name]) for name in OBSERVED if name in dataset}
     return {name: pair for name, pair in found.items() if np.isfinite(pair[1].values).any()}
 
 

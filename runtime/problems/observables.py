@@ -1,0 +1,96 @@
+"""Numbers of a solution that are formulas of its overlaps.
+
+One more is a function here and its entry in `FORMULAS`: tables, text, JSON, figures, conditions, minima, derivatives
+and sweeps then have it, with an error bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .overlaps import Overlaps
+    from .problem import Problem
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A number that is a formula of the overlaps.
+
+    Attributes:
+        meaning: in words.
+        latex: its symbol.
+        value: problem, overlaps -> the number.
+        needs: what a problem has to have, in words; is_defined: whether one has it.
+    """
+
+    meaning: str
+    latex: str
+    value: Callable[[Problem, Overlaps], float]
+    needs: str = ""
+    is_defined: Callable[[Problem], bool] = lambda _: True
+
+
+def alignment(problem: Problem, overlaps: Overlaps) -> float:
+    """Return the mean squared canonical correlation of the student's fields and the teacher's, in [0, 1].
+
+    tr(rho*^-1 theta^T q^-1 theta) / t, averaged over tokens and clusters: of one column each, theta^2 / (q rho*), the
+    squared cosine of the angle between W and W*. nan where q is singular, as at W = 0.
+    """
+    try:
+        fitted = np.linalg.solve(overlaps.q, overlaps.theta)
+        explained = np.linalg.solve(problem.law.rho_star, np.einsum("cat,cau->ctu", overlaps.theta, fitted))
+    except np.linalg.LinAlgError:
+        return np.nan
+    shares = np.zeros(problem.contexts)
+    for labels, probability in problem.label_choices:
+        np.add.at(shares, problem.context_of(labels), probability / problem.tokens)
+    return float(shares @ np.trace(explained, axis1=1, axis2=2) / problem.teacher_rank)
+
+
+FORMULAS = {
+    "alignment": Formula(
+        meaning="squared correlation of the student's fields and the teacher's",
+        latex="R^2",
+        value=alignment,
+        needs="a teacher that the weights can learn",
+        is_defined=lambda problem: problem.has_taught_overlap,
+    )
+}
+
+
+class Observed:
+    """A result with numbers that its overlaps determine, attributes NAME and NAME_error of each.
+
+    Attributes:
+        observed: the test error (`test_error`; further metrics `test_error_NAME`) and `FORMULAS`, by name: value and
+            error bar. What a problem does not define is missing, and nan as an attribute.
+    """
+
+    observed: Mapping[str, tuple[float, float]]
+
+    def _observed(self, name: str) -> tuple[float, float]:
+        return self.observed.get(name, (np.nan, np.nan))
+
+    @property
+    def test_error(self) -> float:
+        """E metric(h, Y, k, u) by the first metric, docs/theory.md section 7; nan without one."""
+        return self._observed("test_error")[0]
+
+    @property
+    def test_error_error(self) -> float:
+        """Error bar of the test error."""
+        return self._observed("test_error")[1]
+
+
+def _attribute(name: str, place: int, doc: str) -> property:
+    return property(lambda self: self._observed(name)[place], doc=doc)
+
+
+for _name, _formula in FORMULAS.items():
+    setattr(Observed, _name, _attribute(_name, 0, f"{_formula.meaning[0].upper()}{_formula.meaning[1:]}."))
+    setattr(Observed, f"{_name}_error", _attribute(_name, 1, f"Error bar of `{_name}`."))
