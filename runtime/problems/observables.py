@@ -36,10 +36,9 @@ class Formula:
 
 
 def alignment(problem: Problem, overlaps: Overlaps) -> float:
-    """Return the mean squared canonical correlation of the student's fields and the teacher's, in [0, 1].
+    """Return the mean squared canonical correlation of the student's fields and the teacher's, docs/theory.md (7.9).
 
-    tr(rho*^-1 theta^T q^-1 theta) / t, averaged over tokens and clusters: of one column each, theta^2 / (q rho*), the
-    squared cosine of the angle between W and W*. nan where q is singular, as at W = 0.
+    In [0, 1]; of one column each the squared cosine of the angle between W and W*. nan where q is singular, as at W = 0.
     """
     try:
         fitted = np.linalg.solve(overlaps.q, overlaps.theta)
@@ -54,7 +53,7 @@ def alignment(problem: Problem, overlaps: Overlaps) -> float:
 
 FORMULAS = {
     "alignment": Formula(
-        meaning="squared correlation of the student's fields and the teacher's",
+        meaning="alignment with the teacher",
         latex="R^2",
         value=alignment,
         needs="a teacher that the weights can learn",
