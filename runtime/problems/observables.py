@@ -38,7 +38,7 @@ class Formula:
 def alignment(problem: Problem, overlaps: Overlaps) -> float:
     """Return the mean squared canonical correlation of the student's fields and the teacher's, docs/theory.md (7.9).
 
-    In [0, 1]; of one column each the squared cosine of the angle between W and W*. nan where q is singular, as at W = 0.
+    In [0, 1]; of one column each the squared cosine of the angle between W and W*. nan where q is singular (W = 0).
     """
     try:
         fitted = np.linalg.solve(overlaps.q, overlaps.theta)
