@@ -234,7 +234,7 @@ def test_a_table_has_a_row_an_observable_and_a_column_a_parameter(ridge):
     lines = found.table().splitlines()
     assert lines[0].split() == ["d", "/", "d", "alpha", "sigma", "Delta", "lambda"]
     assert [line.split("  ")[0] for line in lines[1:]] == [
-        "q_1", "V_1", "m_1", "theta_1", "training loss", "test error",
+        "q_1", "V_1", "m_1", "theta_1", "training loss", "test error", "alignment",
     ]  # fmt: skip
     frame = found.to_pandas()
     assert list(frame.index) == ["alpha", "sigma", "Delta", "lambda"]

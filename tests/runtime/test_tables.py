@@ -134,11 +134,11 @@ def test_a_terminals_table_takes_a_readers_own_symbols():
 def test_a_branch_as_a_latex_table():
     table = curve_tabular(made_curve(), {"theta": "M_0", "omega": "a"})
     lines = table.splitlines()
-    assert lines[0] == r"\begin{tabular}{lllllllllll}" and lines[-1] == r"\end{tabular}"
+    assert lines[0] == r"\begin{tabular}{llllllllllll}" and lines[-1] == r"\end{tabular}"
     assert lines[2].startswith(r"$\alpha$ & $q_{1}$ & $q_{2}$ & $V_{1}$") and "${M_0}_{2}$" in lines[2]
-    assert lines[2].endswith(r"$e_{\mathrm{t}}$ & $\varepsilon_{\mathrm{g}}$ \\")
+    assert lines[2].endswith(r"$e_{\mathrm{t}}$ & $\varepsilon_{\mathrm{g}}$ & $R^2$ \\")
     assert [line.split(" & ")[0] for line in lines[4:-2]] == ["0.5", "1", "1.5"]
-    assert all(line.count("&") == 10 for line in lines[4:-2])
+    assert all(line.count("&") == 11 for line in lines[4:-2])
     several = curve_tabular(made_curve(student_rank=2))
     assert r"$\theta_{2,21}$" in several and "$q_{1,12}$" in several
     with pytest.raises(InputError, match="there is nothing to tabulate"):
