@@ -7,7 +7,7 @@ from .base.errors import NotConvergedError as NotConvergedError
 from .base.errors import NotProvedError as NotProvedError
 from .base.errors import SaddleforgeError as SaddleforgeError
 from .base.errors import TimeLimitError as TimeLimitError
-from .branches.branch import Curve as Curve
+from .branches.along import Curve as Curve
 from .derive.authoring.language import Matrix as Matrix
 from .derive.authoring.language import box as box
 from .derive.authoring.language import by_label as by_label
@@ -106,5 +106,5 @@ from .responses.tuning import tune as tune
 from .solving.solution import Solution as Solution
 from .solving.solutions import solutions as solutions
 from .solving.verification import verified as verified
-from .thresholds.locating import almeida_thouless as almeida_thouless
+from .thresholds.along_branch import almeida_thouless as almeida_thouless
 from .thresholds.threshold import Threshold as Threshold

@@ -49,7 +49,7 @@ def curve(
     from ..report.branches import check_columns
 
     check_columns(problem, name, symbols, shown, *(BROKEN if rsb else ()))
-    from ..branches.branch import Curve
+    from ..branches.along import Curve
     from ..extensions.breaking.curve import BrokenCurve
     from ..extensions.breaking.curve import curve as follow
     from ..extensions.breaking.solution import BrokenSolution

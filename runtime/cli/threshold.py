@@ -68,7 +68,7 @@ def threshold(
     from ..extensions import digits
     from ..extensions.breaking.crossing import crossing
     from ..report.contract import located_json
-    from ..thresholds import locating
+    from ..thresholds.along_branch import almeida_thouless
 
     branches = {"between": names} if kind == "crossing" else {"on": names[0]}
     how: dict[str, Any] = {**branches, "bracket": bracket, "accuracy": accuracy, "seed": seed}
@@ -81,7 +81,7 @@ def threshold(
         elif kind == "where":
             result = digits.where(problem, where or "", name, proof=proof, **how)
         elif kind == "at":
-            result = locating.almeida_thouless(problem, name, **how)
+            result = almeida_thouless(problem, name, **how)
         else:
             from ..following.first_event import instability, spinodal
 

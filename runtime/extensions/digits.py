@@ -65,7 +65,7 @@ def where(
         'converged'
     """
     check_is_problem(problem)
-    from ..thresholds.locating import condition_threshold
+    from ..thresholds.along_branch import condition_threshold
 
     located = partial(
         condition_threshold, problem, condition, parameter, on=on, bracket=bracket, seed=seed, branch=branch

@@ -30,8 +30,9 @@ from ..saddle_point import observables
 from ..saddle_point.iteration import Status
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
+from ..thresholds.along_branch import condition_threshold
 from ..thresholds.conditions import parse_condition
-from ..thresholds.locating import condition_threshold, symmetric_crossing
+from ..thresholds.crossing import symmetric_crossing
 from ..thresholds.threshold import Threshold
 from .events import extended, integration_shift
 from .first_event import instability, spinodal

@@ -1,6 +1,6 @@
 """A branch followed by arclength, through folds and over unstable stretches, with the events on the way.
 
-Curves (`branches.branch`) ask for the solution at given values of a parameter; here the parameter is an unknown like
+Curves (`branches.curve`) ask for the solution at given values of a parameter; here the parameter is an unknown like
 the overlaps, so that the branch may turn back. Each event is solved on an extended system of its own
 (`branches.equations`), with the integration error carried into it.
 """
@@ -17,7 +17,7 @@ from ..base import presenting
 from ..base.errors import require_in
 from ..base.interrupts import keeping_results
 from ..base.progress import bar
-from ..branches.branch import AlongBranch
+from ..branches.along import AlongBranch
 from ..problems.problem import Problem, check_is_problem
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution

@@ -22,7 +22,7 @@ _WORDS = {
     "dynamics": "extensions.descent.dynamics extensions.descent.escape extensions.descent.stationary",
 }
 _TABLES = {
-    "tables": "branches.branch extensions.breaking.curve following.follow following.critical",
+    "tables": "branches.along extensions.breaking.curve following.follow following.critical",
     "simulation_tables": "extensions.simulation.simulation",
     "dynamics_tables": "extensions.descent.dynamics",
     "sweep_tables": "extensions.sweeping.sweep",
@@ -37,9 +37,9 @@ _FACES = (
     (presenting.to_json, {"solution": "solving.thermal"}),
     (presenting.to_dataset, _TABLES),
     (presenting.to_dataset, {"tables": "responses.tuned_curve extensions.bayes.thresholds"}),
-    (presenting.to_frame, {"frames": f"branches.branch following.follow base.presenting {_DATASET}"}),
+    (presenting.to_frame, {"frames": f"branches.along following.follow base.presenting {_DATASET}"}),
     (presenting.to_frame, {"responses": "responses.answers", "comparison": _COMPARED}),
-    (presenting.to_tabular, {"frames": "branches.branch"}),
+    (presenting.to_tabular, {"frames": "branches.along"}),
     (presenting.save, {"tables": _DATASET}),
     (presenting.plot, {"plots.figures": f"base.presenting {_DATASET}", "plots.simulation": _COMPARED}),
 )

@@ -22,7 +22,7 @@ from .layout import text_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..branches.branch import Curve
+    from ..branches.along import Curve
     from ..extensions.breaking.solution import BrokenSolution
     from ..following.critical import CriticalLine
     from ..following.follow import Followed

@@ -12,7 +12,7 @@ import xarray
 from ..base.errors import InputError
 from ..base.numbers import with_error
 from ..base.presenting import Recorded, to_dataset, to_frame, to_tabular
-from ..branches.branch import Along
+from ..branches.along import Along
 from ..following.follow import Followed
 from ..problems.columns import QUANTITIES, column_of, entry_columns, entry_values, index_text, observed_by, quantity_of
 from ..problems.problem import Problem

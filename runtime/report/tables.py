@@ -18,7 +18,7 @@ from .._version import __version__
 from ..base.errors import InputError
 from ..base.files import check_writable, finite, write_whole
 from ..base.presenting import save, to_dataset
-from ..branches.branch import Curve
+from ..branches.along import Curve
 from ..extensions.bayes.thresholds import BayesLine
 from ..extensions.breaking.curve import BrokenCurve
 from ..extensions.breaking.solution import BrokenSolution

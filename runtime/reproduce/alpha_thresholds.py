@@ -20,7 +20,8 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..report import tables
 from ..solving.solution import Solution
-from ..thresholds.locating import condition_threshold, loss_difference
+from ..thresholds.along_branch import condition_threshold
+from ..thresholds.crossing import loss_difference
 from ..thresholds.threshold import Threshold
 from .run import BRANCHES
 

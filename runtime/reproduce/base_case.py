@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import NotConvergedError
-from ..branches.branch import Curve
+from ..branches.along import Curve
 from ..extensions.breaking.curve import curve
 from ..problems.overlaps import Overlaps
 from ..report.tables import load_dataset, save_dataset

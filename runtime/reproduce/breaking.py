@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base.errors import NotConvergedError
 from ..base.progress import say
-from ..branches.branch import Curve
+from ..branches.along import Curve
 from ..extensions.breaking.crossing import crossing
 from ..extensions.breaking.curve import BrokenCurve, curve
 from ..extensions.breaking.solution import BrokenSolution

@@ -23,7 +23,7 @@ from ..base.environment import companion, processors, received
 from ..base.files import write_whole
 from ..base.progress import bar, say, set_quiet
 from ..base.threads import used
-from ..branches.branch import Curve
+from ..branches.along import Curve
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
 from ..report.frames import dataset_frame

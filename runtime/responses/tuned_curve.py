@@ -13,7 +13,8 @@ from ..base.errors import InputError, NotConvergedError, TimeLimitError
 from ..base.interrupts import keeping_results
 from ..base.presenting import Recorded, Shown
 from ..base.progress import bar
-from ..branches.branch import Curve, checked_grid
+from ..branches.along import Curve
+from ..branches.grid import checked_grid
 from ..problems.problem import Problem, check_is_problem, parameter_name
 from .minimum import Search, in_words, minimised
 from .tuning import Optimum, optimum_at, tune

@@ -1,4 +1,4 @@
-"""What is asked of a threshold, handed from one to the next of those who look for it."""
+"""What is asked of a threshold, and how finely overlaps are solved for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from ..base.errors import InputError, require_in, require_known
 from ..problems.problem import Problem
+from ..solving.solution import Solution
 
+# Overlaps are solved to no less than these relative error bars: half the error costs replicates four times as much.
+_FINEST_SAMPLED, _FINEST_SMOOTH = 2e-5, 1e-13
 _VERIFIED_BELOW = 1e-6  # accuracies from here on are verified unless told otherwise
 
 
@@ -63,3 +66,8 @@ def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tupl
             raise InputError(f"give an interval to search for {parameter}")
         bracket = (0.1, 2.5)
     return float(min(bracket)), float(max(bracket))
+
+
+def finest_accuracy(solution: Solution) -> float:
+    """Return the least relative error bar to which overlaps are solved for a threshold, by the kind of rule."""
+    return _FINEST_SAMPLED if solution.rule.replicated else _FINEST_SMOOTH

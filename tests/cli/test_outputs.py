@@ -14,7 +14,7 @@ import xarray
 from saddleforge.base import presenting
 from saddleforge.base.cache import cache_folder
 from saddleforge.base.errors import InputError
-from saddleforge.branches.branch import Curve
+from saddleforge.branches.along import Curve
 from saddleforge.problems.model_file import symbolic_model
 from saddleforge.report import tables
 

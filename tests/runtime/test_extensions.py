@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.branches.branch import Branch, Curve
+from saddleforge.branches.along import Curve
+from saddleforge.branches.branch import Branch
 from saddleforge.integration import Sobol
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.reproduce import base_case, extensions

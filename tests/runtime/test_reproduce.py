@@ -211,7 +211,7 @@ def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
 @pytest.fixture
 def without_solving(monkeypatch, results):
     """Replace every computation of the main job by made-up results, in this process alone."""
-    from saddleforge.branches.branch import Curve
+    from saddleforge.branches.along import Curve
     from saddleforge.integration import Sobol
     from saddleforge.saddle_point.iteration import Status
     from saddleforge.solving.solution import Solution

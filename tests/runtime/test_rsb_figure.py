@@ -9,7 +9,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
-from saddleforge.branches.branch import Curve
+from saddleforge.branches.along import Curve
 from saddleforge.extensions.breaking.curve import BrokenCurve
 from saddleforge.reproduce import breaking
 from saddleforge.reproduce.breaking import BREAKING, broken_point, symmetric_point

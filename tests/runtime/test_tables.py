@@ -8,7 +8,7 @@ import pytest
 import xarray
 
 from saddleforge.base.errors import InputError
-from saddleforge.branches.branch import Curve
+from saddleforge.branches.along import Curve
 from saddleforge.integration import Sobol
 from saddleforge.problems.columns import column_of
 from saddleforge.problems.overlaps import Overlaps

@@ -13,7 +13,8 @@ from saddleforge.branches.branch import Branch
 from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.problems.quantities import quantity_names
 from saddleforge.thresholds.conditions import own_names, parse_condition
-from saddleforge.thresholds.locating import Evaluation, loss_slope, root_between
+from saddleforge.thresholds.crossing import loss_slope
+from saddleforge.thresholds.root import Evaluation, root_between
 
 
 def ridge_test_error(alpha: float, penalty: float = 0.1, noise: float = 0.25) -> float:

@@ -10,7 +10,8 @@ from ...base.progress import bar
 from ...branches.branch import Branch
 from ...problems.problem import Problem, check_is_problem
 from ...saddle_point.iteration import Status
-from ...thresholds.locating import Evaluation, symmetric_crossing
+from ...thresholds.crossing import symmetric_crossing
+from ...thresholds.root import Evaluation
 from ...thresholds.threshold import Threshold
 from .curve import BrokenBranch
 from .deeper import deepened

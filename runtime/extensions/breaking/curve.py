@@ -11,8 +11,10 @@ import numpy as np
 
 from ...base.errors import TimeLimitError
 from ...base.progress import bar
-from ...branches.branch import Along, Curve, bisected, checked_grid, continue_along, outward
-from ...branches.branch import curve as symmetric_curve
+from ...branches.along import Along, Curve
+from ...branches.curve import bisected, continue_along, outward
+from ...branches.curve import curve as symmetric_curve
+from ...branches.grid import checked_grid
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, check_is_problem
 from ...saddle_point.iteration import Status

@@ -12,7 +12,7 @@ import numpy as np
 from ...base import presenting
 from ...base.errors import InputError, require_whole
 from ...base.presenting import Shown
-from ...branches.branch import Curve
+from ...branches.along import Curve
 from ...problems.columns import block_columns
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem

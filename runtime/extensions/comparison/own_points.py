@@ -14,7 +14,8 @@ from ...base.errors import InputError, NotConvergedError, require_known, require
 from ...base.hints import AttributeHints
 from ...base.presenting import Shown
 from ...base.progress import bar
-from ...branches.branch import Curve, curve
+from ...branches.along import Curve
+from ...branches.curve import curve
 from ...problems.problem import Problem
 from ...saddle_point.starts import default_start
 from .compare import LOSSES, Measured

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import InputError, NotConvergedError
-from ...branches.branch import Branch, bisected_end
+from ...branches.branch import Branch
+from ...branches.curve import bisected_end
 from ...following.first_event import walked_to
 from ...following.walk import Walk
 from ...problems.problem import Problem
 from ...problems.reduced import integrated
 from ...solving.solution import Solution
-from ...thresholds.locating import almeida_thouless, loss_difference, symmetric_crossing
+from ...thresholds.along_branch import almeida_thouless
+from ...thresholds.crossing import loss_difference, symmetric_crossing
 from ...thresholds.search import Search
 from ...thresholds.threshold import Threshold
 from ..sweeping.line import Record, is_found

@@ -23,15 +23,8 @@ from ...branches.branch import Branch
 from ...following.events import FOLD, PITCHFORK, located_again
 from ...solving.losses import refine_losses
 from ...solving.solution import Solution
-from ...thresholds.locating import (
-    Evaluation,
-    Root,
-    loss_difference,
-    loss_slope,
-    refine_both,
-    root_between,
-    with_loss,
-)
+from ...thresholds.crossing import loss_difference, loss_slope, refine_both, with_loss
+from ...thresholds.root import Evaluation, Root, root_between
 from ...thresholds.threshold import Threshold
 from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, crossing_on, end_of, follower, series
 

@@ -11,7 +11,8 @@ import numpy as np
 from ..._version import __version__
 from ...base.errors import InputError, TimeLimitError
 from ...base.interrupts import recognised
-from ...branches.branch import Branch, bisected_end
+from ...branches.branch import Branch
+from ...branches.curve import bisected_end
 from ...problems import columns
 from ...problems.columns import with_errors
 from ...problems.problem import Problem

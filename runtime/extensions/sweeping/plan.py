@@ -16,7 +16,7 @@ import numpy as np
 
 from ...base.errors import InputError, require_in, require_known, require_whole
 from ...base.files import absolute
-from ...branches.branch import grid_of
+from ...branches.grid import grid_of
 from ...problems.catalogue import STRUCTURAL, catalogue
 from ...problems.problem import Problem, parameter_name
 from ...problems.problem import problem as problem_of

@@ -1,0 +1,109 @@
+"""Solutions of one branch in their order, as curves are handed over: values, tables, figures, and where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from ..base import presenting
+from ..base.errors import describe_unknown
+from ..base.presenting import Recorded
+from ..problems.problem import Problem
+from ..solving.solution import Solution
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+class Point(Protocol):
+    """What stands at a value of the parameter."""
+
+    @property
+    def problem(self) -> Problem:
+        """With that value."""
+
+
+AnyPoint = TypeVar("AnyPoint", bound=Point)
+
+
+class AlongBranch(Recorded, Generic[AnyPoint]):
+    """Solutions of one branch, in the order in which a parameter or the arclength passes them."""
+
+    parameter: str
+    solutions: tuple[AnyPoint, ...]
+
+    @property
+    def values(self) -> np.ndarray:
+        """The parameter at every solution, (N,), in their order."""
+        return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
+
+    def to_xarray(self, stability: bool = True) -> xarray.Dataset:
+        """All overlaps, errors, losses and verdicts as a Dataset along the parameter, and along the arclength where
+        the branch was followed by it (a variable of its own; events are among the attributes)."""
+        return presenting.to_dataset(self, stability)
+
+    def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
+        """One row a solution, columns named q_1, V_1, ... per token; `names` are symbols of the reader's own."""
+        return presenting.to_frame(self, stability, names)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Figure of overlaps and errors along the parameter, stable stretches solid; saved where a path is given."""
+        return presenting.plot(self.to_xarray(), path)
+
+
+@dataclass(frozen=True)
+class Along(AlongBranch[AnyPoint]):
+    """Solutions of one branch along a parameter, and how far the branch was found to exist.
+
+    Attributes:
+        solutions: in ascending order of the parameter.
+        ends: for each side, (last value where found, first value where not found) or None if it reaches the edge.
+        out_of_time: whether a time limit ended it before all values were asked for.
+    """
+
+    parameter: str
+    name: str
+    solutions: tuple[AnyPoint, ...]
+    ends: tuple[tuple[float, float] | None, tuple[float, float] | None]
+    out_of_time: bool = False
+
+    def __getitem__(self, column: str) -> np.ndarray:
+        """Return a column of `to_pandas` by its name, as curve["test_error"], (N,)."""
+        frame = self.to_pandas()
+        if column not in frame:
+            raise KeyError(describe_unknown("column", column, map(str, frame.columns)))
+        return frame[column].to_numpy()
+
+    def __iter__(self) -> Iterator[AnyPoint]:
+        """Yield the solutions."""
+        return iter(self.solutions)
+
+    def end_text(self, symbol: str | None = None) -> str:
+        """Where the branch ends, in words; a symbol may stand for the parameter."""
+        parts, shown = [], symbol or self.parameter
+        for side, end in zip(("below", "above"), self.ends, strict=True):
+            if end is not None:
+                parts.append(f"ends between {shown} = {min(end):.4g} and {max(end):.4g} ({side})")
+        span = f"found on [{self.values[0]:.4g}, {self.values[-1]:.4g}]" if len(self.solutions) else "not found"
+        parts += ["the time limit ended it"] if self.out_of_time else []
+        return "; ".join([f"{self.name} branch {span}", *parts])
+
+    def to_latex(self, names: Mapping[str, str] | None = None) -> str:
+        """A tabular of overlaps, training loss and test error with their errors, one row a solution (booktabs)."""
+        return presenting.to_tabular(self, names)
+
+
+@dataclass(frozen=True)
+class Curve(Along[Solution]):
+    """A branch of replica symmetric solutions.
+
+    Example:
+        >>> found = sf.curve(sf.problem("ridge_regression"), alpha=(1, 3, 3))
+        >>> found.values.tolist(), found.to_pandas()["test_error"].round(4).tolist()
+        ([1.0, 2.0, 3.0], [0.6911, 0.4427, 0.3618])
+    """
