@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sensitivity(Observed, Result):
-    """Derivatives with respect to one number of a problem, each with a half width.
+    """Derivatives with respect to one number of a problem, each with an error bar.
 
     Attributes:
         parameter: its name; entries of an array count from 1, as A[1,2].
@@ -55,11 +55,11 @@ class Sensitivity(Observed, Result):
 
     @property
     def free_entropy(self) -> float:
-        """dPhi/dp = -de_t/dp (docs/theory.md (7.1)); its half width is that of the training loss."""
+        """dPhi/dp = -de_t/dp (docs/theory.md (7.1)); its error bar is that of the training loss."""
         return -self.training_loss
 
     def of(self, observable: str) -> tuple[float, float]:
-        """Derivative and half width of a loss or error, of |first entry| of q, V, m, theta, of an entry that tables
+        """Derivative and error bar of a loss or error, of |first entry| of q, V, m, theta, of an entry that tables
         name, or of a trained number.
 
         Raises:

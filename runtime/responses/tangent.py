@@ -98,7 +98,7 @@ class Tangent:
         return first_observables(self.solution.problem)
 
     def found(self) -> Sensitivity:
-        """The derivatives and their half widths."""
+        """The derivatives and their error bars."""
         solution, losses = self.solution, self.solution.losses
         assert solution.conjugates is not None and losses is not None
         if solution.rule.replicated:
@@ -128,7 +128,7 @@ class Tangent:
         )
 
     def of_rules(self, hats: Conjugates) -> tuple[_Answer, tuple[np.ndarray, float, np.ndarray], float]:
-        """The rule's own answer, half widths from other rules of the family (as for the overlaps), what remains."""
+        """The rule's own answer, error bars from other rules of the family (as for the overlaps), what remains."""
         rule, averages = self.solution.rule, self.solution.averages
         assert averages is not None
         x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), 1e-3 if self.wide else 1e-11)
@@ -160,7 +160,7 @@ class Tangent:
         return self.answer(rule, there, self.solved(rule, there, x, 1e-7)[0], self.hats(rule, there)), averages
 
     def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, np.ndarray], float]:
-        """The mean of what every replicate says at its own solution, its half widths, what remains."""
+        """The mean of what every replicate says at its own solution, its error bars, what remains."""
         rule = self.solution.rule
         tolerance = min(0.03, max(1e-4, self.solution.relative_error))
         x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), tolerance)

@@ -42,7 +42,7 @@ class Judged:
     """Left side minus right side of a condition at a solution.
 
     Attributes:
-        integration, residual: half widths that come from the integrals and from what is left of the residual.
+        integration, residual: error bars that come from the integrals and from what is left of the residual.
     """
 
     value: float
@@ -51,7 +51,7 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Half width of the value: both parts added."""
+        """Error bar of the value: both parts added."""
         return self.integration + self.residual
 
 
@@ -69,16 +69,16 @@ class Condition:
         return any(name in _AVERAGED for name in self.names)
 
     def __call__(self, solution: Solution) -> tuple[float, float]:
-        """left - right and its half width, with what the solution holds."""
+        """left - right and its error bar, with what the solution holds."""
         found = self.judge(solution)
         return found.value, found.error
 
     def judge(self, solution: Solution, tolerance: float = np.inf, equidistant: bool = False) -> Judged:
-        """left - right with its half widths.
+        """left - right with its error bars.
 
         Args:
             tolerance: integrals that are not the solution's own (test error, baseline, replicon) are refined until
-                what they add to the half width is below this, as far as can be had.
+                what they add to the error bar is below this, as far as can be had.
             equidistant: nodes for the test error, another family than Gauss-Hermite's.
         """
         observables = {name: _Observable.of(name, solution, equidistant) for name in self.names}
@@ -127,7 +127,7 @@ class _Observable:
     """A number of a solution.
 
     Attributes:
-        error: half width of the integral that it takes, or of the overlap that it is.
+        error: error bar of the integral that it takes, or of the overlap that it is.
         moved: its value at overlaps moved by a shift (n,); None where these enter to second order or not at all.
         refine: tolerance -> the same with a smaller error; None where there is nothing to refine.
         is_entry: whether it is an entry of the overlaps or a trained number.
@@ -167,7 +167,7 @@ class _Observable:
             value = value_in(solution.problem, Overlaps.unpack(vector, sizes), name)
             return abs(value) if name in OVERLAPS else value
 
-        # Half widths hold the residual, which counts apart here.
+        # Error bars hold the residual, which counts apart here.
         width = np.maximum(solution.errors - solution.residual * scales, 0.0)
         return cls(entry(u), entry(width), lambda shift: entry(u + shift), is_entry=True)
 
@@ -234,7 +234,7 @@ def own_names(problem: Problem) -> list[str]:
 
 
 def parse_condition(text: str, problem: Problem) -> Condition:
-    """`left = right` as a function of a solution: (left - right, half width).
+    """`left = right` as a function of a solution: (left - right, error bar).
 
     Raises:
         InputError: as `parse_sides`, or an unknown name; the known ones are listed.

@@ -63,7 +63,7 @@ def symmetric_crossing(
 
 
 def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
-    """Training loss of one solution minus that of another, and its half width.
+    """Training loss of one solution minus that of another, and its error bar.
 
     Where both come in as many replicates over the same scramblings, the spread of the differences is the error: noise
     that the branches share cancels, and what they do not share adds in squares.

@@ -67,7 +67,7 @@ def onset(
 ) -> Threshold:
     """Where overlaps that vanish on a branch begin to grow, in the branch's parameter.
 
-    Every one of several independent sets of nodes gives its own solutions, eigenvalues and threshold; the half width is
+    Every one of several independent sets of nodes gives its own solutions, eigenvalues and threshold; the error bar is
     that of their mean (95 %, Student's t), plus what halving the step of the differences changes.
 
     Args:

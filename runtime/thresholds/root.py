@@ -29,12 +29,12 @@ class Evaluation:
 
     @property
     def error(self) -> float:
-        """Half width of the difference: both parts added."""
+        """Error bar of the difference: both parts added."""
         return self.integration + self.residual
 
     @property
     def vanishes(self) -> bool:
-        """Whether the difference is zero within its half width."""
+        """Whether the difference is zero within its error bar."""
         return abs(self.difference) <= self.error
 
 
@@ -46,7 +46,7 @@ def bracket(
 ) -> tuple[Evaluation | None, Evaluation | None, list[Evaluation]]:
     """Walk down from the high end in growing numbers of steps until neighbours differ in sign.
 
-    Ends that are solved already are compared first: they cost nothing. Signs of what vanishes within its half width on
+    Ends that are solved already are compared first: they cost nothing. Signs of what vanishes within its error bar on
     both sides, evaluated as finely as that allows, count for nothing.
     """
     seen: dict[float, Evaluation] = {}
@@ -87,7 +87,7 @@ class Root:
     """Where a root finder ended.
 
     Attributes:
-        best: the last evaluation; value: of the root, a Newton step from there; error: half width of that step.
+        best: the last evaluation; value: of the root, a Newton step from there; error: error bar of that step.
         slope: of the difference; ends: the narrowest interval at whose ends the signs differ.
         out_of_time: whether a time limit ended the search: the error is the distance to the farther end.
     """

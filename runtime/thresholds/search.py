@@ -19,7 +19,7 @@ class Search:
 
     Attributes:
         branches: names of their starts; bracket: interval to search, default [0.1, 2.5] for alpha.
-        accuracy: half width asked for; verify: whether a rule of another family is to confirm it, None where the
+        accuracy: error bar asked for; verify: whether a rule of another family is to confirm it, None where the
             accuracy decides.
 
     Raises:

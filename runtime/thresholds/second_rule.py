@@ -28,7 +28,7 @@ _LEFT_OF_CHANGE = 3.0
 
 @dataclass(frozen=True)
 class Opinion:
-    """What a second rule makes of the compared difference, and the half width of that where it has one of its own."""
+    """What a second rule makes of the compared difference, and the error bar of that where it has one of its own."""
 
     rule: Rule
     difference: float
@@ -57,7 +57,7 @@ def opinions(
 
     Args:
         solutions: at the threshold; one family serves all of them.
-        difference: rule -> compared difference by it at the same solutions, and its half width.
+        difference: rule -> compared difference by it at the same solutions, and its error bar.
     """
     bistable = max(s.averages.bistable if s.averages else 0.0 for s in solutions)
     for rule in other_rules(solutions[0].problem, solutions[0].rule, bistable):
@@ -74,7 +74,7 @@ def by_rule(solution: Solution, rule: Rule) -> Solution | None:
     """What another rule makes of a solution; None where its averages leave the domain.
 
     The overlaps move by one Newton step, (I - J)^{-1} (G(u) - u), and everything else is averaged there. `shifts` holds
-    the spread of the replicates, if any; no other half width is known.
+    the spread of the replicates, if any; no other error bar is known.
 
     Raises:
         InputError: the rule is too large, or not made for such a problem.
@@ -108,7 +108,7 @@ class Agreement:
     """How far the threshold by a second rule is from that by the first.
 
     Attributes:
-        value: of the threshold by the second rule; gap: to that by the first, the second's own half width included.
+        value: of the threshold by the second rule; gap: to that by the first, the second's own error bar included.
         spread: what the last refinement of the second rule changed; nan where it was asked once.
         enough: gap up to which the two agree.
     """
@@ -167,12 +167,12 @@ def agreement(
 
 
 def confirmed(agreed: Agreement | None, error: float) -> tuple[str, float, dict[str, float]]:
-    """Kind of error, half width and its part from the second rule, once a second rule was asked (or none: None).
+    """Kind of error, error bar and its part from the second rule, once a second rule was asked (or none: None).
 
     A rule that is too coarse to tell neither verifies nor widens.
 
     Args:
-        error: half width by the first rule.
+        error: error bar by the first rule.
     """
     if agreed is None or agreed.too_coarse:
         return "estimated", error, {}

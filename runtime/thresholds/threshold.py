@@ -1,4 +1,4 @@
-"""A threshold with its half width: a plain value."""
+"""A threshold with its error bar: a plain value."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..stability.assess import Stability
 
 @dataclass(frozen=True)
 class Threshold(Result):
-    """A threshold with its half width.
+    """A threshold with its error bar.
 
     Attributes:
-        value, error: parameter value and half width.
+        value, error: parameter value and error bar.
         status: converged, or accuracy_not_reached where the error is larger than asked; time_limit where the time ended
-            before more could be done, the half width then reaching to the ends of the interval that holds it;
+            before more could be done, the error bar then reaching to the ends of the interval that holds it;
             not_proved where a proof was asked for and failed.
-        error_kind: proved; verified where a rule of another family gave a threshold within the half width; estimated.
-        evidence: slope, the parts of the half width, the second rule's value, and the evaluations used.
+        error_kind: proved; verified where a rule of another family gave a threshold within the error bar; estimated.
+        evidence: slope, the parts of the error bar, the second rule's value, and the evaluations used.
         broken: with steps of breaking the solutions that it holds for; `solutions` then are those beside them.
 
     Example:
@@ -49,7 +49,7 @@ class Threshold(Result):
 
     @property
     def success(self) -> bool:
-        """Whether its half width is no larger than asked."""
+        """Whether its error bar is no larger than asked."""
         return self.status == "converged"
 
     @property
@@ -77,11 +77,11 @@ class Threshold(Result):
 
     @property
     def shown(self) -> str:
-        """Value with its half width, for people."""
+        """Value with its error bar, for people."""
         return with_error(self.value, self.error)
 
     @property
     def decimals(self) -> tuple[str, str]:
-        """Value, to two digits beyond its half width, and half width as decimal strings."""
+        """Value, to two digits beyond its error bar, and error bar as decimal strings."""
         digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
         return f"{self.value:.{digits}f}", f"{self.error:.2g}"

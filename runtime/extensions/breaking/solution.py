@@ -79,7 +79,7 @@ def status_of(
     within_errors: np.ndarray,
     accuracy: float,
 ) -> Status:
-    """Of states that a rule left with a residual and half widths: whether they are those that were asked for."""
+    """Of states that a rule left with a residual and error bars: whether they are those that were asked for."""
     if residual > 1e2 * tolerances(rule, accuracy)[1]:
         return Status.MAX_ITERATIONS
     if _relative_error(state, errors, within_errors) > accuracy:
@@ -98,14 +98,14 @@ class BrokenSolution(SaddlePoint):
         state: q_0, V, m, theta and Delta of every step (docs/theory.md (18.1), (18.16)); None where no breaking was
             found, or none converged.
         rates: Parisi parameters y from q_0 inwards, one a step, given or with dPhi/dy = 0; given: which of the two.
-        errors: half widths of the packed state; within_errors: of the packed overlaps of one minimiser.
+        errors: error bars of the packed state; within_errors: of the packed overlaps of one minimiser.
         rate_errors: of y, 0 where it is given.
         energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y.
-        own_error: its half width; on grids and at samples beside the energy of a step less, from which it is told.
-        complexity: their number per d, -y^2 dPhi/dy, with a half width; 0 at the lowest states.
+        own_error: its error bar; on grids and at samples beside the energy of a step less, from which it is told.
+        complexity: their number per d, -y^2 dPhi/dy, with an error bar; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
         observed: what the overlaps of one of these states determine, as of `Solution`.
-        multipliers: of given norms, (s,), or None; multipliers_error: their half widths.
+        multipliers: of given norms, (s,), or None; multipliers_error: their error bars.
         found: in words what was looked for, where there is no state.
 
     Example:
@@ -165,7 +165,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def parisi_error(self) -> float:
-        """Its half width."""
+        """Its error bar."""
         return self.rate_errors[0] if self.rates else np.nan
 
     @property
@@ -203,7 +203,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def relative_error(self) -> float:
-        """Largest half width of an overlap, q_0 and q of one minimiser among them, relative to the size of its block.
+        """Largest error bar of an overlap, q_0 and q of one minimiser among them, relative to the size of its block.
 
         That of y, along which the energy is flat, and of Delta with it are left out."""
         if self.state is None:
@@ -228,7 +228,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def energy_moved(self) -> tuple[float, float]:
-        """How far above the replica symmetric training loss of its branch the energy lies, and a half width; nan where
+        """How far above the replica symmetric training loss of its branch the energy lies, and an error bar; nan where
         there is none.
 
         Energies told beside the replica symmetric one move with it: an error of its overlaps enters in second order."""
@@ -245,7 +245,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def energy_moved_further(self) -> tuple[float, float]:
-        """How far the second step moved the energy from that of the first, and a half width; nan without a second."""
+        """How far the second step moved the energy from that of the first, and an error bar; nan without a second."""
         if self.shallower is None:
             return np.nan, np.nan
         beside = 0.0 if told_beside(self.rule) else self.shallower.own_error

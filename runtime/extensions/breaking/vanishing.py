@@ -1,6 +1,6 @@
 """By samples: at which y the complexity vanishes, from solutions at given ones.
 
-y dPhi/dy is of the order of what breaking moves the energy by, and little more than its half width: only solutions that
+y dPhi/dy is of the order of what breaking moves the energy by, and little more than its error bar: only solutions that
 have one tell its sign, and its rate along y is told by two that lie far apart.
 """
 
@@ -25,11 +25,11 @@ from .solution import BrokenSolution, status_of
 _LONGEST = float(np.log(2.0))  # step in log y
 _APART = 0.25  # in log y, of solutions that tell a rate
 _SOLVED = 8  # solutions with one size of sets
-_TOLD = 2.0  # half widths, from which a rate is believed
+_TOLD = 2.0  # error bars, from which a rate is believed
 
 
 def lowest_by_samples(symmetric: Solution, begun: Reached, accuracy: float) -> BrokenSolution | None:
-    """States where the complexity vanishes, half widths with what is left open of y; states at a given y, in words,
+    """States where the complexity vanishes, error bars with what is left open of y; states at a given y, in words,
     where no y is told. None where the first leave the domain.
 
     Args:
@@ -62,7 +62,7 @@ def lowest_by_samples(symmetric: Solution, begun: Reached, accuracy: float) -> B
 def _solved(
     symmetric: Solution, rule: TiltedRule, begun: Reached, known: list[BrokenSolution], accuracy: float
 ) -> bool:
-    """Add to what is known solutions by one rule, the last one where y dPhi/dy is zero within its half width, two or
+    """Add to what is known solutions by one rule, the last one where y dPhi/dy is zero within its error bar, two or
     more; whether there are any."""
     before = len(known)
     for _ in range(_SOLVED):
@@ -88,7 +88,7 @@ def _next(known: list[BrokenSolution], slope: float, rate: _Rate | None) -> floa
 
 
 def _slope(found: BrokenSolution) -> tuple[float, float]:
-    """y dPhi/dy at a given y, and its half width."""
+    """y dPhi/dy at a given y, and its error bar."""
     return -found.complexity / found.parisi, found.complexity_error / found.parisi
 
 
@@ -102,7 +102,7 @@ def _moved(begun: Reached, known: list[BrokenSolution], y: float | None = None) 
 
 
 class _Rate(NamedTuple):
-    """How fast y dPhi/dy grows in log y, the least that it does within half widths, and the solution that tells."""
+    """How fast y dPhi/dy grows in log y, the least that it does within error bars, and the solution that tells."""
 
     value: float
     least: float
@@ -126,7 +126,7 @@ def _rate(known: list[BrokenSolution]) -> _Rate | None:
 
 
 def _where_it_vanishes(found: BrokenSolution, rate: _Rate, accuracy: float) -> BrokenSolution:
-    """Of a solution at a given y, from which the zero of y dPhi/dy is no farther than half widths leave open."""
+    """Of a solution at a given y, from which the zero of y dPhi/dy is no farther than error bars leave open."""
     other, (slope, width) = rate.other, _slope(found)
     assert found.state is not None and other.state is not None and found.stability is not None
     open_ = (abs(slope) + width) / rate.least
