@@ -37,7 +37,7 @@ def ridge() -> sf.Problem:
         ("q = V = 1", "two expressions joined by one '='"),
         (
             "test_error = baseline",
-            "unknown quantity 'baseline'.*; known are free_entropy, training_loss, test_error, q, V",
+            "unknown quantity 'baseline'.*; known are free_entropy, training_loss, test_error, alignment, q, V",
         ),
         ("1 = 2", "contains no observable"),
         ("q = ", "cannot read"),
