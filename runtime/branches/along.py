@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Point(Protocol):
-    """What stands at a value of the parameter."""
+    """A result at a value of the parameter."""
 
     @property
     def problem(self) -> Problem:
@@ -84,7 +84,7 @@ class Along(AlongBranch[AnyPoint]):
         return iter(self.solutions)
 
     def end_text(self, symbol: str | None = None) -> str:
-        """Where the branch ends, in words; a symbol may stand for the parameter."""
+        """Return where the branch ends, in words; a symbol may stand for the parameter."""
         parts, shown = [], symbol or self.parameter
         for side, end in zip(("below", "above"), self.ends, strict=True):
             if end is not None:

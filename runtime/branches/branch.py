@@ -57,7 +57,7 @@ class Branch:
             self.reached = self.name
 
     def at(self, value: float, accuracy: float | None = None, guess: Solution | None = None) -> Solution | None:
-        """The solution of this branch at a value, or None where it was not found (see `failed`).
+        """Return the solution of this branch at a value, or None where it was not found (see `failed`).
 
         Tries a guess, if one is given, the solution extrapolated from the nearest known ones, then the branch's named
         start.
@@ -97,7 +97,7 @@ class Branch:
         return None
 
     def begin(self, value: float, overlaps: Overlaps) -> Solution | None:
-        """The solution of this branch at a value, from overlaps of a problem nearby; None where they lead away."""
+        """Return the solution at a value from overlaps of a problem nearby; None where they lead to another branch."""
         problem = self.problem.with_(**{self.parameter: value})
         solution = reach(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
         _refuse_unfinished(solution)
@@ -107,7 +107,7 @@ class Branch:
         return solution
 
     def _holds(self, solution: Solution) -> bool:
-        """Whether it is a solution, and one of this branch."""
+        """Return whether it is a solution, and one of this branch."""
         if solution.losses is None:
             return False
         if self.reached is None and self.name in solution.problem.solver.model.STARTS:
@@ -116,7 +116,7 @@ class Branch:
 
 
 def _refuse_unfinished(solution: Solution) -> None:
-    """Where the time ended says nothing about a branch.
+    """Refuse a point that a time limit ended: it says nothing about a branch.
 
     Raises:
         TimeLimitError: it ended before the solution was found.

@@ -90,7 +90,7 @@ def continue_along(
 
 
 def _ways(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> Iterator[list[float]]:
-    """Begin at the highest value, else the lowest, else the middle, else a seed; then go outward from there."""
+    """Yield the ways outward from the highest value, else the lowest, else the middle, else a seed."""
     known = sorted(set(seeds) & set(grid))
     inner = sorted(known, key=lambda value: abs(known.index(value) - len(known) // 2))
     for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2], *inner)):
@@ -105,7 +105,7 @@ def outward(grid: list[float], anchor: float) -> list[list[float]]:
 
 
 def bisected_end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
-    """Bisect between the nearest value where the branch was found and one where it was not.
+    """Return the last value with the branch and the first without, bisected.
 
     So close to where it was found it is followed; its start, which led nowhere at the end, is not tried again.
     """
@@ -115,7 +115,7 @@ def bisected_end(branch: Branch, missing: float, bisections: int) -> tuple[float
 def bisected(
     known: Iterable[float], at: Callable[[float], object], missing: float, bisections: int
 ) -> tuple[float, float]:
-    """Bisect between the nearest known value and one at which there is nothing: the last with, the first without.
+    """Return the last value with something and the first without, bisected from the nearest known one.
 
     Args:
         at: None at values without.

@@ -51,7 +51,7 @@ class BranchEquations:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What the equations are integrated by."""
+        """Return the rules of the overlaps of each branch."""
         return tuple(branch.rule for branch in self.branches)
 
     def averages(self, z: np.ndarray, change: Change = unchanged) -> tuple[Averages, ...]:
@@ -193,7 +193,7 @@ class SingularEquations(BranchEquations):
         return np.array([self._bordered(block)[2] for block in self.blocks(z, change)])
 
     def mark_slopes(self, z: np.ndarray) -> np.ndarray:
-        """Of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
+        """Return the derivatives of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
         right, left, _ = self._bordered(self.blocks(z).mean(axis=0))
         scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(*self.parts(z))
 
@@ -263,11 +263,11 @@ class CrossingEquations(BranchEquations):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """Those of the overlaps, then those of the free entropies, of either branch."""
+        """Return the rules of the overlaps, then those of the free entropies, of each branch."""
         return *super().rules, *(branch.loss_rule for branch in self.branches)
 
     def _difference(self, places: Sequence[np.ndarray], values: np.ndarray, change: Change) -> np.ndarray:
-        """Of the free entropies of the two, a replicate each, in units of the loss; of their means otherwise."""
+        """Return the difference of both free entropies in units of the loss, by replicates or of their means."""
         first, second = (
             branch.free_entropies(x, values, change(branch.loss_rule))
             for branch, x in zip(self.branches, places, strict=True)

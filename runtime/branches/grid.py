@@ -15,7 +15,7 @@ from ..problems.problem import Problem
 def checked_grid(
     problem: Problem, over: str, values: Iterable[float] | None, ranges: Mapping[str, Sequence[float]]
 ) -> tuple[Problem, str, list[float]]:
-    """The problem, its parameter and the values, ascending, from the arguments of `curve`; between two arrays a line.
+    """Return problem, parameter and ascending values from the arguments of `curve`; between two arrays a line.
 
     Raises:
         InputError: no grid, an unknown parameter, or a value out of range.

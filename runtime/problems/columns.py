@@ -56,7 +56,7 @@ SOLVED = {
         "probability that the Moreau objective has a second minimum", source="symmetric.averages.bistable"
     ),
 }
-"""Of every solution beside its overlaps, in the order of tables; `symmetric` is that beside a step of breaking."""
+"""Quantities of every solution in addition to its overlaps, in the order of tables; `symmetric`: without breaking."""
 
 OBSERVED = tuple(name for name, quantity in SOLVED.items() if quantity.has_error and not quantity.axes)
 """Losses, errors and formulas of the overlaps, each with an error bar."""
@@ -82,7 +82,7 @@ JUDGED = {
         "stable, marginal (the largest real part is 1 within its error) or unstable", is_word=True
     ),
 }
-"""Of a verdict on stability."""
+"""Quantities of a verdict on stability."""
 
 BROKEN = {
     "q_between": Quantity("overlap of two of the lowest states, q_0", _PAIRS, has_error=True),
@@ -99,7 +99,7 @@ BROKEN = {
     ),
     "rsb": Quantity("steps of breaking", source="steps"),
 }
-"""Of solutions with broken replica symmetry."""
+"""Quantities of solutions with broken replica symmetry."""
 
 QUANTITIES = {
     "q": Quantity("overlap q of the student's weights with themselves", _PAIRS, has_error=True),
@@ -128,7 +128,7 @@ _ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_
 
 
 def column_of(name: str) -> str:
-    """What a table calls a parameter or a trained number: its name, or parameter_NAME where a result has that one."""
+    """Return the column of a parameter or a trained number: its name, or parameter_NAME where a result has that one."""
     name = name.rstrip("_")
     stem = name.removesuffix("_error")
     return f"parameter_{name}" if {name, stem} & RESULTS or _ENTRIES.fullmatch(stem) else name

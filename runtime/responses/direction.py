@@ -48,7 +48,7 @@ class Direction:
 
     @property
     def value(self) -> float:
-        """Where the number stands; the first entry where all of an array move together."""
+        """Return the number's value; the first entry where all of an array move together."""
         if self.name == "alpha" or self.problem.on_line(self.name):
             return self.problem.value_of(self.name)
         values = np.asarray(self.problem.parameters[self.name], float)

@@ -1,4 +1,4 @@
-"""Where an observable is least along a branch in several parameters at once.
+"""Minima of an observable along a branch in several parameters at once.
 
 The gradient is that of sensitivities. From the best of a few places spread over the box (and the problem's own) a
 quasi-Newton method goes down to where it vanishes; there Newton's method, its Hessian from differences of gradients,
@@ -95,7 +95,7 @@ class JointOptimum(Result):
 
     @property
     def advice(self) -> str:
-        """What the status means, and what to try next."""
+        """Return what the status means, and what to try next."""
         at = _listed(dict(zip(self.parameters, self.values, strict=True)), 6)
         return {
             "converged": "",
@@ -117,7 +117,7 @@ def _listed(values: Mapping[str, float], digits: int) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the branch was solved, in places (logarithms of positive parameters).
+    """The values at which the branch was solved, in places (logarithms of positive parameters).
 
     Attributes:
         gradient, gradient_error: of the observable, (k,); changes: of the packed overlaps, (k, n).
@@ -149,11 +149,11 @@ class _Landscape:
 
     @property
     def best(self) -> _Place:
-        """Of those that were solved."""
+        """Return those of the points that were solved."""
         return min(self.known, key=lambda place: place.observed)
 
     def values(self, at: np.ndarray) -> dict[str, float]:
-        """Of the parameters at a place."""
+        """Return the values of the parameters at a place."""
         return {s.branch.parameter: s.value(float(x)) for s, x in zip(self.searches, at, strict=True)}
 
     def units(self, at: np.ndarray) -> np.ndarray:
@@ -200,7 +200,7 @@ class _Landscape:
         return Trial(values, self.sign * place.observed, place.observed_error)
 
     def _solved(self, problem: Problem, at: np.ndarray, accuracy: float) -> Solution | None:
-        """From the nearest known solution, moved along its derivatives; else from the named start."""
+        """Solve from the nearest known solution, moved along its derivatives; else from the named start."""
         guesses: list[str | Solution] = [self.name]
         if self.known:
             near = min(self.known, key=lambda place: float(np.linalg.norm(place.at - at)))
@@ -216,7 +216,7 @@ class _Landscape:
         return None
 
     def needed(self, at: np.ndarray, accuracy: float = _ROUGH) -> _Place:
-        """As `at`, where the branch has been found beside it."""
+        """Return `at` where the branch has been found next to it."""
         found = self.at(at, accuracy)
         if found is None:
             raise NotConvergedError(f"the {self.name} branch was lost at {_listed(self.values(at), 6)}: {self.reason}")
@@ -320,7 +320,7 @@ def _descended(landscape: _Landscape, scan: int) -> _Place:
 
 
 def _free(landscape: _Landscape, place: _Place) -> np.ndarray:
-    """Which parameters are not held at an end by the slope, (k,) of bool."""
+    """Return which parameters are not held at an end by the slope, (k,) of bool."""
     margin = _AT_END * (landscape.high - landscape.low)
     below, above = place.at <= landscape.low + margin, place.at >= landscape.high - margin
     return ~((below & (place.gradient > 0)) | (above & (place.gradient < 0)))

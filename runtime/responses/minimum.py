@@ -49,7 +49,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Where the least value may lie.
+    """A place where the least value may lie.
 
     Attributes:
         kind: minimum (inside), lower_end or upper_end (of the interval searched), branch_end, or jump (of the branch).
@@ -63,7 +63,7 @@ class Candidate:
 
 
 def observed(solution: Solution, name: str) -> tuple[float, float]:
-    """Value and half width of an observable, as `find_quantity` names it; of q, V, m, theta of |first entry|."""
+    """Return value and error bar of an observable, as `find_quantity` names it; of q, V, m, theta of |first entry|."""
     if name in LOSSES:
         own = {"free_entropy": "training_loss_error", "baseline_error": None}.get(name, f"{name}_error")
         return getattr(solution, name), getattr(solution, own) if own else 0.0
@@ -202,7 +202,7 @@ class Search:
         return self.high - self.low
 
     def place(self, value: float) -> float:
-        """Where a value of the parameter lies: its logarithm for a positive one."""
+        """Return the place of a value of the parameter: its logarithm for a positive one."""
         return float(np.log(value)) if self.logarithmic else value
 
     def value(self, place: float) -> float:
@@ -247,7 +247,7 @@ class Search:
         return moved_by(near.solution, (place - near.place) * near.change)
 
     def needed(self, place: float, accuracy: float | None = None) -> Point:
-        """As `at`, where the branch has been found on both sides."""
+        """Return `at` where the branch has been found on both sides."""
         found = self.at(place, accuracy)
         if found is None:
             raise NotConvergedError(

@@ -32,7 +32,7 @@ _FINE, _COARSE = 1.5e5, 5e4  # nodes for the test error; rules and replicates ar
 
 @dataclass(frozen=True)
 class _Answer:
-    """What one rule, or one replicate, says: x = du/dp, and the derivatives of the training loss and of what the
+    """The answer of one rule or replicate: x = du/dp, and the derivatives of the training loss and of what the
     overlaps determine, (k,)."""
 
     x: np.ndarray
@@ -154,7 +154,7 @@ class Tangent:
         return best, (widths, float(loss_error), errors), remaining
 
     def elsewhere(self, rule: Rule, x: np.ndarray) -> tuple[_Answer, Averages]:
-        """What another rule answers at its own solution, and its averages at this one."""
+        """Return what another rule answers at its own solution, and its averages at this one."""
         image, averages = self.visited(self.solution.problem, rule, self.u)
         there = self.u + self.moved_by(self.u, image - self.u)
         return self.answer(rule, there, self.solved(rule, there, x, 1e-7)[0], self.hats(rule, there)), averages
@@ -238,7 +238,7 @@ class Tangent:
         overlaps = Overlaps.unpack(u, self.sizes)
 
         def loss(s: float) -> float:
-            """At fixed overlaps and conjugates, where Phi is stationary."""
+            """Return the training loss at fixed overlaps and conjugates, where Phi is stationary."""
             there = self.direction.moved(s)
             return observables.losses(there, overlaps, hats, rule.averages(there, overlaps)).training_loss
 
@@ -268,7 +268,7 @@ class Tangent:
         return float(self.slope(still, lambda s: observables.baseline_error(self.direction.moved(s))))
 
     def spread(self, noise: float) -> np.ndarray:
-        """What an error of the map's slope, relative to its blocks, does to x at most, (n,)."""
+        """Return by how much an error of the map's slope, relative to its blocks, moves x at most, (n,)."""
         return np.abs(self.moved_by(self.u, np.diag(noise * self.scales))).sum(axis=0)
 
 

@@ -56,7 +56,7 @@ class TunedCurve(Shown, Recorded):
 
     @property
     def values(self) -> np.ndarray:
-        """Of the second parameter, ascending, those without an optimum left out, (N,)."""
+        """Return the values of the second parameter, ascending, those without an optimum left out, (N,)."""
         return self.curve.values
 
     @property
@@ -65,7 +65,7 @@ class TunedCurve(Shown, Recorded):
         return not self.missing and all(optimum.success for optimum in self.optima)
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
-        """As a curve's, with best_NAME, best_NAME_error, optimum (its kind) and optimum_status beside the rest."""
+        """Return a curve's dataset with best_NAME, best_NAME_error, optimum (its kind) and optimum_status."""
         return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
@@ -158,7 +158,7 @@ def tuned_curve(
 
 
 def _contradiction(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> list[str]:
-    """Where a full scan contradicts the minimum that was followed."""
+    """Return where a full scan contradicts the minimum that was followed."""
     if scanned is None or followed is None:
         return []
     sign, better = (-1, "higher") if scanned.minimise.startswith("-") else (1, "lower")

@@ -1,4 +1,4 @@
-"""Where an observable is least along a branch, as the regularisation of least test error.
+"""Minima of an observable along a branch, as the regularisation of least test error.
 
 A minimum is a root of the sensitivity, which keeps the digits that a comparison of values would halve. The branch is
 first scanned: intervals over which values and slopes disagree are halved, down to the jumps of the branch. Every
@@ -69,7 +69,7 @@ class Optimum(Result):
 
     @property
     def advice(self) -> str:
-        """What the status means, and what to try next."""
+        """Return what the status means, and what to try next."""
         shown = f"{self.parameter.rstrip('_')} = {self.value:.6g}"
         best = describe_best(self.problem, self.minimise)
         return {

@@ -82,9 +82,10 @@ def _move_inside(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
 
 
 def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
-    """Of the law of the fields: V and q - theta rho*^(-1) theta^T of every context; empty where they are positive.
+    """Return which matrix of the law of the fields is not positive definite, in words; empty where all are.
 
-    The first matrix of docs/theory.md (4.9) that is not, with its eigenvalue and its direction in the columns of W.
+    The matrices are V and q - theta rho*^(-1) theta^T of every context, docs/theory.md (4.9); the first that is not is
+    given with its eigenvalue and its direction in the columns of W.
     """
     for name in OVERLAPS:
         if not np.isfinite(getattr(overlaps, name)).all():
@@ -129,9 +130,9 @@ def loss_outside(problem: Problem, overlaps: Overlaps) -> str:
 
 
 def weights_outside(problem: Problem, hats: Conjugates) -> str:
-    """Of the weights in a spectral direction, docs/theory.md (4.10): Lambda + G, G = sum over contexts of gamma V^.
+    """Return where Lambda + G, docs/theory.md (4.10), is not positive definite, in words; empty where it is.
 
-    Empty where it is positive definite, and without a ridge.
+    G is the sum over contexts of gamma V^ in a spectral direction. Empty, too, without a ridge.
     """
     if not problem.has_ridge:
         return ""

@@ -78,7 +78,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Where an iteration ended.
+    """The end of an iteration.
 
     Attributes:
         u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du about u or None.

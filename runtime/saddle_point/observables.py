@@ -1,4 +1,4 @@
-"""What a user wants to know of a solution (docs/theory.md section 7): losses, test error, linear baseline."""
+"""Observables of a solution (docs/theory.md section 7): losses, test errors, formulas, linear baseline."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Losses:
 
 
 def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Averages) -> Losses:
-    """Free entropy and the two parts of the training loss, replicates averaged.
+    """Return free entropy and the two parts of the training loss, replicates averaged.
 
     At a finite temperature: the free entropy over the inverse temperature, and the parts of the energy.
     """
@@ -426,7 +426,7 @@ def _observables_of(problem: Problem) -> list[Observable]:
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:
-    """Error of the best constant linear layer, B_0 of docs/theory.md (7.7); nan where the model has none.
+    """Return the error of the best constant linear layer, B_0 of docs/theory.md (7.7); nan where the model has none.
 
     Derived from the model's baseline expression, quadratic in B: minimised through its averaged gradient and Hessian.
     """
@@ -451,7 +451,7 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
 
 
 def free_entropy_at(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:
-    """Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them."""
+    """Return Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them."""
     averages = averages or state_map.averages(overlaps)
     hats = state_map.conjugates(overlaps, averages.means)
     return losses(state_map.problem, overlaps, hats, averages).free_entropy

@@ -152,7 +152,7 @@ class StateMap:
         return image
 
     def kept_slopes(self, u: np.ndarray, d_image: np.ndarray, d_u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """What `kept` makes of changes (n, k) of the image, where u changes by (n, k), at a solution."""
+        """Return what `kept` makes of changes (n, k) of the image, where u changes by (n, k), at a solution."""
         d_image = np.stack([self.symmetry.project(column, sizes) for column in d_image.T], axis=1)
         if len(self.turns):
             scales, orbit = block_scales(u, sizes)[:, None], self.orbit(u, sizes)

@@ -88,7 +88,7 @@ class SaddlePoint(Observed, Result):
 
     @property
     def test_errors(self) -> dict[str, float]:
-        """By the names of the metrics, the first first; empty where there is none or one without a name."""
+        """Return test errors by the names of the metrics, the first first; empty without a named metric."""
         return {name: value for name, (value, _) in self.named_errors.items()}
 
     @property
@@ -171,7 +171,7 @@ class Solution(SaddlePoint):
 
     @property
     def _overlap_errors(self) -> np.ndarray:
-        """As `errors`."""
+        """Return `errors`."""
         return self.errors
 
     @property
@@ -187,7 +187,7 @@ class Solution(SaddlePoint):
 
     @property
     def advice(self) -> str:
-        """What happened and what to try, in a sentence; empty where it converged."""
+        """Return what happened and what to try, in a sentence; empty where it converged."""
         reasons = [self.outside, self.status.advice]
         if self.status is Status.ENDED_ELSEWHERE and not self.problem.has_targets:
             reasons.insert(0, "the loss depends on neither Y nor a label, so that nothing of the teacher is learned")
@@ -220,13 +220,13 @@ class Solution(SaddlePoint):
 
     @property
     def residual_loss(self) -> float:
-        """What the residual is worth in the training loss, to second order: Phi is stationary."""
+        """Return the error of the training loss that the residual leaves, of second order: Phi is stationary."""
         shift = self.residual * self.overlaps.block_scales if self.residual_shift is None else self.residual_shift
         return float(np.max(np.abs(shift) / self.overlaps.block_scales)) ** 2 * abs(self.training_loss)
 
     @property
     def branch(self) -> str:
-        """What was reached: semantic, positional, mixed or uninformed."""
+        """Return the branch reached: semantic, positional, mixed or uninformed."""
         return branch_of(self.overlaps, self.errors)
 
     @cached_property
@@ -235,7 +235,7 @@ class Solution(SaddlePoint):
         return self.judged()
 
     def judged(self, spectrum: bool = True, log2_lines: int | None = None) -> Stability | None:
-        """As `stability`, the longitudinal spectrum or the effort on the jump set chosen.
+        """Return `stability` with or without the longitudinal spectrum, or with another effort on the jump set.
 
         None without a solution, where no verdict is asked for (`judge`), or where a time limit comes first.
 

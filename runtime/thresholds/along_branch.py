@@ -35,7 +35,7 @@ def condition_threshold(
     branch: Branch | None = None,
     verify: bool | None = None,
 ) -> Threshold:
-    """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
+    """Locate where a condition on a branch's observables holds, as `test_error = baseline_error`.
 
     Args:
         condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
@@ -62,7 +62,7 @@ def almeida_thouless(
     branch: Branch | None = None,
     verify: bool | None = None,
 ) -> Threshold:
-    """Where the replicon passes 1 on a branch (de Almeida and Thouless), the proximal map being continuous.
+    """Locate where the replicon passes 1 on a branch (de Almeida and Thouless) and the proximal map is continuous.
 
     Where the map jumps, replica symmetry is unstable whatever the replicon from derivatives is (docs/theory.md (9.4)):
     such values count as unstable, and a change that comes with jumps rather than with the replicon is refused.

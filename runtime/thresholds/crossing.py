@@ -63,7 +63,7 @@ def symmetric_crossing(
 
 
 def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
-    """Training loss of one solution minus that of another, and its error bar.
+    """Return the training loss of one solution minus that of another, and its error bar.
 
     Where both come in as many replicates over the same scramblings, the spread of the differences is the error: noise
     that the branches share cancels, and what they do not share adds in squares.
@@ -78,7 +78,7 @@ def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
 
 
 def loss_slope(solution: Solution, parameter: str) -> float:
-    """Derivative of the training loss along a branch: that at fixed overlaps, of which Phi is stationary.
+    """Return the derivative of the training loss along a branch: that at fixed overlaps, of which Phi is stationary.
 
     In alpha it is E[M]; in others a central difference by the rule of the loss.
 
@@ -119,7 +119,7 @@ def refine_both(
 
 
 def with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
-    """The branch at a value with the error of its training loss below the tolerance, as far as can be had."""
+    """Return the branch at a value with the error of its training loss below the tolerance, as far as can be had."""
     wanted = branch.accuracy
     while solution.second_order > tolerance / 2 and wanted > finest_accuracy(solution):
         wanted /= 3

@@ -1,4 +1,4 @@
-"""Where overlaps that vanish on a branch by symmetry begin to grow: a continuous transition.
+"""Continuous transitions: overlaps that vanish on a branch by symmetry begin to grow.
 
 On such a branch the map is odd in these overlaps and even in the others, so that its Jacobian has a block of their own
 (docs/theory.md (9.3)). Where an eigenvalue of the block passes 1 the branch loses its stability, and one on which these
@@ -31,7 +31,7 @@ LOG2_POINTS = 12
 
 
 def growth(problem: Problem, overlaps: Overlaps, rule: Rule, toward: str, step: float) -> float:
-    """Largest real part of the eigenvalues of dG_toward / dtoward at overlaps where this block vanishes.
+    """Return the largest real part of the eigenvalues of dG_toward / dtoward at overlaps where this block vanishes.
 
     Args:
         toward: "theta" or "m".
@@ -65,7 +65,7 @@ def onset(
     sets: int = 8,
     start: Overlaps | None = None,
 ) -> Threshold:
-    """Where overlaps that vanish on a branch begin to grow, in the branch's parameter.
+    """Locate the value of a branch's parameter at which overlaps that vanish on it begin to grow.
 
     Every one of several independent sets of nodes gives its own solutions, eigenvalues and threshold; the error bar is
     that of their mean (95 %, Student's t), plus what halving the step of the differences changes.
@@ -143,7 +143,7 @@ def onset(
 def _approach(
     eigenvalue: Callable[[float], float], near: float, width: float, tick: Callable[[], None], lowest: float = 0.05
 ) -> tuple[float, float]:
-    """Secant steps until the passage through 1 is within a third of the width; returns it and the slope."""
+    """Return the passage through 1, by secant steps until it is within a third of the width, and the slope."""
     one, value = near, eigenvalue(near)
     tick()
     other = max(lowest, near + (2 * width if value < 1 else -2 * width))

@@ -44,7 +44,7 @@ Evaluate = Callable[[float, float | None], Evaluation | None]
 def bracket(
     low: float, high: float, solved: bool, evaluate: Evaluate, tick: Callable[[], None]
 ) -> tuple[Evaluation | None, Evaluation | None, list[Evaluation]]:
-    """Walk down from the high end in growing numbers of steps until neighbours differ in sign.
+    """Return neighbours that differ in sign, and all values seen, down from the high end in growing numbers of steps.
 
     Ends that are solved already are compared first: they cost nothing. Signs of what vanishes within its error bar on
     both sides, evaluated as finely as that allows, count for nothing.
@@ -74,7 +74,7 @@ def bracket(
 
 
 def _sign_change(seen: dict[float, Evaluation], clear: bool = False) -> tuple[Evaluation, Evaluation] | None:
-    """Neighbours of different signs, `clear` of zero on one side at the least."""
+    """Return neighbours of different signs, `clear` of zero on one side at the least."""
     ordered = [seen[v] for v in sorted(seen)]
     for left, right in pairwise(ordered):
         if left.difference * right.difference <= 0 and not (clear and left.vanishes and right.vanishes):
@@ -84,7 +84,7 @@ def _sign_change(seen: dict[float, Evaluation], clear: bool = False) -> tuple[Ev
 
 @dataclass(frozen=True)
 class Root:
-    """Where a root finder ended.
+    """The end of a root finder.
 
     Attributes:
         best: the last evaluation; value: of the root, a Newton step from there; error: error bar of that step.
@@ -103,7 +103,7 @@ class Root:
 def root_between(
     left: Evaluation, right: Evaluation, accuracy: float, evaluate: Evaluate, tick: Callable[[], None]
 ) -> Root:
-    """Newton or secant: inside the bracket at first, then with the integration that the accuracy asks for.
+    """Find the root by Newton or secant steps: first inside the bracket, then as finely as the accuracy asks.
 
     The finer integration moves the difference, so that coarse signs no longer bound the root then: the outer bracket
     does. The last step is not evaluated: what the slope has changed since the step before says how far it is off.
@@ -164,6 +164,6 @@ def root_between(
 
 
 def _ends(fines: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple[float, float]:
-    """The narrowest interval with a change of sign among the fine evaluations, and between the coarse ends else."""
+    """Return the narrowest interval with a change of sign among the fine evaluations, else the coarse ends."""
     pair = _sign_change({e.value: e for e in fines})
     return (pair[0].value, pair[1].value) if pair else (left.value, right.value)

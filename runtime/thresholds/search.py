@@ -1,4 +1,4 @@
-"""What is asked of a threshold, and how finely overlaps are solved for it."""
+"""The request for a threshold, and how finely overlaps are solved for it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Search:
 
 
 def search_interval(parameter: str, bracket: tuple[float, float] | None) -> tuple[float, float]:
-    """The interval asked for, or the default one of alpha.
+    """Return the interval asked for, or the default one of alpha.
 
     Raises:
         InputError: none is given for another parameter.

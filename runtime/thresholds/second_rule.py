@@ -28,7 +28,7 @@ _LEFT_OF_CHANGE = 3.0
 
 @dataclass(frozen=True)
 class Opinion:
-    """What a second rule makes of the compared difference, and the error bar of that where it has one of its own."""
+    """The compared difference by a second rule, with the error bar of its own where it has one."""
 
     rule: Rule
     difference: float
@@ -36,7 +36,7 @@ class Opinion:
 
 
 def other_rules(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
-    """Rules of another family that suit the problem, coarse to fine; empty where none does.
+    """Return rules of another family that suit the problem, coarse to fine; empty where none does.
 
     A rule that splits its lines where the proximal map jumps is compared with nodes in X, or where there are none with
     another that does, any other with nodes in the fields: which of these, the families say of themselves
@@ -53,7 +53,7 @@ def other_rules(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ..
 def opinions(
     solutions: Sequence[Solution], difference: Callable[[Rule], tuple[float, float]], tick: Callable[[], None]
 ) -> Iterator[Opinion]:
-    """The compared difference by ever finer rules of another family, as far as they go.
+    """Yield the compared difference by ever finer rules of another family, as far as they go.
 
     Args:
         solutions: at the threshold; one family serves all of them.
@@ -71,7 +71,7 @@ def opinions(
 
 
 def by_rule(solution: Solution, rule: Rule) -> Solution | None:
-    """What another rule makes of a solution; None where its averages leave the domain.
+    """Return a solution as another rule has it; None where its averages leave the domain.
 
     The overlaps move by one Newton step, (I - J)^{-1} (G(u) - u), and everything else is averaged there. `shifts` holds
     the spread of the replicates, if any; no other error bar is known.
@@ -147,7 +147,7 @@ class Agreement:
 def agreement(
     found: Iterator[Opinion], value: float, root: Callable[[float], float], enough: float
 ) -> Agreement | None:
-    """The opinion of the finest rule asked: finer ones are asked until the gap is `enough`. None without any.
+    """Compare a threshold with those by ever finer rules, until the gap is `enough`; None without any rule.
 
     Args:
         value: of the threshold by the first rule.
@@ -167,7 +167,7 @@ def agreement(
 
 
 def confirmed(agreed: Agreement | None, error: float) -> tuple[str, float, dict[str, float]]:
-    """Kind of error, error bar and its part from the second rule, once a second rule was asked (or none: None).
+    """Return kind of error, error bar and its part from the second rule, once a second rule was asked (or none: None).
 
     A rule that is too coarse to tell neither verifies nor widens.
 
