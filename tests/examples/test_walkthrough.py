@@ -69,7 +69,7 @@ def test_the_first_look_of_the_readme_is_what_is_printed(capsys):
     with pytest.raises(SystemExit) as left:
         main(shlex.split(command))
     lines = capsys.readouterr().out.splitlines()
-    assert left.value.code == 0 and len(lines) == len(shown) == 9
+    assert left.value.code == 0 and len(lines) == len(shown) == 10
     for line, expected in zip(lines, shown, strict=True):
         begin, dots, _ = expected.partition("  ...")
         assert begin.strip(), f"{expected!r} shows nothing"
