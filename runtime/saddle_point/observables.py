@@ -368,7 +368,11 @@ class Observable:
 
     name: str
     problem: Problem
-    formula: Formula | None = None
+
+    @property
+    def formula(self) -> Formula | None:
+        """Return the formula; None of a test error."""
+        return FORMULAS.get(self.name)
 
     def estimate(
         self,
@@ -378,9 +382,10 @@ class Observable:
         relative: float = 0.0,
         most: float = _MOST_NODES,
     ) -> tuple[float, float, MetricRule | None]:
-        """Return value, integration error and rule, as `test_error`; a formula is exact and needs no rule."""
+        """Return value, integration error and rule, as `test_error`; of a formula rounding, and None for the rule."""
         if self.formula is not None:
-            return self.formula.value(self.problem, overlaps), 0.0, None
+            value = self.formula.value(self.problem, overlaps)
+            return value, _ROUNDING * abs(value), None
         return test_error(self.problem, overlaps, tolerance, equidistant, most, relative)
 
     def rule(self, overlaps: Overlaps, budget: float) -> MetricRule | None:
@@ -422,7 +427,7 @@ def _observables_of(problem: Problem) -> list[Observable]:
     found = [Observable("test_error", problem)] if problem.solver.metric.HAS_METRIC else []
     if problem.solver.base is None:
         found += [Observable(METRIC + name, problem.by_metric(name)) for name in problem.metric_names[1:]]
-    return found + [Observable(n, problem, known) for n, known in FORMULAS.items() if known.is_defined(problem)]
+    return found + [Observable(name, problem) for name, known in FORMULAS.items() if known.is_defined(problem)]
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:

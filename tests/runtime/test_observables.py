@@ -1,6 +1,8 @@
 """Numbers that overlaps determine: alignment of student and teacher, and that a formula is shown, compared and
 differentiated wherever a test error is."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -77,3 +79,8 @@ def test_a_problem_that_teaches_nothing_has_no_alignment():
     problem = sf.problem("mixture_classification", alpha=2)
     with pytest.raises(sf.InputError, match="mixture_classification has no alignment, which takes a teacher"):
         sf.where(problem, "alignment = 0.5", on="uninformed", bracket=(1, 2))
+
+
+def test_a_problem_that_was_solved_can_be_sent_to_another_process(ridge):
+    again = pickle.loads(pickle.dumps(ridge.problem))
+    assert sf.solve(again).alignment == ridge.alignment
