@@ -108,7 +108,7 @@ def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
     dataset["m"].attrs["sign"] = "free" if gauge.sign_is_free(problem) else "fixed"
     taught = (
         problem.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
-        or (not problem.has_ridge and problem.solver.prior.KNOWN > 0)
+        or problem.regulariser.known_teachers > 0
         or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
     )
     dataset["theta"].attrs["present"] = np.full(contexts, int(taught))
@@ -177,8 +177,8 @@ def solution_columns(problems: Sequence[Problem], metrics: Iterable[str] = ()) -
     Args:
         metrics: names of those beside the first.
     """
-    has_sphere = any(problem.has_sphere for problem in problems)
-    solved = [name for name in SOLVED if name != "multiplier" or has_sphere]
+    keep_norms = any(problem.regulariser.keeps_norms for problem in problems)
+    solved = [name for name in SOLVED if name != "multiplier" or keep_norms]
     further = [f"{METRIC}{name}{suffix}" for name in metrics for suffix in ("", "_error")]
     return [*overlap_columns(problems), *with_errors(solved), *further, *with_errors(JUDGED)]
 
