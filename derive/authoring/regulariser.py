@@ -95,7 +95,7 @@ class Sphere(Regulariser):
         >>> @sf.model(regulariser=sf.Sphere(1))
         ... def regression(X, Y):
         ...     return sf.half_square(Y - X)
-        >>> sf.problem(regression, alpha=2).has_sphere
+        >>> sf.problem(regression, alpha=2).regulariser.keeps_norms
         True
     """
 

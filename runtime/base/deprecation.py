@@ -12,6 +12,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -59,6 +60,16 @@ def sentence(what: str, gone: Gone) -> str:
 def warn(what: str, gone: Gone, above: int) -> None:
     """Warn whoever wrote the name, so many calls above this one."""
     warnings.warn(sentence(what, gone), DeprecationWarning, stacklevel=above + 2)
+
+
+def renamed_attribute(name: str, gone: Gone) -> property:
+    """An attribute under its old name; `gone.instead` may lead to it through others, as `law.rho`."""
+
+    def get(self: object) -> Any:
+        warn(f"{type(self).__name__}.{name}", gone, 1)
+        return attrgetter(gone.instead)(self)
+
+    return property(get)
 
 
 def renamed_arguments(**old: Gone) -> Callable[[Callable[P, R]], Callable[P, R]]:

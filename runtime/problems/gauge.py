@@ -32,7 +32,7 @@ def _generators(problem: Problem) -> np.ndarray:
     basis = np.zeros((len(rows), s, s))
     for k, (a, b) in enumerate(zip(rows, columns, strict=True)):
         basis[k, a, b], basis[k, b, a] = np.sqrt(0.5), -np.sqrt(0.5)
-    conditions = [_penalty_conditions(problem, basis)]
+    conditions = [problem.regulariser.rotation_conditions(basis)]
     channel = problem.solver.channel
     generator = np.random.default_rng(11)
     none = [0.0] * (problem.tokens * s * (s + 1) // 2)
@@ -60,26 +60,6 @@ def _slope_by_differences(channel: Channel, x: np.ndarray, features: np.ndarray,
     steps = 1e-5 * np.eye(x.size)
     ends = [[channel.loss(*(x.ravel() + way * step), *features, constants) for way in (1, -1)] for step in steps]
     return (np.array([one - other for one, other in ends]) / 2e-5).reshape(x.shape)
-
-
-def _penalty_conditions(problem: Problem, basis: np.ndarray) -> np.ndarray:
-    """The same condition for the regulariser: the commutator with a ridge, the slope along A w of a penalty.
-
-    No rotation keeps the norms of columns that are not orthogonal.
-    """
-    if problem.has_sphere:
-        return np.stack([A.ravel() for A in basis], axis=1)
-    if problem.has_ridge:
-        strength = np.diag(problem.strengths) / (np.abs(problem.strengths).max() or 1.0)
-        return np.stack([(A @ strength - strength @ A).ravel() for A in basis], axis=1)
-    prior, s = problem.solver.prior, problem.student_rank
-    generator = np.random.default_rng(13)
-    lines = []
-    for _ in range(_PROBES * s):
-        w, pi = generator.standard_normal(s), generator.standard_normal(prior.KNOWN)
-        slope = np.array(prior.slopes(*w, *pi, problem.strengths)[:s])
-        lines.append([slope @ A @ w / (np.linalg.norm(slope) * np.linalg.norm(w) + 1e-300) for A in basis])
-    return np.array(lines)
 
 
 def tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:

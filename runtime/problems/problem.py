@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.errors import DomainError, InputError, as_numbers, describe_unknown, require_in
+from ..base.deprecation import Gone, renamed_attribute
+from ..base.errors import InputError, as_numbers, describe_unknown, require_in
 from ..base.hints import AttributeHints
 from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
@@ -21,12 +22,12 @@ from .catalogue import STRUCTURAL
 from .growth import Fall, falls_of, value_of
 from .law import TokenLaw
 from .overlaps import Conjugates, Overlaps, Sizes, triangle
+from .regulariser import Regulariser, regulariser_of
 from .solver import Solver, load_solver
 
 Answer = TypeVar("Answer")
 _FIELDS = 20  # of the student at which a loss is tried, for fields of the teacher each
 _WIDTHS = (0.5, 1.0, 1.0, 2.0) * 4  # of fields of teacher and noise at which a loss is tried, in their spreads
-PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
 
 
 @dataclass(frozen=True)
@@ -180,26 +181,26 @@ class Problem(AttributeHints):
         law, contexts = self.law, self.contexts
         return (
             self.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
-            or (not self.has_ridge and self.solver.prior.KNOWN > 0)
+            or self.regulariser.known_teachers > 0
             or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
         )
 
-    @property
-    def has_ridge(self) -> bool:
-        """Whether the regulariser is a ridge, by given strengths or the multipliers of given norms: averages over a row
-        of W have a closed form."""
-        return self.solver.model.REGULARISER in ("ridge", "sphere")
-
-    @property
-    def has_sphere(self) -> bool:
-        """Whether the norms of the columns of W are given, and the strengths of the ridge are their multipliers."""
-        return self.solver.model.REGULARISER == "sphere"
-
     @cached_property
+    def regulariser(self) -> Regulariser:
+        """The regulariser at these parameters: its formulas, and what it declares of itself.
+
+        Raises:
+            InputError: it is of a kind that is not known.
+        """
+        return regulariser_of(self.solver, self.law, self.parameters, self.temperature)
+
+    has_ridge = renamed_attribute("has_ridge", Gone("regulariser.is_quadratic", "0.1.0", "0.3.0"))
+    has_sphere = renamed_attribute("has_sphere", Gone("regulariser.keeps_norms", "0.1.0", "0.3.0"))
+
+    @property
     def strengths(self) -> np.ndarray:
         """The regulariser's parameters in the order of its declaration: lambda_a of a ridge, given norms, (s,)."""
-        own = self.solver.model.STRENGTHS
-        return np.concatenate([np.zeros(0), *[np.ravel(self.parameters[name]) for name in own]])
+        return self.regulariser.numbers
 
     @property
     def temperature(self) -> float:
@@ -217,16 +218,8 @@ class Problem(AttributeHints):
 
     @cached_property
     def prior_law(self) -> tuple[np.ndarray, ...]:
-        """Leading arguments of the generated prior: law of the coordinates, strengths and, without a ridge, nodes.
-
-        Rows of few values, each after its probability, follow the strengths of a penalty.
-        """
-        law = self.law
-        if self.has_ridge:
-            return law.weights, law.gamma, law.gram, self.strengths
-        listed = np.zeros(0) if law.rows is None else np.column_stack(law.rows).ravel()
-        rule = np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1)
-        return law.weights, law.gamma, law.gram, np.concatenate([self.strengths, listed]), rule
+        """Leading arguments of the generated prior: law of the coordinates, then those of the regulariser."""
+        return self.law.weights, self.law.gamma, self.law.gram, *self.regulariser.prior_arguments
 
     def of_prior(self, name: str) -> Callable[..., Any]:
         """A map of the generated prior (overlaps, free_entropy, responses) with its leading arguments filled in.
@@ -239,27 +232,13 @@ class Problem(AttributeHints):
             return partial(getattr(module, name), *self.prior_law)
         return partial(warm, *self.prior_law, self.temperature)
 
-    def of_ridge(self, name: str, strengths: np.ndarray) -> Callable[..., Any]:
-        """A map of the generated prior of a ridge (overlaps, free_entropy), of these strengths or multipliers (s,)."""
-        known = getattr(self.solver.prior, f"ridge_{name}" if self.has_sphere else name)
-        return partial(known, self.law.weights, self.law.gamma, self.law.gram, strengths)
-
     def multipliers(self, hats: Conjugates) -> np.ndarray | None:
         """lambda_a (s,) of given norms at conjugates; None of any other regulariser.
 
         Raises:
             DomainError: there are none.
         """
-        if not self.has_sphere:
-            return None
-        out = np.empty(self.student_rank)
-        law = self.law
-        found = self.solver.prior.multipliers(
-            law.weights, law.gamma, law.gram, self.strengths, self.temperature, hats.q, hats.V, hats.m, hats.theta, out
-        )
-        if not found:
-            raise DomainError("no multipliers keep the norms")
-        return out
+        return self.regulariser.multipliers(hats)
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
@@ -611,7 +590,7 @@ def _build(
     for name, variance in zip(gaussian, solver.model.noise_variances(built.flat), strict=True):
         if not variance >= 0:
             raise InputError(f"the variance of the noise {name} is {variance:g}: it must be at least 0")
-    _check_penalty(built)
+    built.regulariser.check(_values_of(built, solver.model.STRENGTHS))
     _check_noise_law(built)
     _check_finite(built)
     _check_bounded(built)
@@ -670,25 +649,6 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
             "at most 4 are possible, so leave inverse_temperature out"
         )
     return number
-
-
-def _check_penalty(problem: Problem) -> None:
-    """Refuse values of a penalty's parameters at which it is seen not to be convex (a probe on random chords)."""
-    if problem.has_ridge:
-        return
-    prior, of = problem.solver.prior, f"the penalty of {problem.solver.name} is"
-    at = f"at {_values_of(problem, problem.solver.model.STRENGTHS)}: choose other values"
-    generator = np.random.default_rng(17)
-    for _ in range(60):
-        pi = generator.standard_normal(prior.KNOWN)
-        one, other = 10 ** generator.uniform(-2, 2) * generator.standard_normal((2, problem.student_rank))
-        ends = [prior.regulariser.py_func(*w, *pi, problem.strengths) for w in (one, other, (one + other) / 2)]
-        if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
-            raise InputError(f"{of} not convex {at}")
-    one, pi = np.ones((1, 1, 1)) * np.eye(problem.student_rank), np.zeros((1, prior.KNOWN))
-    w, _ = prior.minimisers_at(np.zeros((1, problem.student_rank)), one, pi, problem.strengths)
-    if not np.isfinite(prior.penalties_at(w, pi, problem.strengths)[0]).all():
-        raise InputError(f"{of} infinite at every w {at}")
 
 
 def _values_of(problem: Problem, names: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     """Variables along `seed`: overlaps (axes as `tables.filled_table`), losses, how each run ended; multiplier where
     norms are given, polish_... and control_... where they were asked for; of passes overlaps in `time` as path_..."""
     problem, plan, runs = simulation.problem, simulation.plan, simulation.runs
-    names = [*overlap_columns([problem], errors=False), *["multiplier"] * problem.has_sphere, *SCALARS]
+    names = [*overlap_columns([problem], errors=False), *["multiplier"] * problem.regulariser.keeps_norms, *SCALARS]
     names += [f"polish_{name}" for name in POLISH if plan.polish] + ["status", "branch"]
     seeds = {"seed": np.array([run.seed for run in runs], int)}
     records = (((n,), _record(simulation, run)) for n, run in enumerate(runs))
@@ -112,7 +112,7 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
                 overlaps=overlaps_of_row(dataset, row, plan.problem),
                 iterations=int(dataset["iterations"][row]),
                 status=str(dataset["status"].values[row]),
-                multipliers=dataset["multiplier"].values[row] if plan.problem.has_sphere else None,
+                multipliers=dataset["multiplier"].values[row] if plan.problem.regulariser.keeps_norms else None,
                 path=_path(dataset, row, plan.problem)
                 if METHODS[plan.method].one_pass and "path_q" in dataset
                 else None,

@@ -171,8 +171,8 @@ def solution_columns(problems: Sequence[Problem], metrics: Iterable[str] = ()) -
     Args:
         metrics: names of those beside the first.
     """
-    has_sphere = any(problem.has_sphere for problem in problems)
-    solved = [name for name in SOLVED if name != "multiplier" or has_sphere]
+    keep_norms = any(problem.regulariser.keeps_norms for problem in problems)
+    solved = [name for name in SOLVED if name != "multiplier" or keep_norms]
     further = [f"{METRIC}{name}{suffix}" for name in metrics for suffix in ("", "_error")]
     return [*overlap_columns(problems), *with_errors(solved), *further, *with_errors(JUDGED)]
 

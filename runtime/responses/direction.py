@@ -95,7 +95,7 @@ class Direction:
         """
         low, high = self.range
         value = self.value
-        if value and (low == 0 or self.name in self.problem.solver.model.STRENGTHS):
+        if value and (low == 0 or self.name in self.problem.regulariser.strength_names):
             scale = min(abs(value), (high - low) / 2)
         else:
             scale = max(abs(value), 1.0) if np.isinf(low) or np.isinf(high) else (high - low) / 2

@@ -162,7 +162,7 @@ class Search:
         require_known("branch", on, list(problem.solver.model.STARTS), problem.solver.name)
         least, most = Direction(problem, name).range
         # A ridge may be of either sign, and yet it is its decades that matter.
-        is_scale = least == 0 or name in problem.solver.model.STRENGTHS
+        is_scale = least == 0 or name in problem.regulariser.strength_names
         if bracket is None:
             if is_scale and present > 0 and np.isinf(most):
                 bracket = (present * 10.0**-_DECADES, present * 10.0**_DECADES)

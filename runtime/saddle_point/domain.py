@@ -134,15 +134,15 @@ def weights_outside(problem: Problem, hats: Conjugates) -> str:
 
     G is the sum over contexts of gamma V^ in a spectral direction. Empty, too, without a ridge.
     """
-    if not problem.has_ridge:
+    if not problem.regulariser.is_ridge:
         return ""
-    law = problem.law
+    law, strengths = problem.law, problem.regulariser.strengths
     for gamma in law.gamma:
-        curvature = np.diag(problem.strengths) + np.einsum("c,cab->ab", gamma, hats.V)
+        curvature = np.diag(strengths) + np.einsum("c,cab->ab", gamma, hats.V)
         words = _not_positive("Lambda + G, the curvature of the objective in the weights,", curvature)
         if words:
             where = f" in the spectral direction of eigenvalue {gamma[0]:.4g}" if len(law.gamma) > 1 else ""
-            return f"{words}{where}: the data term has Tr G = {np.trace(curvature) - problem.strengths.sum():.3g}"
+            return f"{words}{where}: the data term has Tr G = {np.trace(curvature) - strengths.sum():.3g}"
     return ""
 
 

@@ -82,7 +82,8 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
         problem.alpha, moments, *blocks, problem.law.rho_star, d_alpha, d_moments, *d_blocks
     )
     hats = state_map.conjugates(overlaps, moments)
-    if problem.has_ridge:
+    printed = hasattr(problem.solver.tangent, "overlaps")
+    if printed:
         law, multipliers = problem.law, problem.multipliers(hats)
         given = (problem.strengths,) if multipliers is None else (problem.strengths, multipliers)
         still = np.zeros((n + 1, problem.student_rank))
@@ -92,7 +93,7 @@ def map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
     else:
         changes = _prior_differences(state_map, hats, d_hats)
     image = np.concatenate([_packed(changes), np.zeros((n + 1, problem.sizes[3]))], axis=1)
-    return MapSlopes(image[:-1].T, image[-1], "printed" if problem.has_ridge else "differences")
+    return MapSlopes(image[:-1].T, image[-1], "printed" if printed else "differences")
 
 
 def _packed(changes: tuple[np.ndarray, ...]) -> np.ndarray:

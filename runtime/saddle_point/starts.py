@@ -60,8 +60,8 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
         m += weight * with_fields[:, :contexts].T
         theta += weight * gamma[:, None, None] * with_fields[:, contexts:]
         squares += weight * np.diagonal(square)
-    if problem.has_sphere:
-        scale = problem.strengths / np.sqrt(squares)
+    if problem.regulariser.keeps_norms:
+        scale = problem.regulariser.norms / np.sqrt(squares)
         q, m, theta = scale[:, None] * q * scale, scale * m, scale[:, None] * theta
     V = susceptibility * law.rho[:, None, None] * np.eye(s)
     return Overlaps(q, V, m, theta, np.array([float(number["start"]) for number in problem.trained]))

@@ -28,7 +28,7 @@ def divergence(problem: Problem, overlaps: Overlaps) -> str:
                 f"and {remedy}, sf.trained({float(number['start']):g}, ridge)"
             )
     longest = float(np.max(np.trace(overlaps.q, axis1=1, axis2=2)))
-    if not longest < _FAR * float(np.max(problem.law.rho)) and not problem.has_sphere:
+    if not longest < _FAR * float(np.max(problem.law.rho)) and not problem.regulariser.keeps_norms:
         return (
             f"the weights diverge (q {longest:.3g}): neither data nor penalty bounds them, as where samples are "
             "separable and the loss falls without end; try a stronger regulariser or a larger alpha"

@@ -292,7 +292,7 @@ def _multiplier_errors(
         residual_shift: how far what is left of the residual would move the overlaps, (n,).
     """
     problem = state_map.problem
-    if not problem.has_sphere:
+    if not problem.regulariser.keeps_norms:
         return None
 
     def strengths(moments: np.ndarray, at: Overlaps = overlaps) -> np.ndarray:

@@ -171,7 +171,7 @@ class _Easier:
 def _easier(problem: Problem, options: RetryOptions) -> Iterator[_Easier]:
     """Yield more samples, then less of every Gaussian noise, then a stronger regulariser."""
     yield _Easier(problem, "alpha", problem.alpha, False, options.samples)
-    strengths = () if problem.has_sphere else problem.solver.model.STRENGTHS
+    strengths = problem.regulariser.strength_names
     loud = {n: v for n, v in problem.parameters.items() if n not in strengths and np.all(np.asarray(v) > 0)}
     for name, value in loud.items():
         try:

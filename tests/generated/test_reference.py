@@ -135,7 +135,7 @@ def test_prior_and_free_entropy_agree(problem, part):
         exact = *map(as_mpf, blocks), as_mpf(law.rho_star)
         reference.conjugates(mp.mpf(problem.alpha), as_mpf(moments), *exact, *exact_hats)
         assert all(agree(found, right) for found, right in zip(hats, exact_hats, strict=True))
-        if not problem.has_ridge:
+        if not problem.regulariser.is_quadratic:
             names = len(inspect.signature(prior.regulariser).parameters) - 1
             w = rng.normal(size=names)
             strengths = problem.strengths

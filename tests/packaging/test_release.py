@@ -93,6 +93,13 @@ def test_an_old_argument_is_passed_on_and_not_beside_its_new_name():
         renamed_arguments(tol=Gone("accuracy", "", ""))(lambda x: x)
 
 
+def test_an_old_attribute_leads_to_the_new_one():
+    solved = sf.problem("perceptron", alpha=2)
+    with pytest.warns(DeprecationWarning, match=r"Problem.has_sphere is called regulariser.keeps_norms") as said:
+        assert solved.has_sphere
+    assert said[0].filename == __file__
+
+
 def test_an_old_option_is_read_as_the_new_one(monkeypatch):
     monkeypatch.setitem(deprecation.OPTIONS, "solve --tol", Gone("--accuracy", "0.2.0", "0.4.0"))
     new, said = deprecation.current(["solve", "m.py", "--tol=1e-3", "--tol", "2"])

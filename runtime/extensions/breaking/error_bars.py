@@ -51,7 +51,7 @@ def finish(
         symmetric=symmetric, state=state, rates=tuple(map(float, rates)), given=given, residual=residual,
         status=status_of(symmetric, breaking_map.rule, residual, state, errors, within_errors, accuracy),
         evaluations=found.evaluations, rule=breaking_map.rule, parts=answer.parts(problem),
-        multipliers=answer.rows.strengths if problem.has_sphere else None,
+        multipliers=answer.rows.strengths if problem.regulariser.keeps_norms else None,
         stability=_splitting(breaking_map, state, rates, answer), shallower=once,
         observed=observe(problem, state.within, accuracy, error_bar), **numbers,
     )  # fmt: skip
@@ -158,7 +158,7 @@ def _multiplier_errors(
     Args:
         shifts: of the unknowns by other rules; others: their answers at the state; counts: what they count for.
     """
-    if not equations.breaking_map.problem.has_sphere:
+    if not equations.breaking_map.problem.regulariser.keeps_norms:
         return None
     here = found.answer.rows.strengths
     widths, z = np.zeros_like(here), equations.unknowns(found.state, found.rates)
@@ -257,7 +257,7 @@ def _spread_of_multipliers(
 ) -> np.ndarray | None:
     """Return the error bars of the multipliers of given norms, (s,), where norms are given: sets of nodes move them
     through averages and state."""
-    if not equations.breaking_map.problem.has_sphere:
+    if not equations.breaking_map.problem.regulariser.keeps_norms:
         return None
     z, here = equations.unknowns(found.state, found.rates), found.answer.rows.strengths
     moved = []

@@ -52,7 +52,9 @@ def rows_at(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rul
     Raises:
         DomainError: the conjugates are outside the domain.
     """
-    return _Ridge(problem, hats, rates).rows if problem.has_ridge else _penalised(problem, hats, rates, rule)
+    if problem.regulariser.is_quadratic:
+        return _Ridge(problem, hats, rates).rows
+    return _penalised(problem, hats, rates, rule)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class _Ridge:
     def _overlaps(self, hats: Conjugates) -> Overlaps:
         """Of a ridge with the strengths."""
         out = Overlaps(*map(np.empty_like, hats.blocks))
-        if not self.problem.of_ridge("overlaps", self.strengths)(*hats.blocks, *out.blocks):
+        if not self.problem.regulariser.of_ridge("overlaps", self.strengths)(*hats.blocks, *out.blocks):
             raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
         return out
 
@@ -89,12 +91,12 @@ class _Ridge:
         Raises:
             DomainError: there are none.
         """
-        problem = self.problem
-        if not problem.has_sphere:
-            return problem.strengths
+        regulariser, law = self.problem.regulariser, self.problem.law
+        if not regulariser.keeps_norms:
+            return regulariser.strengths
         from scipy.optimize import root  # slow to load
 
-        norms, law = problem.strengths, problem.law
+        norms = regulariser.norms
         softest = -float(min(np.linalg.eigvalsh(self._stiffness(hats)).min() for hats in self.hats))
 
         def excess(logs: np.ndarray) -> np.ndarray:
@@ -127,17 +129,19 @@ class _Ridge:
 
     def _free_entropy(self) -> tuple[float, np.ndarray]:
         """(18.10), and its slopes in y."""
-        problem, outer = self.problem, self.hats[0]
+        problem, regulariser, outer = self.problem, self.problem.regulariser, self.hats[0]
         nothing = map(np.zeros_like, outer.blocks)  # no trace is asked for
-        _, entropic, _ = problem.of_ridge("free_entropy", self.strengths)(*nothing, *outer.blocks)
-        if problem.has_sphere:
-            entropic += 0.5 * float(np.sum(self.strengths * problem.strengths**2))
+        _, entropic, _ = regulariser.of_ridge("free_entropy", self.strengths)(*nothing, *outer.blocks)
+        if regulariser.keeps_norms:
+            entropic += 0.5 * float(np.sum(self.strengths * regulariser.norms**2))
         logs = [np.linalg.slogdet(np.diag(self.strengths) + self._stiffness(hats))[1] for hats in self.hats]
         steps = np.diff(logs, axis=0) @ problem.law.weights / (2 * self.rates)
         return entropic + float(steps.sum()), -steps / self.rates
 
     def _penalty(self) -> float:
-        """Of one minimiser, per d: E_nu Tr[Lambda E[w w^T]] / 2."""
+        """Of one minimiser, per d: E_nu Tr[Lambda E[w w^T]] / 2; nothing where norms are given."""
+        if self.problem.regulariser.keeps_norms:
+            return 0.0
         squares = self._row_squares(self.strengths)
         return 0.5 * float(np.einsum("a,aii,i->", self.problem.law.weights, squares, self.strengths))
 
@@ -189,7 +193,7 @@ def _atom(
     Raises:
         DomainError: no such averages exist.
     """
-    student, known, outer = problem.student_rank, problem.solver.prior.GIVEN, hats[0]
+    student, known, outer = problem.student_rank, problem.regulariser.given_teachers, hats[0]
     stiffness, spread = (np.einsum("c,cij->ij", gamma, block) for block in (hats[-1].V, outer.q))
     apart = np.diff([np.einsum("c,cij->ij", gamma, level.q) for level in hats], axis=0)
     field = np.concatenate([outer.m.T, np.einsum("c,cij->ij", gamma, outer.theta)], axis=1)
@@ -203,16 +207,15 @@ def _atom(
 
 
 def _minimum(problem: Problem, stiffness: np.ndarray, b: np.ndarray, known: np.ndarray) -> Minimum:
-    """By the generated penalty, at G.
+    """By the formulas of the regulariser, at G.
 
     Raises:
         DomainError: r(w) + w^T G w / 2 is not strictly convex.
     """
-    penalty = problem.solver.prior
-    matrix = np.tile(stiffness, (len(b), 1, 1))
-    known = np.ascontiguousarray(known[:, : penalty.KNOWN])
-    w, responses = penalty.minimisers_at(b, matrix, known, problem.strengths)
+    regulariser = problem.regulariser
+    known = np.ascontiguousarray(known[:, : regulariser.known_teachers])
+    w, responses = regulariser.minimisers(b, np.tile(stiffness, (len(b), 1, 1)), known)
     if np.isnan(w).any():
         raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
-    r = penalty.penalties_at(w, known, problem.strengths)[0]
+    r = regulariser.values(w, known)[0]
     return Minimum(w, r, responses, (w * b).sum(axis=1) - np.einsum("ni,ij,nj->n", w, stiffness, w) / 2 - r)

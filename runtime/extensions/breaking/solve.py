@@ -137,7 +137,7 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False
     """
     require_whole("rsb", rsb, 0, most)
     refuse(problem)
-    if rsb > 1 and not problem.has_ridge and problem.student_rank > 1:
+    if rsb > 1 and not problem.regulariser.is_quadratic and problem.student_rank > 1:
         raise InputError(
             "two steps of breaking are solved for ridges and given norms, and for other penalties of one column; "
             f"{problem.solver.name} has {problem.student_rank}"

@@ -43,7 +43,7 @@ class Answer:
 
     def parts(self, problem: Problem) -> tuple[float, float]:
         """Data and penalty, whose sum is the energy at the saddle point."""
-        return problem.alpha * self.averages.loss, 0.0 if problem.has_sphere else self.rows.penalty()
+        return problem.alpha * self.averages.loss, self.rows.penalty()
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def refuse(problem: Problem) -> None:
     name = problem.solver.name
     problem.only_at_zero_temperature("one-step breaking is solved")
     rules_for(problem)
-    if not problem.has_ridge and problem.student_rank > 2:
+    if not problem.regulariser.is_quadratic and problem.student_rank > 2:
         raise InputError(
             "one-step breaking is solved for ridges and given norms, and for other penalties of one column or two; "
             f"{name} has {problem.student_rank}"

@@ -22,10 +22,10 @@ def refuse(problem: Problem) -> None:
     """
     name = problem.solver.name
     problem.only_at_zero_temperature("descent follows the slope of the loss")
-    if not problem.has_ridge:
+    if not problem.regulariser.is_ridge:
         raise InputError(
-            f"the equations of motion close for a ridge, which is linear in a row, not for the penalty of {name}; "
-            "`saddleforge simulate` descends at finite d"
+            "the equations of motion close for a ridge, which is linear in a row, not for the "
+            f"{problem.regulariser.noun} of {name}; `saddleforge simulate` descends at finite d"
         )
     if problem.solver.model.LOSS_JUMPS:
         raise InputError(f"the loss of {name} jumps, and has no slope to descend")
@@ -56,7 +56,7 @@ def drift_of(problem: Problem, overlaps: Overlaps, averages: SlopeAverages) -> D
     slopes = (with_both @ vectors * inverses[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     H, K = (np.ascontiguousarray(part) for part in (slopes[..., :s], slopes[..., s:]))
     A, b = np.empty((len(law.weights), s, s)), np.empty((len(law.weights), s, contexts + t))
-    strengths = np.asarray(problem.strengths, float)
+    strengths = problem.regulariser.strengths
     problem.solver.flow.drift(law.gamma, strengths, averages.mean, H, K, averages.in_q, A, b)
     return Drift(A, b, K)
 

@@ -72,10 +72,10 @@ def check_supported(problem: Problem) -> None:
         )
     if not problem.solver.model.NONNEGATIVE:
         raise InputError(f"high precision is for losses that are not negative; that of {name} is")
-    if not problem.has_ridge:
-        raise InputError(f"high precision is for ridge penalties; that of {name} needs averages over its prior")
-    if problem.has_sphere:
+    if problem.regulariser.keeps_norms:
         raise InputError(f"high precision is for ridge penalties; {name} fixes norms, whose multipliers are doubles")
+    if not problem.regulariser.is_ridge:
+        raise InputError(f"high precision is for ridge penalties; that of {name} needs averages over its prior")
     if "loss" not in problem.solver.reference.DRIVES:
         raise InputError(
             f"high precision is for integrals of two dimensions; the loss of {name} depends on Y and noise through "

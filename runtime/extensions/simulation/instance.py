@@ -243,19 +243,8 @@ class Instance:
 
     @cached_property
     def known_rows(self) -> np.ndarray:
-        """What the penalty knows of every row of the teacher, (d, KNOWN)."""
-        return np.ascontiguousarray(self.coordinates.pi[:, : self.problem.solver.prior.KNOWN])
-
-    def rows_at(self, fields: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return w_prox (d, s) and dw/db (d, s, s) of every row at b (d, s) and A (d, s, s); nan where none is."""
-        problem = self.problem
-        if not problem.has_ridge:
-            return problem.solver.prior.minimisers_at(fields, A, self.known_rows, problem.strengths)
-        matrices = A + np.diag(problem.strengths)
-        inside = np.linalg.eigvalsh(matrices)[:, 0] > 0
-        response = np.full_like(matrices, np.nan)
-        response[inside] = np.linalg.inv(matrices[inside])
-        return np.einsum("iab,ib->ia", response, fields), response
+        """What the regulariser contains of every row of the teacher, (d, known_teachers)."""
+        return np.ascontiguousarray(self.coordinates.pi[:, : self.problem.regulariser.known_teachers])
 
     @cached_property
     def _table(self) -> np.ndarray:

@@ -99,15 +99,15 @@ class Response:
 
     def _of_rows(self, minimum: Weights, value: Value) -> tuple[np.ndarray | None, np.ndarray]:
         """R (d, s, s), None where it is 1, and E (d, s, s)."""
-        problem, (d, s) = self.problem, self.shape
+        regulariser, s = self.problem.regulariser, self.shape[1]
         through_q = self.risk.curvature_through_q(self.fields, self.constants)
         blocks = through_q - np.eye(s)
-        if problem.has_ridge:
-            strengths = problem.strengths if value.multipliers is None else value.multipliers
+        if regulariser.is_quadratic:
+            strengths = regulariser.strengths if value.multipliers is None else value.multipliers
             return None, blocks + np.diag(strengths)
         data = self.design.back(self.slopes.reshape(self.design.shape)) + np.einsum("iab,ib->ia", through_q, minimum.W)
-        fields, matrices = np.ascontiguousarray(minimum.W - data), np.broadcast_to(np.eye(s), (d, s, s)).copy()
-        values, vectors = np.linalg.eigh(self.risk.instance.rows_at(fields, matrices)[1])
+        _, responses = regulariser.proximal(minimum.W - data, 1.0, self.risk.instance.known_rows)
+        values, vectors = np.linalg.eigh(responses)
         return np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors), blocks
 
     def _rooted(self, W: np.ndarray) -> np.ndarray:

@@ -83,9 +83,9 @@ def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = Non
 
 def on_sphere(problem: Problem, weights: Weights) -> Weights:
     """With every column scaled to its given norm; the weights themselves where none are given."""
-    if not problem.has_sphere:
+    if not problem.regulariser.keeps_norms:
         return weights
-    scale = problem.strengths * np.sqrt(len(weights.W)) / np.linalg.norm(weights.W, axis=0)
+    scale = problem.regulariser.norms * np.sqrt(len(weights.W)) / np.linalg.norm(weights.W, axis=0)
     return Weights(weights.W * scale, weights.phi)
 
 
@@ -136,12 +136,7 @@ class Risk:
         problem, W = self.problem, weights.W
         ridge = np.array([number["ridge"] for number in problem.trained])
         own = float(np.sum(ridge * weights.phi**2)) / 2
-        if problem.has_sphere:
-            return own, Weights(np.zeros_like(W), ridge * weights.phi)
-        if problem.has_ridge:
-            slope = W * problem.strengths
-            return float(np.sum(W * slope)) / (2 * self.instance.d) + own, Weights(slope, ridge * weights.phi)
-        values, slope = problem.solver.prior.penalties_at(W, self.instance.known_rows, problem.strengths)
+        values, slope = problem.regulariser.values(W, self.instance.known_rows)
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> Value:
@@ -151,10 +146,10 @@ class Risk:
         data, slope = self.data(at)
         penalty, other = self.penalty(at)
         gradient = self._without_held(Weights(slope.W + other.W, slope.phi + other.phi))
-        if not self.problem.has_sphere:
+        if not self.problem.regulariser.keeps_norms:
             return Value(data, penalty, gradient)
         lengths = np.linalg.norm(weights.W, axis=0)
-        units, scale = weights.W / lengths, self.problem.strengths * np.sqrt(self.instance.d)
+        units, scale = weights.W / lengths, self.problem.regulariser.norms * np.sqrt(self.instance.d)
         radial = np.sum(units * gradient.W, axis=0)
         along = Weights((gradient.W - units * radial) * scale / lengths, gradient.phi)
         return Value(data, penalty, along, -radial / scale)
@@ -168,7 +163,7 @@ class Risk:
 
         Those of overlaps held at zero, and the radial one of every column whose norm is given.
         """
-        if not self.problem.has_sphere:
+        if not self.problem.regulariser.keeps_norms:
             return self._zeros
         radial = np.einsum("ia,ab->aib", weights.W / np.linalg.norm(weights.W, axis=0), np.eye(weights.W.shape[1]))
         return np.concatenate([self._zeros, radial])

@@ -147,7 +147,7 @@ def checked(plan: Plan) -> Plan:
     """
     problem, model = plan.problem, plan.problem.solver.model
     problem.only_at_zero_temperature("weights of finite d are trained")
-    if problem.has_sphere and model.LOSS_JUMPS:
+    if problem.regulariser.keeps_norms and model.LOSS_JUMPS:
         raise InputError(
             f"simulations keep given norms by gradient descent; the loss of {problem.solver.name} jumps, and has no "
             "slope to descend"
@@ -184,7 +184,7 @@ def checked(plan: Plan) -> Plan:
 def _corners(plan: Plan) -> tuple[bool, bool]:
     """Return whether the loss has corners, and whether the penalty does."""
     problem = plan.problem
-    return problem.solver.proximal.CORNERS, not problem.has_ridge and problem.solver.prior.CORNERS > 0
+    return problem.solver.proximal.CORNERS, problem.regulariser.has_corners
 
 
 def _exact_method(plan: Plan) -> str:
@@ -195,7 +195,7 @@ def _exact_method(plan: Plan) -> str:
         for method in METHODS.values()
         if (method.loss_corners or not loss)
         and (method.penalty_corners or not penalty)
-        and (method.norms or not plan.problem.has_sphere)
+        and (method.norms or not plan.problem.regulariser.keeps_norms)
     )
 
 
@@ -205,7 +205,7 @@ def _require_able(plan: Plan, method: Method) -> None:
         InputError: the plan needs what the method cannot do; the sentence lists the methods that can.
     """
     problem, name, how = plan.problem, plan.problem.solver.name, method.name
-    loss, penalty = _corners(plan)
+    (loss, penalty), keeps_norms = _corners(plan), problem.regulariser.keeps_norms
     cornered = f"the penalty of {name} has corners"
     if loss:
         cornered = f"the loss of {name} has corners, which {how} does not handle"
@@ -213,11 +213,11 @@ def _require_able(plan: Plan, method: Method) -> None:
         cornered = f"both the loss and the penalty of {name} have corners"
     own = f"{how}: the loss of {name} contains q or trained numbers"
     needs = {
-        "norms": (problem.has_sphere, f"{how} does not keep the given norms of {name}"),
-        "loss_corners": (loss and (penalty or problem.has_sphere), cornered),
+        "norms": (keeps_norms, f"{how} does not keep the given norms of {name}"),
+        "loss_corners": (loss and (penalty or keeps_norms), cornered),
         "penalty_corners": (penalty, cornered),
         "any_penalty": (
-            not problem.has_ridge,
+            not problem.regulariser.is_quadratic,
             f"{how} steps down the slope of a ridge; the penalty of {name} is another",
         ),
         "q_in_loss": (bool(problem.solver.model.HOLDS_Q), own),

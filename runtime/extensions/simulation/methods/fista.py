@@ -13,15 +13,11 @@ def proximal_gradient(risk: Risk, start: Weights, descent: Descent) -> Trained:
 
     For penalties with corners: the data term is stepped down its gradient, the penalty minimised in every row.
     """
-    problem, d = risk.problem, risk.instance.d
+    regulariser, d = risk.problem.regulariser, risk.instance.d
     steep = risk.curvature(start, data_only=True)
-    eye = np.eye(problem.student_rank)
 
     def step(at: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        field = np.ascontiguousarray(steep * at - gradient)
-        if problem.has_ridge:
-            return field / (steep + problem.strengths)
-        return risk.instance.rows_at(field, np.broadcast_to(steep * eye, (d, *eye.shape)).copy())[0]
+        return regulariser.proximal(steep * at - gradient, steep, risk.instance.known_rows)[0]
 
     W = ahead = start.W
     momentum, residual = 1.0, np.inf

@@ -101,7 +101,8 @@ def gamp(
         curbed = inertia * curbed + (1 - inertia) * V_hat if iteration else V_hat
         onsager = curbed if counts and iteration > _ARRIVED else V_hat
         field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, onsager, W)
-        new, response = instance.rows_at(field, np.einsum("ic,cab->iab", known.gamma, curbed))
+        stiffness = np.einsum("ic,cab->iab", known.gamma, curbed)
+        new, response = problem.regulariser.minimisers(field, stiffness, instance.known_rows)
         new = keep * W + (1 - keep) * new
         if not np.isfinite(new).all():
             status = "left_domain"
@@ -138,7 +139,7 @@ def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, see
     def image(at: np.ndarray, g: np.ndarray) -> np.ndarray:
         field, V_hat, _ = _channel(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
         field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
-        return instance.rows_at(field, G)[0]
+        return problem.regulariser.minimisers(field, G, instance.known_rows)[0]
 
     still, g = fixed.g.copy(), fixed.g.copy()
     delta = stream(seed, _PROBE).standard_normal((d, problem.student_rank))
@@ -225,9 +226,10 @@ def _train(plan: Plan, instance: Instance) -> Trained:
     )
     value = Risk(instance)(trajectory.weights)
     gradient = value.gradient
-    if problem.solver.proximal.CORNERS and problem.has_ridge:  # at corners of the loss -g are its slopes
-        W = problem.strengths * trajectory.weights.W + Design(instance).back(-trajectory.g)
-        gradient = replace(gradient, W=W)
+    regulariser = problem.regulariser
+    if problem.solver.proximal.CORNERS and not regulariser.has_corners:  # at corners of the loss -g are its slopes
+        _, slope = regulariser.values(trajectory.weights.W, instance.known_rows)
+        gradient = replace(gradient, W=slope + Design(instance).back(-trajectory.g))
     return Trained(
         trajectory.weights,
         value,

@@ -71,7 +71,8 @@ def newton(risk: Risk, start: Weights, descent: Descent) -> Trained:
     y + A^T p, and of x - A W and u - W.
     """
     problem, tolerance, most = risk.problem, descent.tolerance, descent.most
-    kind = _SplitOnSpheres if problem.has_sphere else _Split if problem.has_ridge else _SplitFromPenalty
+    regulariser = problem.regulariser
+    kind = _SplitOnSpheres if regulariser.keeps_norms else _Split if regulariser.is_ridge else _SplitFromPenalty
     split = kind(risk.instance)
     W = on_sphere(problem, start).W
     fields, p, first = split.begin(W)
@@ -182,11 +183,14 @@ class _Split(Design):
         strengths: of the ridge, (s,); centre: the weights at which it is zero.
     """
 
+    strengths: np.ndarray = np.zeros(1)
     centre: np.ndarray | float = 0.0
 
     def __init__(self, instance: Instance) -> None:
         super().__init__(instance)
-        self.problem, self.strengths = instance.problem, instance.problem.strengths
+        self.problem, self.regulariser = instance.problem, instance.problem.regulariser
+        if self.regulariser.is_ridge:
+            self.strengths = self.regulariser.strengths
         n, L, s = self.shape
         size = instance.d * s
         self._sum = np.zeros((size, size) if size <= _DIRECT else (0, 0))
@@ -328,11 +332,11 @@ class _Split(Design):
 
 
 class _SplitOnSpheres(_Split):
-    """The same where the norms of the columns are given, by `strengths`."""
+    """The same where the norms of the columns are given."""
 
     def multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
         """Strengths (s,) of the ridge that balances the radial part of A^T p."""
-        return -np.sum(W * self.back(p), axis=0) / (self.instance.d * self.strengths**2)
+        return -np.sum(W * self.back(p), axis=0) / (self.instance.d * self.regulariser.norms**2)
 
     def gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
         """What of A^T p points along the spheres, (d, s)."""
@@ -435,12 +439,12 @@ class _SplitFromPenalty(_Split):
     def envelope(self, omega: np.ndarray, v: float) -> _Envelope:
         """At omega, fields and rows joined."""
         samples, rows = self._separate(omega)
-        d, s = rows.shape
         at, precision = super().envelope(samples, v), self._scale**2 / v
-        stiffness = np.tile(precision * np.eye(s), (d, 1, 1))
-        u, response = self.instance.rows_at(rows * self._scale / v, stiffness)
+        u, response = self.regulariser.proximal(rows * self._scale / v, precision, self.instance.known_rows)
         x = self._join(at.x, self._scale * u)
-        return _Envelope(x, (omega - x) / v, at.curvatures, u, precision * (np.eye(s) - precision * response))
+        return _Envelope(
+            x, (omega - x) / v, at.curvatures, u, precision * (np.eye(rows.shape[1]) - precision * response)
+        )
 
     def _join(self, samples: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return one array of what belongs to samples (n, L, s) and to rows (d, s)."""
@@ -457,9 +461,9 @@ def _check(plan: Plan) -> None:
     Raises:
         InputError: the penalty is a ridge that does not bound the weights.
     """
-    problem = plan.problem
-    if problem.has_ridge and not np.all(problem.strengths > 0):
-        name, least = problem.solver.name, problem.strengths.min()
+    problem, regulariser = plan.problem, plan.problem.regulariser
+    if regulariser.is_ridge and not np.all(regulariser.strengths > 0):
+        name, least = problem.solver.name, regulariser.strengths.min()
         raise InputError(f"newton needs a ridge of positive strength; that of {name} is {least:g}")
 
 

@@ -101,13 +101,12 @@ def _batches(instance: Instance, size: int) -> Iterator[tuple[np.ndarray, np.nda
 
 class _BatchSlope:
     """The slope that a batch moves weights along: sqrt(d) times the mean slope of the loss in W, plus that of the
-    ridge, and the slope in phi."""
+    regulariser, and the slope in phi."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance, self.risk = instance, Risk(instance)
         self.constants = instance.constants() if self.risk.is_explicit else {}  # others change with the weights
         self.units = np.eye(instance.problem.contexts)
-        self.strengths = np.asarray(instance.problem.strengths, float)
         self.own_ridge = np.array([number["ridge"] for number in instance.problem.trained])
 
     def __call__(self, weights: Weights, samples: np.ndarray, tokens: np.ndarray) -> Weights:
@@ -127,7 +126,7 @@ class _BatchSlope:
         by_token, count = slopes.reshape(len(rows), -1), len(samples)
         along_means = self.units[contexts.ravel()].T @ by_token
         slope = (root * (rows.T @ by_token) + tau @ along_means) / count
-        slope += W * self.strengths
+        slope += problem.regulariser.values(W, instance.known_rows)[1]
         if problem.solver.model.HOLDS_Q:
             slope += d / count * np.einsum("iab,ib->ia", risk.through_q(own_sums), W)
         in_phi = own_sums[len(own_sums) - len(weights.phi) :]
