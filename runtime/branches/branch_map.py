@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..integration import ProxSpace
 from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps, packed_length
 from ..problems.problem import Problem
@@ -26,9 +25,9 @@ from ..saddle_point.state_map import StateMap
 from ..solving.refinement import covers
 from ..solving.solution import Solution
 
-# Of slopes on a line of X, the first that covers the law of the fields (in a plane: see `slope_settings`).
-_LINES = tuple(ProxSpace(*sizes) for sizes in ((216, 108), (432, 160), (1000, 240), (2400, 360)))
-_COVERED = 1e-6  # what the weights of such a line may miss of one: slopes magnify it
+# Slopes on a line of X are taken on the first size from this one on that covers the law of the fields (in a plane: see
+# `slope_settings`), whose weights may miss so much of one: slopes magnify it.
+_FIRST_SIZE, _COVERED = 2, 1e-6
 NARROW_STEP, WIDE_STEP = 1e-5, 1e-2  # steps of a parameter, in its unit: smooth and sampled rules
 _ONE_SIDED = 1e-2  # of the steps of central differences
 
@@ -217,7 +216,8 @@ class BranchMap:
         problem, overlaps = self.problem_at(values), self.overlaps(x)
         rule, steps, _ = slope_settings(problem, self.rule, overlaps)
         if rule.in_x:
-            coarser = (line for line in _LINES if line.nodes(problem) < rule.nodes(problem))
+            sizes = rule.sizes(problem)[_FIRST_SIZE:]
+            coarser = (line for line in sizes if line.nodes(problem) < rule.nodes(problem))
             rule = next((line for line in coarser if covers(problem, line, overlaps, _COVERED)), rule)
         return rule, steps
 

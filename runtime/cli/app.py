@@ -16,6 +16,7 @@ from .models import derive, models
 from .phases import phases
 from .plot import plot
 from .reproduce import reproduce
+from .signatures import ListingCommand
 from .simulate import simulate
 from .solve import solve, stability
 from .sweep import collect, sweep
@@ -68,4 +69,4 @@ for each in (
     reproduce,
     cache,
 ):
-    app.command()(each)
+    app.command(cls=ListingCommand)(each)

@@ -2,7 +2,7 @@
 
 A parameter before `/` is an argument, every other one an option of the same name; `Annotated[int, {"min": 1}]` passes
 more to Typer. What --help says of it stands under Args in the docstring, a metavar in parentheses, or, where several
-commands share the option, in that of `SharedOptions`.
+commands share the option, in that of `SharedOptions`. Names in braces are those of `_LISTS`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from ..base import environment, interrupts, progress
 from ..base.budget import time_limit as limited_time
@@ -38,8 +39,8 @@ class SharedOptions:
         from_ (FILE): Start from a file: a solution of `solve -o`, the runs of `simulate -o`, or the nearest point of a
             curve.
         accuracy: Largest error bar of an overlap, relative to the size of its block.
-        integrator (RULE): auto, gauss-hermite, sobol, prox-space, lines, pieces or lattice.
-        points: Size of the rule: nodes an axis, but n of 2^n nodes (sobol), digits aimed at (lattice).
+        integrator (RULE): auto, {rules}.
+        points: Size of the rule: {units}.
         metric (NAME): Which of the model's named metrics `test_error` is (the first).
         proof: Prove it in ball arithmetic: one token, s = t = 1, a ridge, labels or a loss of X - Y.
         rsb (0|1|2): Steps of replica symmetry breaking; 2 not with `curve`, for losses of one or two fields.
@@ -95,6 +96,7 @@ def prepared(
 
 _FLAGS = {"memory_limit": "--memory", "on": "--start --on", "output": "-o --output", "sizes": "--set"}
 """Options whose flags are not the names of their parameters."""
+_BRACES = re.compile(r"{(\w+)}")
 _ENTRY = re.compile(r"^    (\w+)(?: \((.+?)\))?: (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
@@ -128,3 +130,54 @@ def _described(parameter: inspect.Parameter, metavar: str | None, text: str | No
         flags = _FLAGS.get(parameter.name, flag).split()
         described = typer.Option(*flags, metavar=metavar, help=text, **(more[0] if more else {}))
     return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[kind, described])
+
+
+def _rules() -> str:
+    from ..integration import FAMILIES
+
+    *others, last = FAMILIES
+    return f"{', '.join(others)} or {last}"
+
+
+def _units() -> str:
+    from ..integration import FAMILIES, Rule
+
+    other = (f"{family.unit} ({name})" for name, family in FAMILIES.items() if family.unit != Rule.unit)
+    return f"{Rule.unit}, but {', '.join(other)}"
+
+
+def _methods() -> str:
+    from ..extensions.simulation.methods import METHODS
+
+    return "|".join(["auto", *METHODS])
+
+
+def _trainings() -> str:
+    from ..extensions.simulation.methods import METHODS, exact_method
+
+    special = (f"{name} {method.summary}" for name, method in METHODS.items() if method.summary)
+    cornered, bent = exact_method(loss_corners=True), exact_method(penalty_corners=True)
+    auto = f"{exact_method()}, where the loss has corners {cornered}, where only the penalty has {bent}"
+    return f"{'; '.join(special)}; auto: {auto}"
+
+
+def _rates() -> str:
+    from ..extensions.simulation.methods import METHODS
+
+    return "; ".join(f"{name}: {method.rate}" for name, method in METHODS.items() if method.rate)
+
+
+_LISTS = {"rules": _rules, "units": _units, "methods": _methods, "trainings": _trainings, "rates": _rates}
+"""What texts of options name in braces: composed of what rules and methods say of themselves."""
+
+
+class ListingCommand(TyperCommand):
+    """A command whose help contains lists that are composed when it is shown: what they are of loads NumPy."""
+
+    def format_help(self, *page: Any) -> None:
+        """Write the help, with what stands in braces filled in."""
+        for option in self.params:
+            for attribute in ("help", "metavar"):
+                text = getattr(option, attribute) or ""
+                setattr(option, attribute, _BRACES.sub(lambda name: _LISTS[name[1]](), text) or None)
+        super().format_help(*page)

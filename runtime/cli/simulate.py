@@ -44,9 +44,7 @@ def simulate(
     Args:
         d: Dimension of the embeddings; n = alpha d samples.
         start: A named start of the model (default: semantic), or random.
-        method (auto|lbfgs|gd|adam|fista|newton|gamp|sgd): How the risk is minimised; gamp passes messages; sgd is one
-            pass through the data, up to time alpha; auto: lbfgs, where the loss has corners newton, where only the
-            penalty has fista.
+        method ({methods}): How the risk is minimised; {trainings}.
         seeds: Number of draws of the data, from seed --first on.
         first: The first seed.
         theory: Print the saddle point from the same start, too; for sgd, the dynamics of infinite d.
@@ -57,7 +55,7 @@ def simulate(
         control_variates: Reduce standard errors by averages over the same data whose expectations are known.
         tolerance: Gradient norm at which a run has converged.
         most: Largest number of iterations (default 20000, or 1000 of gamp).
-        rate: Step of gd, times the inverse of the largest curvature, rate of adam, or of sgd, as of `dynamics`.
+        rate: A step or a learning rate; {rates}.
         batch (B): sgd: samples of a step, or a fraction of d as 0.5d.
         inertia: gamp: weight on the old conjugates and V.
         damping: gamp: weight on the old messages.

@@ -21,7 +21,7 @@ def rule_named(name: str, points: int | None = None, seed: int = 0) -> Rule:
     """A rule by its name on the command line.
 
     Args:
-        points: an axis (Gauss-Hermite, prox-space, lines), a panel (pieces), log2 (Sobol), digits (lattice).
+        points: its size, in the unit of the family; None for a usual one.
 
     Raises:
         InputError: no such rule, or not of that size.
@@ -42,9 +42,10 @@ def slope_rules(rule: Rule, problem: Problem, bistable: float) -> tuple[Rule, ..
     Args:
         bistable: share of the measure on which the proximal map may jump.
     """
-    if problem.inverse_temperature is None and not isinstance(rule, Pieces) and Pieces.suits(problem):
-        smooth = rule.in_x and bistable <= NEGLIGIBLE_JUMPS and integrated(problem).dimension > 2
-        rule = rule if smooth else Pieces()
+    smooth = rule.in_x and bistable <= NEGLIGIBLE_JUMPS and integrated(problem).dimension > 2
+    if problem.inverse_temperature is None and not rule.resolves_squares and not smooth:
+        resolving = (family.of(None, 0) for family in FAMILIES.values() if family.resolves_squares)
+        rule = next((other for other in resolving if other.suits(problem)), rule)
     return rule.for_slopes(problem, bistable)
 
 

@@ -16,7 +16,7 @@ from .rule import DIFFERENCE_SAFETY, Averages, Rule, bistable_share
 
 _BEYOND = 3  # finer rules to ask at the most where the differences grow with them
 STEP_ROUNDING = 1e-12  # of differences, in units of the quantity
-_SLOWEST = 0.9  # convergence from one rule of a family to the next that error bars can allow for
+SLOWEST = 0.9  # convergence from one rule of a family to the next that error bars can allow for
 
 
 def two_standard_errors(samples: np.ndarray) -> np.ndarray:
@@ -38,7 +38,7 @@ def two_standard_errors(samples: np.ndarray) -> np.ndarray:
     return widened * spread / np.sqrt(count - 1)
 
 
-def difference_factors(fine: np.ndarray, *coarser: np.ndarray, slowest: float = _SLOWEST) -> tuple[float, float]:
+def difference_factors(fine: np.ndarray, *coarser: np.ndarray, slowest: float = SLOWEST) -> tuple[float, float]:
     """What the differences to the next finer and the next coarser rule count for, given relative to one scale.
 
     If errors fall by a rate r from each rule to the next, the difference to the finer rule is (1 - r) times the error

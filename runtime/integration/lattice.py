@@ -16,7 +16,7 @@ from ..channel.lattices import MOST_DIMENSIONS, keeps, points_in_ball, sampling_
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from ..problems.symmetry import Exchange
-from .rule import Rule
+from .rule import NEGLIGIBLE_JUMPS, Rule
 from .sampled import FEW, FINER, MOST_NODES, Integrand, NodeSets, Sampled, is_smooth
 
 # What integrands are taken for when a size is chosen: analytic in a strip about the real axes, and larger by so many
@@ -24,6 +24,7 @@ from .sampled import FEW, FINER, MOST_NODES, Integrand, NodeSets, Sampled, is_sm
 _STRIP, _PREFACTOR = 1.5, 2.3
 _GROWTH = 4  # power of the distance that averages grow with
 _STEP = 0.5  # digits
+_CUSPED = 0.6  # digits that a lattice gains, where it would gain one of smooth averages
 _MOST_POINTS = 2e7  # which are held at once
 
 
@@ -44,6 +45,7 @@ class Lattice(Sampled):
     name: str = "lattice"
     least_points: ClassVar[int] = 1
     most_points: ClassVar[int] = 14
+    unit: ClassVar[str] = "digits aimed at"
     blind: ClassVar[bool] = True
     inner: float = 1.0
 
@@ -85,9 +87,10 @@ class Lattice(Sampled):
         volume = pi ** (n / 2) / gamma(n / 2 + 1)
         return volume * (_radius(n, self.digits) / _spacing(n, self.digits)) ** n
 
-    def beyond(self, problem: Problem) -> list[Lattice]:
-        """As far as there are nodes for."""
-        return [level for level in affordable(problem) if level.digits > self.digits]
+    @classmethod
+    def sizes(cls, problem: Problem) -> tuple[Lattice, ...]:
+        """As of `Rule`, as far as there are nodes for; none where the loss is not smooth."""
+        return tuple(level for level in _LADDER if level.nodes(problem) <= MOST_NODES) if cls.suits(problem) else ()
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
         """Few digits."""
@@ -102,6 +105,11 @@ class Lattice(Sampled):
         """As of `Rule`: one less than an error that falls by what the sizes aim at asks for."""
         return max(1, int(np.log10(error / accuracy) / _STEP)) if error > accuracy else 1
 
+    def nodes_for(self, problem: Problem, error: float, accuracy: float, bistable: float) -> float:
+        """As of `Rule`."""
+        per_digit = 1.0 if bistable <= NEGLIGIBLE_JUMPS else _CUSPED
+        return replace(self, digits=self.digits + float(np.log10(error / accuracy)) / per_digit).nodes(problem)
+
     def tolerance(self, accuracy: float) -> float:
         """A thousandth of the accuracy."""
         return max(2e-14, min(1e-6, 1e-3 * accuracy))
@@ -110,7 +118,7 @@ class Lattice(Sampled):
     def opinions(cls, problem: Problem, bistable: float) -> tuple[Lattice, ...]:
         """Where the proximal map neither jumps nor bends in several fields, and no product has more digits."""
         few = integrated(problem).dimension <= FEW
-        return affordable(problem) if is_smooth(problem, bistable) and not few else ()
+        return cls.sizes(problem) if is_smooth(problem, bistable) and not few else ()
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
@@ -129,11 +137,6 @@ class Lattice(Sampled):
 
 
 _LADDER = tuple(Lattice(1.5 + _STEP * step) for step in range(21))
-
-
-def affordable(problem: Problem) -> tuple[Lattice, ...]:
-    """Coarse to fine, none where the loss is not smooth."""
-    return tuple(level for level in _LADDER if level.nodes(problem) <= MOST_NODES) if Lattice.suits(problem) else ()
 
 
 def _radius(dimension: int, digits: float) -> float:

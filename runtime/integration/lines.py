@@ -82,6 +82,7 @@ class Lines(PointRule):
     name: str = "lines"
     most_points: ClassVar[int] = 256
     splits_jumps: ClassVar[bool] = True
+    at_temperature: ClassVar[bool] = False
     fewest: ClassVar[int] = 16
 
     def lines(self, problem: Problem) -> float:

@@ -33,6 +33,7 @@ _MOST_LINES = 1e6
 _MOST_PANELS = 2000  # of Y
 _SHORTEST = 1e-11  # of these, half of it: next to a cusp, where the root of its length counts
 _OPINIONS = (12, 16, 24)
+_FINE = 16  # nodes a panel, and more of them where they cost nothing
 _LIGHT = 1e-18  # of the heaviest: weights that count no more
 Lines = Callable[[Problem, Fields, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 # In widths, where a probability that is steep in omega is split.
@@ -56,6 +57,7 @@ class Pieces(PointRule):
     most_points: ClassVar[int] = 64
     splits_jumps: ClassVar[bool] = True
     resolves_squares: ClassVar[bool] = True
+    at_temperature: ClassVar[bool] = False
 
     def lines(self, problem: Problem) -> float:
         """How many values of Y and noise it takes."""
@@ -77,9 +79,17 @@ class Pieces(PointRule):
         """Once."""
         return (self.coarser(),)
 
-    def beyond(self, problem: Problem) -> list[Pieces]:
-        """Of PANELS."""
-        return [level for level in PANELS if level.points > self.points]
+    @classmethod
+    def sizes(cls, problem: Problem) -> tuple[Pieces, ...]:
+        """As of `Rule`."""
+        return PANELS
+
+    def rank(self, problem: Problem) -> float:
+        """First where lines are all there is, by many nodes, which cost nothing; else after grids of few nodes in X:
+        those take many where kinks move with Y, or X bends."""
+        if self.takes_lines_alone(problem):
+            return 0 if self.points >= _FINE else np.inf
+        return 2 if self.suits(problem) else np.inf
 
     @classmethod
     def opinions(cls, problem: Problem, bistable: float) -> tuple[Pieces, ...]:
@@ -347,4 +357,3 @@ def lines_through(problem: Problem, fields: Fields, nodes: np.ndarray) -> tuple[
 
 
 PANELS = tuple(Pieces(points) for points in (8, 12, 16, 24, 36))
-FINE_PANELS = PANELS[2:]  # where they cost nothing

@@ -28,6 +28,8 @@ _LOSS_BLUR = 0.8
 # grid, scaled down by this, guards against a chance agreement with the finer one.
 _COARSER_SHARE = 0.35
 _EDGE, _FAR = 7.8, 1e-15  # where the measure is below 1e-13, and weight of a node that may lie beyond
+_FEW_POINTS = 432  # an axis of X
+_LIGHT = 1e-6  # weight of saddles that are not corrected at the most: the bound exceeds it a thousand times
 _MASS_ROUNDING = 1e-12  # of the total weight of a grid, what lies beyond its box included
 
 _Array = np.ndarray
@@ -113,10 +115,21 @@ class ProxSpace(Rule):
         differs = max(abs(each.mass - averages[0].mass) for each in averages[1:])
         return (DIFFERENCE_SAFETY * missing / max(differs, _MASS_ROUNDING),) * len(steps)
 
-    def beyond(self, problem: Problem) -> list[ProxSpace]:
-        """Of LINE_GRIDS for a single field, of PLANE_GRIDS for more."""
-        levels = PLANE_GRIDS if integrated(problem).solver.channel.FIELDS > 1 else LINE_GRIDS
-        return [level for level in levels if level.points > self.points]
+    @classmethod
+    def sizes(cls, problem: Problem) -> tuple[ProxSpace, ...]:
+        """Return LINE_GRIDS for a single field, PLANE_GRIDS for more."""
+        return PLANE_GRIDS if integrated(problem).solver.channel.FIELDS > 1 else LINE_GRIDS
+
+    def rank(self, problem: Problem) -> float:
+        """Before panels of a single field while nodes are few, and after them."""
+        if not integrated(problem).solver.proximal.HAS_PROX_SPACE:
+            return np.inf
+        return 1 if self.points <= _FEW_POINTS else 3
+
+    def for_accuracy(self, accuracy: float) -> ProxSpace:
+        """As of `Rule`: saddles that are not corrected cost about ten times their weight, which a finer grid does not
+        show."""
+        return replace(self, neglected=min(_LIGHT, 1e-2 * accuracy))
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
         """Where the proximal map jumps a grid does not know which of its minima is the global one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -81,20 +82,25 @@ class Rule:
     is like wherever the default does not hold.
 
     Attributes:
-        name: on the command line; least_points, most_points: that `--points` may ask for.
-        replicated: whether it comes in replicates whose spread is its error (`replicate`).
+        name: on the command line; least_points, most_points: that `--points` may ask for; unit: what they count.
+        replicated: whether it comes in replicates whose spread is its error (`replicates`, `seeded`, `sizes`).
         in_x: whether its nodes lie in X, where no proximal map is needed and jumps are known.
         blind: whether its nodes know nothing of kinks and jumps of the integrand.
         splits_jumps: whether it looks in the fields for jumps of the proximal map: only nodes in X tell anything else.
+        resolves_squares: whether its nodes resolve (dg/domega)^2 next to cusps.
+        at_temperature: whether it averages over the Boltzmann law of the fields, too.
     """
 
     name: str
     least_points: ClassVar[int] = 4
     most_points: ClassVar[int]
+    unit: ClassVar[str] = "nodes an axis"
     replicated: ClassVar[bool] = False
     in_x: ClassVar[bool] = False
     blind: ClassVar[bool] = False
     splits_jumps: ClassVar[bool] = False
+    resolves_squares: ClassVar[bool] = False
+    at_temperature: ClassVar[bool] = False
 
     @classmethod
     def of(cls, points: int | None, seed: int) -> Self:
@@ -192,8 +198,14 @@ class Rule:
         """The one before, to see how fast the family converges."""
         raise NotImplementedError
 
-    def replicate(self, number: int) -> Self:
-        """One replicate as a rule of its own; the rule itself where there are none."""
+    @property
+    def replicates(self) -> tuple[Self, ...]:
+        """Return its replicates as rules of their own, each of which gives that replicate of the averages; the rule
+        itself where there are none."""
+        return (self,)
+
+    def seeded(self, seed: int) -> Self:
+        """Return the rule with replicates of another seed; the rule itself where there are none."""
         return self
 
     @property
@@ -235,9 +247,26 @@ class Rule:
         """
         return (0.0 if self.has_rate(bistable_share(averages)) else DIFFERENCE_SAFETY,) * len(steps)
 
-    def beyond(self, problem: Problem) -> list[Self]:
-        """The finer rules of the family, as far as solving goes."""
-        return [self.finer(), self.finer().finer()]
+    @classmethod
+    def sizes(cls, problem: Problem) -> Sequence[Self]:
+        """Return the sizes through which a problem is solved, coarse to fine; none where only the size that is named
+        is."""
+        return ()
+
+    def beyond(self, problem: Problem) -> Sequence[Self]:
+        """Return the finer rules of the family, as far as solving goes."""
+        sizes, own = self.sizes(problem), self.describe()["points"]
+        finer = [size for size in sizes if size.describe()["points"] > own]
+        return finer if sizes else [self.finer(), self.finer().finer()]
+
+    def rank(self, problem: Problem) -> float:
+        """Return its place in the order in which `auto` tries sizes of all families that resolve jumps, those of one
+        family that follow each other together; infinity where it is not tried."""
+        return inf
+
+    def for_accuracy(self, accuracy: float) -> Self:
+        """Return the rule with what it neglects as small as an accuracy of the overlaps asks for."""
+        return self
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
         """Rules for the averages of the field's slope (replicon, jump weight), which need few digits.
@@ -280,6 +309,14 @@ class Rule:
         """How many sizes finer a rule may be tried next that is off by less than the accuracy: the next, where errors
         are hard to foresee."""
         return 1
+
+    def nodes_for(self, problem: Problem, error: float, accuracy: float, bistable: float) -> float:
+        """Return how many nodes the family visits for an accuracy, about, by the error of this size.
+
+        Args:
+            bistable: share of the measure on which the proximal map may jump.
+        """
+        raise NotImplementedError
 
     def tolerance(self, accuracy: float) -> float:
         """Residual asked of Newton."""

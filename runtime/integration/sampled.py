@@ -39,6 +39,8 @@ _OPINIONS = (24, 36, 54, 80, 120, 180)  # nodes an axis of products that look ag
 _DENSITY = 2.0  # standard deviations over which a normal density changes by order one
 _LEAST, _SHARED = 4, 8  # nodes an axis of a cell: so many, and one for so many of those an axis elsewhere
 _MOST_WARM = 2e9  # losses evaluated by a product rule at a finite temperature, X and omega together
+_COPIES = 4  # of a Sobol set, by signs
+_GAIN = 0.85  # error in powers of two per size of Sobol sets, each twice the one before
 
 
 def teacher_split(problem: Problem, fields: Fields) -> Split:
@@ -127,12 +129,11 @@ class Sampled(Rule):
 
     Attributes:
         inner: refines the integral over the fields at a finite temperature.
-        resolves_squares: whether nodes resolve (dg/domega)^2 next to cusps.
     """
 
     starts: int | None
     inner: float
-    resolves_squares: ClassVar[bool] = False
+    at_temperature: ClassVar[bool] = True
 
     def reduction_of(self, problem: Problem, fields: Fields, labels: Labels) -> Reduction:
         """Return the exchanges that leave the fields and the nodes as they are."""
@@ -312,9 +313,10 @@ class GaussHermite(PointRule):
         inner = float(boltzmann.nodes_in_fields(part, self.inner)) ** part.solver.thermal.FIELDS
         return self.nodes(part) * len(part.label_choices) * inner <= _MOST_WARM
 
-    def beyond(self, problem: Problem) -> list[GaussHermite]:
-        """Of PRODUCTS."""
-        return [level for level in PRODUCTS if level.points > self.points]
+    @classmethod
+    def sizes(cls, problem: Problem) -> tuple[GaussHermite, ...]:
+        """As of `Rule`."""
+        return PRODUCTS
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
         """A Sobol set where the next finer product has too many nodes."""
@@ -363,6 +365,7 @@ class Sobol(Sampled):
     starts: int | None = None
     name: str = "sobol"
     most_points: ClassVar[int] = 22
+    unit: ClassVar[str] = "n of 2^n nodes"
     first: int = 0
     inner: float = 1.25
     replicated: ClassVar[bool] = True
@@ -391,9 +394,22 @@ class Sobol(Sampled):
         """Of all sets together."""
         return float(self.scramblings * 2**self.log2)
 
+    @classmethod
+    def sizes(cls, problem: Problem) -> tuple[Sobol, ...]:
+        """As of `Rule`."""
+        return SAMPLES
+
     def beyond(self, problem: Problem) -> list[Sobol]:
-        """Of SAMPLES, with the same seed."""
-        return [replace(level, seed=self.seed) for level in SAMPLES if level.log2 > self.log2]
+        """As of `Rule`, with the same seed."""
+        return [size.seeded(self.seed) for size in super().beyond(problem)]
+
+    def sizes_ahead(self, error: float, accuracy: float) -> int:
+        """As of `Rule`, by how fast errors fall on average."""
+        return max(1, round(float(np.log2(error / accuracy)) / _GAIN))
+
+    def nodes_for(self, problem: Problem, error: float, accuracy: float, bistable: float) -> float:
+        """As of `Rule`."""
+        return _COPIES * self.nodes(problem) * max(1.0, error / accuracy) ** (1 / _GAIN)
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
         """One rule, whose replicates tell the error, of 2^12 points a set at the most."""
@@ -401,7 +417,7 @@ class Sobol(Sampled):
 
     def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
         """A smaller set `sample` with wide steps, so that many nodes swap their minimum within one."""
-        return (replace(sample, seed=self.seed) if isinstance(sample, Sobol) else sample), None, False
+        return sample.seeded(self.seed), None, False
 
     def tolerance(self, accuracy: float) -> float:
         """A fiftieth of the accuracy."""
@@ -417,9 +433,14 @@ class Sobol(Sampled):
         """Always: replicates tell what a set does not resolve."""
         return True
 
-    def replicate(self, number: int) -> Sobol:
-        """A rule of one of the scramblings, by its number from 0: it gives that replicate of the averages."""
-        return replace(self, scramblings=1, first=self.first + number)
+    def seeded(self, seed: int) -> Sobol:
+        """As of `Rule`."""
+        return replace(self, seed=seed)
+
+    @property
+    def replicates(self) -> tuple[Sobol, ...]:
+        """Return a rule of each of the scramblings."""
+        return tuple(replace(self, scramblings=1, first=self.first + number) for number in range(self.scramblings))
 
     def finer(self) -> Sobol:
         """As of `Rule`: twice the points of every scrambling."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from ..channel.fields import Fields, fields_of
 from ..channel.nodes import highest_coefficients
 from ..channel.points import Points, noise_choices, points_at
 from ..problems.compiled import loops
-from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .panels import Panels
 from .pieces import LONGEST, REACH, Pieces, between_steps, lines_through
+from .pieces import PANELS as SYMMETRIC_PANELS
 from .rule import Labels
 from .sampled import TeacherRule, teacher_edges
-from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
+from .tilted_sums import LabelSums, TiltedRule, TiltedState
 
 PANEL = 2.5  # longest, in widths of what is integrated over it
 _HALVINGS = 14  # of a panel
@@ -72,53 +72,6 @@ class Scale:
     """The largest |<g>| seen."""
 
     largest: float = 0.0
-
-
-def suits(problem: Problem) -> bool:
-    """Whether the loss reads one student field, on lines that are not too many."""
-    return Pieces.suits(problem)
-
-
-def tilted_averages(
-    problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, rule: Pieces, slopes: bool = False
-) -> TiltedAverages:
-    """Averages at q_0, V, m, theta (as `overlaps`), Delta of every level (`distances`, (K, C, s, s)), from omega_0
-    inwards, and their Parisi parameters y (`rates`, (K,)).
-
-    Args:
-        slopes: whether squares of slopes are asked for.
-
-    Raises:
-        DomainError: outside the domain of the overlaps, or Delta is not positive definite.
-    """
-    return tilted_averages_by(partial(_sums, rule), problem, TiltedState(overlaps, distances, rates), slopes)
-
-
-def _sums(rule: Pieces, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
-    """Return the sums over one assignment of labels: one token, one column."""
-    if not np.all(state.distances > _LEAST * state.overlaps.q):
-        raise DomainError("Delta is not positive definite, or too close to zero")
-    levels, fields = len(state.rates), fields_of(problem, state.overlaps, labels)
-    variances = state.distances[:, problem.context_of(labels)][:, 0, 0, 0]
-    on_lines = partial(_on_lines, problem, fields, variances, state.rates, rule, slopes, Scale())
-    if problem.solver.proximal.TEACHER_STEPS:
-        lines = _between_steps(problem, fields)
-        sums = np.ones(len(lines.centre)) @ on_lines(lines)
-    elif problem.dimension == 2:
-        sums = _resolved(problem, fields, rule, on_lines, levels)
-    else:
-        nodes, weights = TeacherRule.of(problem, fields, rule.outer, equidistant=True).rule
-        heavy = weights > _LIGHT * weights.max()
-        sums = weights[heavy] @ on_lines(_lines_at(problem, fields, nodes[heavy]))
-    mean, along, between, smooth, free = sums[:_OUTER]
-    within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T
-    loss, bistable, whole, mass, *with_teacher = sums[_OUTER + 2 * levels :]
-    return LabelSums(
-        known={"g": mean, "g*dY.T": np.array(with_teacher), "g*domega.T": along},
-        products=np.array([between, *within]),
-        totals=np.array([free, *values[:-1], -values[-1], loss, bistable, mass]),
-        squares=(smooth, whole),
-    )
 
 
 def _between_steps(problem: Problem, fields: Fields) -> _Lines:
@@ -337,3 +290,47 @@ def _between(fields: Fields, beside: np.ndarray, low: np.ndarray, high: np.ndarr
     density = (np.exp(-a * a / 2) - np.exp(-b * b / 2)) / np.sqrt(2 * np.pi)
     mean = shared * beside + width * np.divide(density, chance, out=np.zeros_like(chance), where=chance > 1e-300)
     return chance, float(fields.teacher_factor[0, 0, 0]) * mean
+
+
+@dataclass(frozen=True)
+class TiltedPieces(Pieces, TiltedRule):
+    """Pieces of omega, and of what is left at every level, halved where averages at a level change fast."""
+
+    errors_cancel: ClassVar[bool] = False
+    rough: ClassVar[float] = 1e-8
+    fine: ClassVar[float] = 1e-11
+    share: ClassVar[float] = 0.0
+    first_rate: ClassVar[float] = 20.0
+
+    def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
+        """As of `TiltedRule`: one token, one column."""
+        if not np.all(state.distances > _LEAST * state.overlaps.q):
+            raise DomainError("Delta is not positive definite, or too close to zero")
+        levels, fields = len(state.rates), fields_of(problem, state.overlaps, labels)
+        variances = state.distances[:, problem.context_of(labels)][:, 0, 0, 0]
+        on_lines = partial(_on_lines, problem, fields, variances, state.rates, self, slopes, Scale())
+        if problem.solver.proximal.TEACHER_STEPS:
+            lines = _between_steps(problem, fields)
+            sums = np.ones(len(lines.centre)) @ on_lines(lines)
+        elif problem.dimension == 2:
+            sums = _resolved(problem, fields, self, on_lines, levels)
+        else:
+            nodes, weights = TeacherRule.of(problem, fields, self.outer, equidistant=True).rule
+            heavy = weights > _LIGHT * weights.max()
+            sums = weights[heavy] @ on_lines(_lines_at(problem, fields, nodes[heavy]))
+        mean, along, between, smooth, free = sums[:_OUTER]
+        within, values = sums[_OUTER : _OUTER + 2 * levels].reshape(levels, 2).T
+        loss, bistable, whole, mass, *with_teacher = sums[_OUTER + 2 * levels :]
+        return LabelSums(
+            known={"g": mean, "g*dY.T": np.array(with_teacher), "g*domega.T": along},
+            products=np.array([between, *within]),
+            totals=np.array([free, *values[:-1], -values[-1], loss, bistable, mass]),
+            squares=(smooth, whole),
+        )
+
+    def search_effort(self, cost: float) -> float:
+        """As of `TiltedRule`: tilted averages are replica symmetric ones at some hundred places of omega_0."""
+        return 4000.0
+
+
+PANELS = tuple(TiltedPieces(rule.points) for rule in SYMMETRIC_PANELS)

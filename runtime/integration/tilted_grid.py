@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import Labels
 from .sampled import TeacherRule
-from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
+from .tilted_sums import LabelSums, TiltedRule, TiltedState
 
 _STALE = 1.5  # factor by which what a grid resolves may change before it is made anew
 _SLACK = 1.2  # of the margin of a grid, for states beside the one that it was made for
@@ -103,7 +103,7 @@ class _Places(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grids:
+class Grids(TiltedRule):
     """A rule of grids.
 
     Args:
@@ -113,6 +113,10 @@ class Grids:
             derivative could not be told from the error of a grid. Those of the state itself where it is None.
     """
 
+    rough: ClassVar[float] = 1e-5
+    fine: ClassVar[float] = 1e-7
+    share: ClassVar[float] = 1e-2
+    slowest: ClassVar[float] = 0.5  # errors scatter with the places of cusps once they are small
     points: int = 24
     density: float = 1.3
     reach: float = 6.0
@@ -143,13 +147,11 @@ class Grids:
         part = integrated(problem).solver
         return part.channel.FIELDS <= 2 and not part.proximal.CORNERS
 
-    def averages(
-        self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
-    ) -> TiltedAverages:
-        """As of `tilted_averages`."""
-        return tilted_averages_by(self._sums, problem, TiltedState(overlaps, distances, rates), slopes)
+    def search_effort(self, cost: float) -> float:
+        """As of `TiltedRule`: the size of grids does not follow the other rule."""
+        return 5e9 / cost
 
-    def _sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
+    def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
         """Return the sums over one assignment of labels.
 
         Raises:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,11 @@ from ..base.errors import DomainError
 from ..channel.fields import Fields, diagonal_blocks, fields_of, whole_matrix
 from ..channel.nodes import sobol_normal
 from ..channel.points import Points, field_slopes, noise_choices, points_at
-from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import integrated
 from .rule import Labels
 from .sampled import NEAR_CUSP, Sobol, beyond_cusps
-from .tilted_sums import LabelSums, TiltedAverages, TiltedState, tilted_averages_by
+from .tilted_sums import LabelSums, TiltedRule, TiltedState
 
 _BATCH = 2**13  # outer nodes at a time
 _WELLS = 3  # the most that have a law of their own
@@ -109,7 +108,7 @@ class _Inner(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Samples:
+class Samples(TiltedRule):
     """A rule of nested Sobol sets.
 
     Args:
@@ -117,6 +116,12 @@ class Samples:
         inner: samples of omega a node near which y M is not smooth; uneven: how far it may be from quadratic elsewhere.
     """
 
+    replicated: ClassVar[bool] = True
+    rough: ClassVar[float] = 3e-3
+    fine: ClassVar[float] = 1e-4
+    share: ClassVar[float] = 0.1
+    step: ClassVar[float] = 2e-2  # samples change their wells within one
+    least_fall: ClassVar[float] = 0.7
     log2: int = 10
     scramblings: int = 16
     seed: int = 0
@@ -128,9 +133,10 @@ class Samples:
         """rule, points, seed for the JSON contract; points as of `Sobol`."""
         return {"rule": "nested-sobol", "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
-    def replicate(self, number: int) -> Samples:
-        """A rule of one of the scramblings, by its number from 0."""
-        return replace(self, scramblings=1, first=self.first + number)
+    @property
+    def replicates(self) -> tuple[Samples, ...]:
+        """Return a rule of each of the scramblings."""
+        return tuple(replace(self, scramblings=1, first=self.first + number) for number in range(self.scramblings))
 
     def smaller(self) -> Samples:
         """A quarter of the outer points, for what needs fewer digits."""
@@ -149,14 +155,12 @@ class Samples:
         """Whether the loss does not bend in its fields."""
         return not integrated(problem).solver.proximal.CORNERS
 
-    def averages(
-        self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
-    ) -> TiltedAverages:
-        """As of `tilted_averages`, of one step."""
-        return tilted_averages_by(self._sums, problem, TiltedState(overlaps, distances, rates), slopes)
+    def search_effort(self, cost: float) -> float:
+        """As of `TiltedRule`: the size of sets does not follow the other rule."""
+        return 2e10 / cost
 
-    def _sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
-        """Return the sums over one assignment of labels.
+    def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
+        """As of `TiltedRule`, of one step.
 
         Set by set, what samples differ from wells taken for quadratics is added to what larger sets say of these."""
         (y,), (apart,) = state.rates, state.distances

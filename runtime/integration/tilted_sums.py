@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -13,7 +12,8 @@ from ..channel.fields import overlaps_of
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, integrated
-from .rule import Labels, back, moments_by_context
+from .estimates import SLOWEST
+from .rule import Labels, Rule, back, moments_by_context
 
 
 @dataclass(frozen=True)
@@ -90,28 +90,69 @@ class LabelSums(NamedTuple):
         return self.reduction.square(np.einsum("larblerf->lraebf", split))
 
 
-def tilted_averages_by(
-    sums: Callable[[Problem, TiltedState, Labels, bool], LabelSums], problem: Problem, state: TiltedState, slopes: bool
-) -> TiltedAverages:
-    """Return averages at a state.
+class TiltedRule(Rule):
+    """A rule for averages with replica symmetry broken, one of a family from coarse to fine.
 
-    Args:
-        sums: of the problem that averages are taken of, at its state, given an assignment of labels.
-        slopes: whether squares of slopes are asked for.
+    Attributes:
+        errors_cancel: whether energies are known relative to others, as they are off by nearly the same.
+        rough, fine: residuals on the way and at the end; share: of the accuracy that a residual may take. A kink that
+            passes a node leaves a step, a sample that changes its well a larger one.
+        first_rate: y at which states are searched for, in units of V over what q leaves next to the teacher.
+        step: of differences, in block scales and in log y; least_fall: factor on the residual in a step of Newton's
+            method, above which differences are taken again.
+        slowest: rate that is believed of the differences to other rules of the family.
     """
-    part = integrated(problem)
-    there = state.of_part(part)
-    found = [sums(part, there, labels, slopes) for labels, _ in part.label_choices]
-    totals = np.zeros_like(found[0].totals)
-    for (_, probability), each in zip(part.label_choices, found, strict=True):
-        totals += probability * each.totals
-    levels, row = len(state.rates), part.solver.channel.ROW
-    moments = np.stack(
-        [moments_by_context(part, [each.row(part, k) for each in found], row) for k in range(levels + 1)]
-    )
-    squares = tuple(np.stack([each.square(part, k) for each in found])[None] for k in range(2 if slopes else 0))
-    if isinstance(part, ReducedProblem):
-        moments = back(part, state.overlaps, moments)
-        squares = tuple(map(part.combinations.square, squares))
-    moreau, loss, bistable, mass, *drift = map(float, totals[levels:])
-    return TiltedAverages(moments, totals[:levels], moreau, loss, bistable, squares, mass, *drift)
+
+    errors_cancel: ClassVar[bool] = True
+    rough: ClassVar[float]
+    fine: ClassVar[float]
+    share: ClassVar[float]
+    first_rate: ClassVar[float] = 5.0
+    step: ClassVar[float] = 1e-6
+    least_fall: ClassVar[float] = 0.3
+    slowest: ClassVar[float] = SLOWEST
+
+    def tilted_averages(
+        self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
+    ) -> TiltedAverages:
+        """Return averages at q_0, V, m, theta (as `overlaps`), Delta of every level (`distances`, (K, C, s, s)), from
+        omega_0 inwards, and their Parisi parameters y (`rates`, (K,)).
+
+        Args:
+            slopes: whether squares of slopes are asked for.
+
+        Raises:
+            DomainError: outside the domain of the overlaps, or Delta is not positive definite.
+        """
+        part, state = integrated(problem), TiltedState(overlaps, distances, rates)
+        there = state.of_part(part)
+        found = [self._tilted_sums(part, there, labels, slopes) for labels, _ in part.label_choices]
+        totals = np.zeros_like(found[0].totals)
+        for (_, probability), each in zip(part.label_choices, found, strict=True):
+            totals += probability * each.totals
+        levels, row = len(rates), part.solver.channel.ROW
+        moments = np.stack(
+            [moments_by_context(part, [each.row(part, k) for each in found], row) for k in range(levels + 1)]
+        )
+        squares = tuple(np.stack([each.square(part, k) for each in found])[None] for k in range(2 if slopes else 0))
+        if isinstance(part, ReducedProblem):
+            moments = back(part, overlaps, moments)
+            squares = tuple(map(part.combinations.square, squares))
+        moreau, loss, bistable, mass, *drift = map(float, totals[levels:])
+        return TiltedAverages(moments, totals[:levels], moreau, loss, bistable, squares, mass, *drift)
+
+    def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
+        """Return the sums over one assignment of labels."""
+        raise NotImplementedError
+
+    def last_residual(self, accuracy: float) -> float:
+        """Return the residual asked at the end."""
+        return max(self.fine, self.share * accuracy)
+
+    def framed(self, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray) -> Self:
+        """Return the rule for the neighbourhood of a state."""
+        return self
+
+    def search_effort(self, cost: float) -> float:
+        """Return what the search for one step of breaking takes, in replica symmetric averages of a rule of a cost."""
+        raise NotImplementedError

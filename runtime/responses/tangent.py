@@ -166,8 +166,8 @@ class Tangent:
         x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), tolerance)
         images, _ = self.base.replicates(self.u, self.sizes)
         answers = []
-        for number, shift in enumerate(self.moved_by(self.u, images - self.u)):
-            own, there = rule.replicate(number), self.u + shift
+        for shift, own in zip(self.moved_by(self.u, images - self.u), rule.replicates, strict=True):
+            there = self.u + shift
             own_x = x + self.moved_by(self.u, self.along(own, there, x) - x)
             answers.append(self.answer(own, there, own_x, self.hats(own, there)))
         every = [np.array([getattr(answer, name) for answer in answers]) for name in ("x", "loss", "observed")]

@@ -92,7 +92,7 @@ def jacobian_by_rule(
     rule: Rule,
     u: np.ndarray,
     sizes: Sizes,
-    sample: Sobol = HASTY,
+    sample: Rule = HASTY,
     symmetry: Symmetry = NO_SYMMETRY,
 ) -> np.ndarray:
     """Return dG/du by differences over the nodes and with the steps of `slope_settings`."""
@@ -101,7 +101,7 @@ def jacobian_by_rule(
 
 
 def slope_settings(
-    problem: Problem, rule: Rule, overlaps: Overlaps, sample: Sobol = HASTY
+    problem: Problem, rule: Rule, overlaps: Overlaps, sample: Rule = HASTY
 ) -> tuple[Rule, np.ndarray, bool]:
     """Rule, steps (in block scales, (n,)) and whether one side will do, for the slope of the map under a rule.
 

@@ -22,8 +22,7 @@ from ..base.environment import companion, processors, received
 from ..base.progress import say, set_quiet, step
 from ..base.threads import used
 from ..channel.search import searched
-from ..integration import ProxSpace, Sobol
-from ..integration.prox_space import PLANE_GRIDS
+from ..integration import FAMILIES, Sobol
 from ..integration.rule import Averages
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
@@ -90,7 +89,8 @@ def calls(problem: Problem, overlaps: Overlaps) -> list[Callable[[], Any]]:
     hats = Conjugates(one.copy(), one.copy(), np.zeros_like(overlaps.m), np.zeros_like(overlaps.theta))
     none = Averages(np.zeros((1, 0, 0)), np.zeros(1), np.zeros(1), 0.0, 0.0, 0.0, 1.0)
     fields = integrated(problem).solver.proximal.FIELDS
-    rule = PLANE_GRIDS[0] if fields > 1 and ProxSpace.suits(problem) else _FEW_NODES
+    grids = [family.sizes(problem)[0] for family in FAMILIES.values() if family.in_x and family.suits(problem)]
+    rule = grids[0] if fields > 1 and grids else _FEW_NODES
     points = partial(rule.averages, problem, overlaps) if fields == 1 else partial(searched, problem, overlaps)
     found: list[Callable[[], Any]] = [partial(losses, problem, overlaps, hats, none), points]
     if (fields == 1 or rule.in_x) and why_not(problem) is None:

@@ -317,8 +317,8 @@ def _multiplier_errors(
         errors = np.max([np.zeros_like(here), *map(part, others)], axis=0)
         if state_map.rule.replicated:
             at_once = np.array([strengths(moments) for moments in averages.moments])
-            replicates = [replace(state_map, rule=state_map.rule.replicate(number)) for number in range(len(shifts))]
-            there = np.array([moved(shift, one) for shift, one in zip(shifts, replicates, strict=True)])
+            replicates = zip(shifts, state_map.rule.replicates, strict=True)
+            there = np.array([moved(shift, replace(state_map, rule=rule)) for shift, rule in replicates])
             errors = two_standard_errors(at_once) + two_standard_errors(there - at_once)
         errors = sum(map(part, limits), errors)
         return errors + np.abs(moved(residual_shift) - here) + rounding

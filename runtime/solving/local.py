@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.progress import step
-from ..integration import Averages, Rule, Sobol, pace
+from ..integration import Averages, Rule, pace
 from ..saddle_point.iteration import FixedPoint, Status, newton
 from ..saddle_point.relaxation import relax
 from ..saddle_point.slopes import HASTY, jacobian_by_rule
@@ -20,7 +20,7 @@ _NON_ADAPTIVE_FLOOR = 1e-2  # of the accuracy, where a few nodes may swap
 _FAR = 1e-2  # in block scales: beyond, slopes are taken again
 
 
-def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) -> FixedPoint:
+def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Rule = HASTY) -> FixedPoint:
     """Return where Newton's method on a rule leads from a point, to the residual that the accuracy asks of it.
 
     A smooth rule that stalls above a residual of 1e-7 ends with MAX_ITERATIONS, not FLOOR; one whose nodes know nothing
@@ -28,7 +28,7 @@ def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Sobol = HASTY) 
     taken again there.
 
     Args:
-        sample: Sobol sets over which the slopes of a sampled rule are taken.
+        sample: sets over which the slopes of a sampled rule are taken.
     """
 
     def slopes(u: np.ndarray) -> np.ndarray:

@@ -28,8 +28,7 @@ from .solution import Solution
 from .task import Task
 
 MASS_TOLERANCE = 1e-3
-GAIN = 0.85  # error in powers of two per size of Sobol sets, each twice the one before
-_PATIENT_SIZE = 2  # of SAMPLES, from which slopes are taken over the larger set
+_PATIENT_SIZE = 2  # number of the size, from which slopes are taken over the larger set
 _TRAIL = 2  # sizes before the last that bound what a rule knows which did not reach its accuracy
 
 
@@ -114,17 +113,17 @@ def refine_rules(
     return replace(wider, observed={name: (value, factor * e) for name, (value, e) in solution.observed.items()})
 
 
-def refine_samples(task: Task, approach: FixedPoint) -> Solution:
-    """Solve by larger and larger Sobol sets, each started from the last, until the spread of the replicates meets the
+def refine_samples(task: Task, approach: FixedPoint, rules: Sequence[Rule] = SAMPLES) -> Solution:
+    """Solve by larger and larger sets, each started from the last, until the spread of the replicates meets the
     accuracy.
 
     A soft branch with jumps may be out of reach of Newton on few points: their floor is high, and differences over them
     say little about the slope. It is then tried once on a larger set with a Jacobian from a larger one.
     """
-    accuracy, last = task.accuracy, min(len(SAMPLES), task.effort) - 1
+    accuracy, last = task.accuracy, min(len(rules), task.effort) - 1
     point, position, patient = approach, 0, False
     while True:
-        rule = replace(SAMPLES[position], seed=task.seed)
+        rule = rules[position].seeded(task.seed)
         point = newton_at(task, rule, point, PATIENT if patient else HASTY)
         if not point.status.success:
             if patient or point.status is not Status.MAX_ITERATIONS:
@@ -141,7 +140,7 @@ def refine_samples(task: Task, approach: FixedPoint) -> Solution:
         task.tell(f"{pace.words(task.problem, rule)}: replicates differ by {error:.0e}, asked {accuracy:.0e}")
         if error <= accuracy or position >= last:
             return finish_point(task, point, rule)
-        position = min(last, position + max(1, round(float(np.log2(error / accuracy)) / GAIN)))
+        position = min(last, position + rule.sizes_ahead(error, accuracy))
 
 
 def covers(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float = MASS_TOLERANCE) -> bool:

@@ -32,7 +32,7 @@ def unstable_direction(solution: Solution) -> np.ndarray | None:
     problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
     scales = solution.overlaps.block_scales
 
-    def spectrum(rule: Rule, sample: Sobol) -> tuple[np.ndarray, np.ndarray]:
+    def spectrum(rule: Rule, sample: Rule) -> tuple[np.ndarray, np.ndarray]:
         state_map = StateMap(problem, rule)
         matrix = state_map.across(jacobian_by_rule(problem, rule, u, sizes, sample), u, sizes)
         values, vectors = np.linalg.eig(matrix * scales / scales[:, None])

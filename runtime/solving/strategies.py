@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
 from ..base.errors import DomainError, InputError
-from ..integration import FAMILIES, Lattice, Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
+from ..integration import FAMILIES, Lattice, Rule, rule_named
 from ..integration.estimates import two_standard_errors
-from ..integration.lattice import affordable
-from ..integration.pieces import FINE_PANELS, PANELS
-from ..integration.prox_space import LINE_GRIDS, PLANE_GRIDS
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.problem import Problem
@@ -21,15 +19,11 @@ from ..saddle_point.iteration import FixedPoint, Status
 from .approach import APPROACH_RULE
 from .error_bars import failed_solution, finish_point
 from .local import newton_at, replicate_shifts
-from .refinement import GAIN, refine_rules, refine_samples
+from .refinement import refine_rules, refine_samples
 from .solution import Solution
 from .task import Task
 
-_HASTY_GRIDS = 4  # of a single field, before pieces are tried
-_LIGHT = 1e-6  # weight of saddles that are not corrected at the most: the bound exceeds it a thousand times
-_COPIES = 4  # of a Sobol set, by signs
 _FEW_POINTS = 1e5  # of lattices, before they are compared with Sobol sets
-_CUSPED = 0.6  # digits that a lattice gains, where it would gain one of smooth averages
 _LATTICES = 4  # that take the time of one size of Sobol sets, about
 _FEW_JUMPS = 1e-3  # of the measure, with which sums over lattices are still better than Sobol sets
 
@@ -38,7 +32,7 @@ Strategy = Callable[[Task, FixedPoint, Solution | None], Solution]
 
 
 def strategy_for(problem: Problem, integrator: str, points: int | None, seed: int) -> Strategy:
-    """Return adaptive refinement where no rule, or no size of Sobol sets, is named; the one rule else.
+    """Return adaptive refinement where no rule, or no size of one with replicates, is named; the one rule else.
 
     Raises:
         InputError: points without a rule, or no such rule.
@@ -49,9 +43,9 @@ def strategy_for(problem: Problem, integrator: str, points: int | None, seed: in
     if integrator == "auto":
         return refine_best
     rule = rule_named(integrator, points, seed)
-    if isinstance(rule, Sobol) and points is None:
-        return lambda task, point, near: refine_samples(task, point)
-    if isinstance(rule, ProxSpace | Lines | Pieces):
+    if rule.replicated and points is None:
+        return lambda task, point, near: refine_samples(task, point, rule.sizes(problem))
+    if not rule.at_temperature:
         problem.only_at_zero_temperature(f"the rule {rule.name} integrates")
     return lambda task, point, near: finish_point(task, newton_at(task, rule, point), rule)
 
@@ -77,7 +71,7 @@ def refine_best(task: Task, approach: FixedPoint, near: Solution | None) -> Solu
         f"{fields} student field{'s' if fields > 1 else ''}, few enough for rules that resolve jumps"
     )
     if near is not None:
-        families.sort(key=lambda rules: not any(isinstance(near.rule, type(rule)) for rule in rules))
+        families.sort(key=lambda rules: not isinstance(near.rule, type(rules[0])))
     solution: Solution | None = None
     for rules in families:
         found = refine_rules(task, approach, _from_size_of(near, rules, task.accuracy), is_new)
@@ -107,34 +101,27 @@ def refine_best(task: Task, approach: FixedPoint, near: Solution | None) -> Solu
     return sampled if sampled.losses is not None or not solution.outside else solution
 
 
-def _families(task: Task) -> list[Sequence[ProxSpace | Pieces]]:
-    """Return the families for one field or two: grids in proximal space, and pieces where the loss has kinks."""
-    part, effort = integrated(task.problem), task.effort
-    grids = LINE_GRIDS if part.solver.channel.FIELDS == 1 else PLANE_GRIDS
-    # Saddles that are not corrected cost about ten times their weight, which a finer grid does not show.
-    grids = tuple(replace(grid, neglected=min(_LIGHT, 1e-2 * task.accuracy)) for grid in grids[:effort])
-    grids = grids if part.solver.proximal.HAS_PROX_SPACE else ()
-    if Pieces.takes_lines_alone(task.problem):
-        families: list[Sequence[ProxSpace | Pieces]] = [FINE_PANELS[:effort], grids]
-    elif Pieces.suits(task.problem):
-        # A grid takes many nodes where kinks move with Y, or X bends.
-        families = [grids[:_HASTY_GRIDS], PANELS[:effort], grids[_HASTY_GRIDS:]]
-    else:
-        families = [grids]
-    return [rules for rules in families if rules]
+def _families(task: Task) -> list[list[Rule]]:
+    """Return the rules that resolve jumps, in the order in which families say that they are tried."""
+    problem, rules = task.problem, list[Rule]()
+    for family in FAMILIES.values():
+        tried = [rule for rule in family.sizes(problem) if rule.rank(problem) < np.inf]
+        rules += [rule.for_accuracy(task.accuracy) for rule in tried[: task.effort]]
+    rules.sort(key=lambda rule: rule.rank(problem))
+    return [list(group) for _, group in groupby(rules, key=type)]
 
 
-def finer_rules(problem: Problem, rule: Rule) -> list[Rule]:
+def finer_rules(problem: Problem, rule: Rule) -> Sequence[Rule]:
     """Return the rules to go on with after one, in the order in which `refine_best` takes them.
 
-    Of a single field, grids that are fine already give way to pieces, which are split where the loss has kinks.
+    Where lines that are split at kinks of the loss suit the problem, nodes in X that are fine already give way to them.
     """
-    finer: list[Rule] = list(rule.beyond(problem))
-    if not isinstance(rule, ProxSpace) or not Pieces.suits(problem):
+    finer = rule.beyond(problem)
+    lines = [family for family in FAMILIES.values() if family.splits_jumps and family.suits(problem)]
+    split = [size for family in lines for size in family.sizes(problem)]
+    if not rule.in_x or not split:
         return finer
-    last = LINE_GRIDS[_HASTY_GRIDS - 1].points
-    grids = [grid for grid in finer if isinstance(grid, ProxSpace) and (grid.points <= last or rule.points > last)]
-    return [*grids, *PANELS]
+    return [*(size for size in finer if size.rank(problem) == rule.rank(problem)), *split]
 
 
 def _fraction_with_jumps(task: Task, point: FixedPoint) -> float | Solution:
@@ -152,7 +139,7 @@ def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> 
     Of nodes that exchanges take to each other, a lattice visits one.
     """
     problem = task.problem
-    lattices = affordable(problem)[: _LATTICES * task.effort]
+    lattices = Lattice.sizes(problem)[: _LATTICES * task.effort]
     jumping = _fraction_with_jumps(task, approach)
     if isinstance(jumping, Solution):
         return jumping
@@ -182,18 +169,15 @@ def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> 
 
 def _lattices_are_faster(task: Task, found: Solution) -> bool:
     """Return whether a lattice visits fewer nodes for the accuracy than Sobol sets, by the errors of small ones."""
-    problem, sample, point = task.problem, SAMPLES[0], found.fixed_point
-    assert isinstance(found.rule, Lattice) and found.averages is not None
+    problem, accuracy, sample, point = task.problem, task.accuracy, SAMPLES[0], found.fixed_point
+    assert found.averages is not None
     try:
         shifts, _ = replicate_shifts(task, point, sample)
     except DomainError:
         return True
-    noise = float(np.max(two_standard_errors(shifts) / point.overlaps.block_scales))
-    points = _COPIES * sample.nodes(problem) * max(1.0, noise / task.accuracy) ** (1 / GAIN)
-    lost = float(np.log10(found.relative_error / task.accuracy))
-    per_digit = 1.0 if found.averages.bistable <= NEGLIGIBLE_JUMPS else _CUSPED
-    visited = replace(found.rule, digits=found.rule.digits + lost / per_digit).nodes(problem)
-    return visited / (1 + len(task.symmetry.exchanges)) <= points
+    noise, bistable = float(np.max(two_standard_errors(shifts) / point.overlaps.block_scales)), found.averages.bistable
+    visited = found.rule.nodes_for(problem, found.relative_error, accuracy, bistable)
+    return visited / (1 + len(task.symmetry.exchanges)) <= sample.nodes_for(problem, noise, accuracy, bistable)
 
 
 def _quality(solution: Solution) -> tuple[bool, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def gibbs(
         return parts.data + parts.penalty
 
     # The energy is not stationary in the overlaps: their errors enter in first order.
-    energies = [energy_at(u + shift, rule.replicate(n)) for n, shift in enumerate(shifts)]
+    energies = [energy_at(u + shift, by) for shift, by in zip(shifts, cycle(rule.replicates), strict=False)]
     energy_error = _spread(energies, rule, partial(energy_at, u))
     if not rule.replicated:
         energy_error += abs(energy_at(u, rule.finer()) - energy_at(u))

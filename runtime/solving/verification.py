@@ -50,9 +50,7 @@ def verified(
     rules agree. Else the error bars stay estimates, and the wider ones tell by how much the rules differ.
 
     Args:
-        integrator: of the second rule, as for `solve`; default lines or pieces where prox-space solved the problem
-            (Sobol sets where the loss has kinks that are no planes), else prox-space, up to two student fields, or
-            lines where the slope of the loss jumps.
+        integrator: of the second rule, as for `solve`; default the one of `other_family`.
         points: its size; seed: of its scramblings.
 
     Raises:

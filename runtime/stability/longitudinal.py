@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.progress import step
-from ..integration import Rule, Sobol
+from ..integration import Rule
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps
@@ -57,7 +57,7 @@ class MapSpectrum:
         """Return the largest real part of the spectrum."""
         return float(np.linalg.eigvals(matrix).real.max())
 
-    def _error(self, matrix: np.ndarray, lead: float, sample: Sobol, displacements: Displacements) -> float:
+    def _error(self, matrix: np.ndarray, lead: float, sample: Rule, displacements: Displacements) -> float:
         """Return how far replicates (else a finer rule and steps), errors of the overlaps and rounding move it."""
         elsewhere = self.at + displacements.farthest
         if self.printed:
@@ -69,9 +69,7 @@ class MapSpectrum:
             # Steps of half the length to the other side change what is left of the next order.
             other = self._by_differences(used.finer(), elsewhere, -np.asarray(steps) / 2, one_sided)
             return DIFFERENCE_SAFETY * abs(self.leading(other) - lead) + rounding
-        assert isinstance(used, Sobol)
-        sets = [used.replicate(number) for number in range(used.scramblings)]
-        leads = [self.leading(self._by_differences(one, self.at, steps, one_sided)) for one in sets]
+        leads = [self.leading(self._by_differences(one, self.at, steps, one_sided)) for one in used.replicates]
         moved = self.leading(self._by_differences(used, elsewhere, steps, one_sided)) - lead
         return float(two_standard_errors(np.array(leads))) + abs(moved) + rounding
 
@@ -89,7 +87,7 @@ class MapSpectrum:
             condition = np.inf
         return float(min(condition * size, np.sqrt(size)))
 
-    def _matrix(self, u: np.ndarray, sample: Sobol) -> np.ndarray:
+    def _matrix(self, u: np.ndarray, sample: Rule) -> np.ndarray:
         if self.printed:
             return self._by_formulas(self.rule, u)
         used, steps, one_sided = slope_settings(self.problem, self.rule, self._overlaps(u), sample)

@@ -14,6 +14,7 @@ import pytest
 
 from saddleforge import __version__
 from saddleforge.base.errors import NotProvedError
+from saddleforge.extensions.simulation.methods import METHODS
 from saddleforge.integration import FAMILIES
 from saddleforge.reproduce.jobs import JOBS
 
@@ -32,11 +33,15 @@ def test_help_tells_how_values_are_written(call):
     assert "NAME=LO:HI:N" in call("curve", "--help").stdout
 
 
-def test_help_names_every_rule_and_every_figure_that_is_drawn_on_request(call):
+def test_help_names_every_rule_and_method_and_every_figure_that_is_drawn_on_request(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")  # metavars in one line
+
     def helped(command):
         return re.sub(r"[\s│]", "", call(command, "--help").stdout)
 
     assert all(name in helped("solve") for name in FAMILIES)
+    assert "|".join(["auto", *METHODS]) in helped("simulate")
+    assert "auto:lbfgs,wherethelosshascornersnewton" in helped("simulate")
     assert all(f"`{name}`(" in helped("reproduce") for run, _ in JOBS[1:] for name in run.draws)
 
 

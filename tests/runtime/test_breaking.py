@@ -16,10 +16,8 @@ from saddleforge.extensions.breaking.rows import rows_at
 from saddleforge.extensions.breaking.solve import broken
 from saddleforge.extensions.breaking.state import Broken
 from saddleforge.extensions.breaking.state_map import BreakingMap
-from saddleforge.integration import Pieces
 from saddleforge.integration.estimates import two_standard_errors
-from saddleforge.integration.pieces import PANELS
-from saddleforge.integration.tilted import tilted_averages
+from saddleforge.integration.tilted import PANELS, TiltedPieces
 from saddleforge.integration.tilted_grid import Grids
 from saddleforge.integration.tilted_samples import Samples
 from saddleforge.problems.overlaps import Conjugates, Overlaps
@@ -57,7 +55,7 @@ def test_a_quadratic_loss_has_closed_forms():
     problem = sf.problem("ridge_regression", alpha=2.0)
     q, V, theta, apart, y = 0.6, 0.7, 0.5, 0.3, 2.5
     at = state(q, V, theta, apart)
-    found = tilted_averages(problem, at.between, at.distances, np.array([y]), Pieces(16), slopes=True)
+    found = TiltedPieces(16).tilted_averages(problem, at.between, at.distances, np.array([y]), slopes=True)
     residual = 1 - 2 * theta + q + float(problem.noise_scale[0]) ** 2  # E (omega_0 - Y - u)^2
     stiff, soft = 1 + V, 1 + V + y * apart
     places = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
@@ -77,7 +75,7 @@ def test_a_quadratic_loss_has_closed_forms_in_two_steps():
     problem = sf.problem("ridge_regression", alpha=2.0)
     q, V, theta, apart, y = 0.6, 0.7, 0.5, np.array([0.2, 0.1]), np.array([1.5, 4.0])
     at = state(q, V, theta, apart)
-    found = tilted_averages(problem, at.between, at.distances, y, Pieces(16))
+    found = TiltedPieces(16).tilted_averages(problem, at.between, at.distances, y)
     residual = 1 - 2 * theta + q + float(problem.noise_scale[0]) ** 2
     stiff = 1 + V + np.array([y @ apart, y[1] * apart[1], 0.0])  # of omega_0, omega_1 and omega
     steps = np.log(stiff[:-1] / stiff[1:]) / (2 * y)
@@ -97,7 +95,7 @@ def test_averages_over_the_teacher_hold_where_two_wells_of_the_loss_merge():
     """(Y^2 - X^2)^2 / 2 at V = 3.7 has one well where Y^2 < 1 / (2 V), and two beyond."""
     problem = sf.problem("phase_retrieval", alpha=1.0)
     at = state(0.2, 3.7, 0.1, 0.4)
-    one, other = (tilted_averages(problem, at.between, at.distances, np.array([16.0]), Pieces(n)) for n in (8, 12))
+    one, other = (TiltedPieces(n).tilted_averages(problem, at.between, at.distances, np.array([16.0])) for n in (8, 12))
     assert one.moments == pytest.approx(other.moments, rel=1e-6)
     assert (*one.free, one.moreau, one.mass) == pytest.approx((*other.free, other.moreau, 1.0), rel=1e-8)
 
@@ -110,7 +108,7 @@ def test_states_that_coincide_are_replica_symmetric(name, values):
     """Delta to zero: the map, the free entropy and its slope."""
     rs = symmetric(name, **values)
     distances = 1e-6 * rs.overlaps.q[None]
-    answer = BreakingMap(rs.problem, Pieces(16))(Broken(rs.overlaps, distances), np.array([3.0]))
+    answer = BreakingMap(rs.problem, TiltedPieces(16))(Broken(rs.overlaps, distances), np.array([3.0]))
     assert answer.image.between.pack() == pytest.approx(rs.overlaps.pack(), rel=5e-3, abs=1e-9)  # the root of Delta
     assert -answer.free_entropy == pytest.approx(rs.training_loss, rel=1e-5)
     assert abs(answer.slopes[0]) < 1e-6
@@ -121,8 +119,8 @@ def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     rs = symmetric("perceptron", **PERCEPTRON)
     y, distance = 1e-6, 0.1 * rs.overlaps.q
     at = Broken(replace(rs.overlaps, q=rs.overlaps.q - distance), distance[None])
-    answer = BreakingMap(rs.problem, Pieces(16))(at, np.array([y]))
-    image = StateMap(rs.problem, Pieces(16))(rs.overlaps.pack(), rs.overlaps.sizes)
+    answer = BreakingMap(rs.problem, TiltedPieces(16))(at, np.array([y]))
+    image = StateMap(rs.problem, TiltedPieces(16))(rs.overlaps.pack(), rs.overlaps.sizes)
     assert answer.image.within.pack() == pytest.approx(image, rel=1e-5, abs=1e-9)
     _, responses = answer.rows.squares()
     copies = FiniteMap(rs.problem, rs.overlaps, prior_map(rs.problem, responses), log2=14)(distance)
@@ -151,8 +149,8 @@ def test_two_steps_of_one_parisi_parameter_are_one(name):
 def test_grids_have_the_averages_of_panels():
     """Amplitudes, whose proximal map jumps: the same averages by either rule."""
     problem, at, y = sf.problem("amplitude_retrieval", alpha=1.0), state(0.5, 0.6, 0.1, 0.1), np.array([2.0])
-    exact = tilted_averages(problem, at.between, at.distances, y, PANELS[2], slopes=True)
-    found = Grids(48, 4.0, 6.5).averages(problem, at.between, at.distances, y, slopes=True)
+    exact = PANELS[2].tilted_averages(problem, at.between, at.distances, y, slopes=True)
+    found = Grids(48, 4.0, 6.5).tilted_averages(problem, at.between, at.distances, y, slopes=True)
     assert np.allclose(found.moments, exact.moments, rtol=0, atol=6e-5)
     for name in ("free", "moreau", "loss"):
         assert getattr(found, name) == pytest.approx(getattr(exact, name), abs=6e-5)
@@ -177,8 +175,8 @@ def test_grids_have_the_averages_of_panels_in_two_steps():
         state(0.5, 0.6, 0.1, [0.1, 0.08]),
         np.array([1.5, 3.0]),
     )
-    exact = tilted_averages(problem, at.between, at.distances, y, PANELS[1], slopes=True)
-    found = Grids(48, 4.0, 6.5).averages(problem, at.between, at.distances, y, slopes=True)
+    exact = PANELS[1].tilted_averages(problem, at.between, at.distances, y, slopes=True)
+    found = Grids(48, 4.0, 6.5).tilted_averages(problem, at.between, at.distances, y, slopes=True)
     assert np.allclose(found.moments, exact.moments, rtol=0, atol=6e-5)
     assert np.allclose(found.free, exact.free, rtol=0, atol=6e-5)
     assert found.moreau == pytest.approx(exact.moreau, abs=6e-5)
@@ -202,8 +200,8 @@ def test_of_two_fields_one_combination_is_averaged_over():
     both = state(0.5, 0.6, 0.1, 0.1)
     overlaps = Overlaps(*(np.concatenate([getattr(both.between, name)] * 2) for name in ("q", "V", "m", "theta")))
     distances = np.concatenate([both.distances] * 2, axis=1)
-    exact = tilted_averages(problem, overlaps, distances, y, PANELS[1], slopes=True)
-    found = Grids(48, 4.0, 6.5).averages(problem, overlaps, distances, y, slopes=True)
+    exact = PANELS[1].tilted_averages(problem, overlaps, distances, y, slopes=True)
+    found = Grids(48, 4.0, 6.5).tilted_averages(problem, overlaps, distances, y, slopes=True)
     assert found.moments.shape == (2, 2, problem.solver.channel.ROW)
     assert np.allclose(found.moments, exact.moments, rtol=0, atol=2e-4)
     assert found.free[0] == pytest.approx(exact.free[0], abs=2e-4)
@@ -222,7 +220,7 @@ def test_a_difference_of_tokens_is_one_field_of_twice_the_variance():
 
 def of_sets(rule, problem, overlaps, apart, y):
     """Moments (R, 2, row), tokens averaged over, and f_1, <M>, loss and drift (R, 4), by each of its sets."""
-    sets = [rule.replicate(k).averages(problem, overlaps, apart, y) for k in range(rule.scramblings)]
+    sets = [one.tilted_averages(problem, overlaps, apart, y) for one in rule.replicates]
     totals = [(*each.free, each.moreau, each.loss, each.drift) for each in sets]
     return np.array([each.moments.mean(axis=1) for each in sets]), np.array(totals)
 
@@ -235,7 +233,7 @@ def test_samples_have_the_averages_of_grids(model, grids):
     """Within twice their half widths, which are below 2 % of the largest."""
     name, values, y, apart, overlaps = model
     problem, y = sf.problem(name, **values), np.array([y])
-    exact = grids.averages(problem, overlaps, apart, y)
+    exact = grids.tilted_averages(problem, overlaps, apart, y)
     moments, totals = of_sets(Samples(7), problem, overlaps, apart, y)
     pairs = (exact.moments.mean(axis=1), moments), ((*exact.free, exact.moreau, exact.loss), totals[:, :3])
     for known, found in pairs:
@@ -252,8 +250,7 @@ def test_samples_of_a_state_know_its_slope_along_omega():
     _, totals = of_sets(rule, problem, overlaps, apart, y)
     state = Broken(overlaps, apart)
     steins = [
-        -np.sum(BreakingMap(problem, rule.replicate(k))(state, y).hats[0].V * apart[0]) / problem.alpha
-        for k in range(rule.scramblings)
+        -np.sum(BreakingMap(problem, one)(state, y).hats[0].V * apart[0]) / problem.alpha for one in rule.replicates
     ]
     apart_by = totals[:, 3] - np.array(steins)
     assert abs(apart_by.mean()) < 2 * two_standard_errors(apart_by[:, None])[0] < 0.2 * abs(np.mean(steins))
@@ -318,7 +315,7 @@ def at_given(monkeypatch):
     monkeypatch.setattr(
         "saddleforge.extensions.breaking.vanishing.rules_for", lambda problem: [Samples(6), Samples(8), Samples(10)]
     )
-    begun = newton(BreakingMap(perceptron.problem, Pieces(8)), perceptron.state, np.array([3.0]), 1e-3)
+    begun = newton(BreakingMap(perceptron.problem, TiltedPieces(8)), perceptron.state, np.array([3.0]), 1e-3)
     return perceptron.symmetric, replace(begun, rates=np.array([2500.0])), asked
 
 
@@ -380,9 +377,9 @@ def test_averages_of_two_fields_are_derivatives_of_their_free_entropy(name, valu
     rule = Grids(10, 1.3, 4.5).framed(overlaps, apart, np.array([y]))
 
     def free(scale=1.0, rate=y):
-        return rule.averages(problem, replace(overlaps, V=scale * overlaps.V), apart, np.array([rate])).free[0]
+        return rule.tilted_averages(problem, replace(overlaps, V=scale * overlaps.V), apart, np.array([rate])).free[0]
 
-    here = rule.averages(problem, overlaps, apart, np.array([y]))
+    here = rule.tilted_averages(problem, overlaps, apart, np.array([y]))
     along_y = (free(rate=y * (1 + step)) - free(rate=y * (1 - step))) / (2 * step)
     assert along_y == pytest.approx(-(here.moreau + here.free[0]), rel=1e-4)
     places = {text: slice(at, at + int(np.prod(shape))) for text, shape, at in problem.solver.channel.MOMENTS}
@@ -415,7 +412,7 @@ def test_a_ridge_written_as_a_penalty_is_a_ridge():
     written = sf.problem("elastic_net_regression", alpha=2.0, density=1.0, l1=0.0, l2=0.1)
     ridge = sf.problem("ridge_regression", alpha=2.0, **{"lambda": 0.1})
     at = state(0.6, 0.7, 0.5, 0.3)
-    one, other = (BreakingMap(problem, Pieces(12))(at, np.array([2.5])) for problem in (written, ridge))
+    one, other = (BreakingMap(problem, TiltedPieces(12))(at, np.array([2.5])) for problem in (written, ridge))
     assert one.image.pack() == pytest.approx(other.image.pack(), rel=1e-10, abs=1e-12)
     assert (one.free_entropy, *one.slopes) == pytest.approx((other.free_entropy, *other.slopes), rel=1e-10)
     assert one.rows.penalty() == pytest.approx(other.rows.penalty(), rel=1e-10)
@@ -433,7 +430,7 @@ def test_overlaps_are_derivatives_of_what_rows_add_to_the_free_entropy(bare, y):
         squares = q + np.cumsum([0.0, *np.diff(bare) / y])
         outer = Conjugates(block, block, np.zeros((1, 1)), theta * block)
         hats = [replace(outer, q=square * block, V=V * block) for square, V in zip(squares, bare, strict=True)]
-        return rows_at(problem, hats, y, Pieces(16))
+        return rows_at(problem, hats, y, TiltedPieces(16))
 
     def slope(name, at, unit=1.0):
         return (rows(**{name: at + step * unit}).free - rows(**{name: at - step * unit}).free) / (2 * step)
@@ -454,8 +451,8 @@ def test_states_of_rows_that_coincide_are_replica_symmetric():
     """Delta^ to zero, of the lasso: the generated overlaps of replica symmetry, rows on the corner included."""
     problem, block = sf.problem("lasso_regression", alpha=2.0), np.ones((1, 1, 1))
     hats = Conjugates(0.5 * block, 1.2 * block, np.zeros((1, 1)), 0.4 * block)
-    found = rows_at(problem, [hats, replace(hats, q=(0.5 + 1e-7) * block)], np.array([2.0]), Pieces(16))
-    symmetric = StateMap(problem, Pieces(16)).overlaps(hats, np.zeros(0))
+    found = rows_at(problem, [hats, replace(hats, q=(0.5 + 1e-7) * block)], np.array([2.0]), TiltedPieces(16))
+    symmetric = StateMap(problem, TiltedPieces(16)).overlaps(hats, np.zeros(0))
     assert found.between.pack() == pytest.approx(symmetric.pack(), rel=1e-5)
     assert found.distances.item() == pytest.approx(0, abs=1e-6)
 
@@ -495,7 +492,7 @@ def hats_of(q, V, theta, apart, y):
 @pytest.mark.slow
 def test_rows_of_two_columns_that_do_not_know_of_each_other_are_two_of_one():
     (one, two), y = bowls(), 1.5
-    alone = rows_at(one, hats_of(0.5, 1.0, 0.4, 0.4, y), np.array([y]), Pieces(20))
+    alone = rows_at(one, hats_of(0.5, 1.0, 0.4, 0.4, y), np.array([y]), TiltedPieces(20))
     pair = rows_at(two, hats_of(0.5 * np.eye(2), np.eye(2), [0.4, 0.4], 0.4 * np.eye(2), y), np.array([y]), Grids())
     close = partial(pytest.approx, rel=1e-8)
     assert pair.free == close(2 * alone.free) and pair.slopes == close(2 * alone.slopes)
@@ -565,7 +562,7 @@ def test_energies_of_sparse_rows_add_up_and_lie_above_replica_symmetry():
 )
 def test_the_free_entropy_is_stationary_and_its_slope_the_total_one(name, values):
     found = solved(name, **values)
-    breaking_map, u, y = BreakingMap(found.problem, Pieces(16)), found.state.pack(), found.parisi
+    breaking_map, u, y = BreakingMap(found.problem, TiltedPieces(16)), found.state.pack(), found.parisi
     here = breaking_map(found.state, np.array([y]))
     for i, scale in enumerate(found.state.block_scales):
         shift = np.zeros(len(u))
@@ -602,7 +599,7 @@ def test_norms_are_those_of_one_minimiser():
     assert found.overlaps.q.item() == pytest.approx(1, abs=1e-12)
     spread = sf.problem("perceptron", alpha=2.0, norm=2.0, spectrum=[[0.5, 0.5], [0.5, 2.0]])
     start = state(2.0, 0.4, 1.0, 1.2)
-    answer = BreakingMap(spread, Pieces(8))(start, np.array([3.0]))
+    answer = BreakingMap(spread, TiltedPieces(8))(start, np.array([3.0]))
     assert 2 * answer.rows.penalty() / answer.rows.strengths.item() == pytest.approx(4.0, rel=1e-10)
 
 

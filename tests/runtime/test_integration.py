@@ -412,7 +412,7 @@ def test_rules_are_found_by_name_and_refine(rule):
     assert rule.finer().nodes(problem) > rule.nodes(problem) >= rule.coarser().nodes(problem) > 0
     assert rule.cost(problem) >= rule.nodes(problem)
     assert all(further.nodes(problem) > rule.nodes(problem) for further in rule.beyond(problem))
-    assert rule.replicate(0) == rule or rule.replicated
+    assert rule.replicates == (rule,) or rule.replicated
 
 
 @EVERY_RULE

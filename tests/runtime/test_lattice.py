@@ -11,7 +11,6 @@ from saddleforge.base.errors import InputError
 from saddleforge.channel.exchange import Reduction
 from saddleforge.channel.lattices import keeps, packing, points_in_ball, sampling_lattice, shortest
 from saddleforge.integration import Lattice
-from saddleforge.integration.lattice import affordable
 from saddleforge.integration.rule import DIFFERENCE_SAFETY
 from saddleforge.problems.symmetry import NO_SYMMETRY
 from saddleforge.saddle_point.iteration import FixedPoint, Status
@@ -115,9 +114,9 @@ def test_jumps_are_left_to_sobol_sets():
 
 
 def test_lattices_are_for_smooth_losses_of_twelve_dimensions_or_less():
-    assert affordable(sf.problem("dot_product_attention", alpha=2.0))
+    assert Lattice.sizes(sf.problem("dot_product_attention", alpha=2.0))
     labelled = sf.problem("logistic_regression", alpha=2.0)
-    assert not affordable(labelled), "labels are signs of Y"
+    assert not Lattice.sizes(labelled), "labels are signs of Y"
     with pytest.raises(InputError, match="a lattice is for smooth losses in 12 dimensions or less; use sobol"):
         sf.solve(labelled, integrator="lattice")
     with pytest.raises(InputError, match="1 to 12 dimensions, not in 13"):

@@ -167,8 +167,3 @@ def test_a_method_refuses_what_it_cannot_work_with(name, model, parameters, opti
 )
 def test_the_first_method_that_is_exact_is_chosen(model, name):
     assert checked(Plan(problem(model, alpha=2.0), 60, "semantic", "auto")).method == name
-
-
-def test_the_command_names_all_methods():
-    text = (Path(__file__).parents[2] / "runtime" / "cli" / "simulate.py").read_text()
-    assert re.search(r"method \((.*?)\):", text).group(1) == "|".join(["auto", *METHODS])

@@ -11,7 +11,7 @@ from ...base.errors import DomainError, TimeLimitError
 from ...saddle_point.iteration import Status
 from .newton import Equations, Reached, settled
 from .refinement import map_of, refined, states_near
-from .rules import rules_for, tolerances
+from .rules import rules_for
 from .solution import BrokenSolution
 from .state import Broken
 from .state_map import BreakingMap
@@ -63,7 +63,7 @@ def _begun(breaking_map: BreakingMap, once: Broken, y: float) -> Reached | None:
 
 def _tolerance(breaking_map: BreakingMap) -> float:
     """Residuals asked on the way: what the second step moves is little."""
-    return tolerances(breaking_map.rule, 0.0)[1]
+    return breaking_map.rule.fine
 
 
 def _highest(breaking_map: BreakingMap, found: Reached) -> Reached | str:

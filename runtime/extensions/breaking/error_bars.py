@@ -13,14 +13,15 @@ import numpy as np
 
 from ...base import progress
 from ...base.errors import DomainError
-from ...integration.estimates import two_standard_errors
+from ...integration.estimates import difference_factors, two_standard_errors
 from ...integration.rule import DIFFERENCE_SAFETY
 from ...integration.tilted_samples import Samples
+from ...integration.tilted_sums import TiltedRule
 from ...solving.error_bars import ObservableEstimate, observe
 from ...solving.solution import Solution
 from ...stability.assess import radius
 from .newton import Equations, Reached
-from .rules import averages, offsets, shift_counts, told_beside
+from .rules import offsets
 from .solution import BrokenSolution, Splitting, status_of
 from .state import Broken
 from .state_map import Answer, BreakingMap
@@ -70,7 +71,6 @@ def _by_other_rules(
         DomainError: another rule leaves the domain.
     """
     problem, rule, answer = symmetric.problem, breaking_map.rule, found.answer
-    assert not isinstance(rule, Samples)
     state, rates, y = found.state, found.rates, found.y
     equations = Equations.around(breaking_map, state, rates, not given)
     scales, units = equations.units(state, answer)
@@ -87,9 +87,9 @@ def _by_other_rules(
         moved.append(its.values(*its.state(its.unknowns(state, rates) + shifts[-1] * scales, state, rates))[1])
         used.append(its.breaking_map)
     known = [0.0] * len(used)
-    if told_beside(rule):
+    if rule.errors_cancel:
         known = _offsets_beside(once, used, state) if once else offsets(symmetric, [one.rule for one in used], state, y)
-    counts = shift_counts(rule, shifts)
+    counts = difference_factors(*shifts, slowest=rule.slowest)
     moves = [equations.packed(shift * scales) for shift in shifts]
     within_moves = [Broken.unpack(move, state.sizes).within.pack() for move in moves]
     rest = found.residual + abs(answer.averages.mass - 1)
@@ -195,7 +195,7 @@ def _by_sets(symmetric: Solution, breaking_map: BreakingMap, found: Reached, giv
     def by(other: Samples) -> tuple[np.ndarray, Answer]:
         return Equations.around(replace(breaking_map, rule=other), state, rates, with_y=True).values(state, rates)
 
-    sets = [by(rule.replicate(k)) for k in range(rule.scramblings)]
+    sets = [by(one) for one in rule.replicates]
     # Rows bend with what they are given: what all sets make is not the mean of what each of them makes.
     whole = equations.gap(answer, state, rates)
     deeper_gap, deeper = by(smaller.deeper())
@@ -278,11 +278,10 @@ def _splitting(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, answ
     Errors of grids oscillate as their nodes pass places where wells begin: one other rule may agree by chance."""
     problem, rule, responses = breaking_map.problem, breaking_map.rule, answer.rows.squares()
     if isinstance(rule, Samples):
-        smaller = rule.smaller()
-        used: list[Any] = [smaller.replicate(k) for k in range(smaller.scramblings)]
+        used: tuple[TiltedRule, ...] = rule.smaller().replicates
     else:
-        used = [rule.coarser().coarser(), rule.coarser(), rule]
-    found = [averages(problem, state, rates, each, slopes=True) for each in used]
+        used = rule.coarser().coarser(), rule.coarser(), rule
+    found = [each.tilted_averages(problem, state.between, state.distances, rates, slopes=True) for each in used]
     roots = np.array([
         [radius(problem, square[0], own) for square, own in zip(each.squares, responses, strict=True)] for each in found
     ])  # fmt: skip

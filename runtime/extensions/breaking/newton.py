@@ -9,7 +9,6 @@ import numpy as np
 from ...base.errors import DomainError
 from ...base.progress import left
 from ...saddle_point.slopes import differences
-from .rules import difference_step, least_fall
 from .state import Broken
 from .state_map import Answer, BreakingMap
 
@@ -111,7 +110,7 @@ class Equations:
         def gap_at(moved: np.ndarray) -> np.ndarray:
             return self.values(*self.state(moved, like, rates))[0]
 
-        return differences(gap_at, z, difference_step(self.breaking_map.rule) * scales, base)
+        return differences(gap_at, z, self.breaking_map.rule.step * scales, base)
 
 
 def settled(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, steps: int) -> Broken:
@@ -165,7 +164,7 @@ def newton(
         best = min(best, residual)
         if (residual < tolerance and matrix is not None) or stalls > 3:
             break
-        if matrix is None or (not fresh and residual > least_fall(breaking_map.rule) * before):
+        if matrix is None or (not fresh and residual > breaking_map.rule.least_fall * before):
             matrix, fresh = equations.matrix(z, state, rates, gap, answer), True
         else:
             fresh = False

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from ...base.errors import DomainError, TimeLimitError
+from ...integration.tilted_sums import TiltedRule
 from ...problems.symmetry import NO_SYMMETRY
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from .error_bars import ROUNDING, finish
 from .newton import Reached, newton
-from .rules import TiltedRule, rules_for, tolerances
+from .rules import rules_for
 from .solution import BrokenSolution
 from .state import Broken
 from .state_map import BreakingMap
@@ -77,7 +78,7 @@ def refined(
     for rule in rules or rules_for(symmetric.problem):
         finer = map_of(symmetric, rule)
         try:
-            found = newton(finer, found.state, found.rates, tolerances(rule, accuracy)[1], not given, matrix)
+            found = newton(finer, found.state, found.rates, rule.last_residual(accuracy), not given, matrix)
             matrix = found.matrix
             reached = finish(symmetric, finer, found, given, accuracy, once)
         except DomainError:

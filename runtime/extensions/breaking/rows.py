@@ -12,10 +12,11 @@ from functools import cached_property, partial
 import numpy as np
 
 from ...base.errors import DomainError
+from ...integration import Rule
 from ...integration.penalised_planes import plane_averages
 from ...integration.penalised_rows import Minimum, RowAverages, row_averages
-from ...integration.pieces import Pieces
-from ...integration.tilted_grid import Grids
+from ...integration.pieces import PANELS, Pieces
+from ...integration.tilted_grid import LADDER, Grids
 from ...problems.compiled import loops
 from ...problems.overlaps import Conjugates, Overlaps
 from ...problems.problem import Problem
@@ -43,7 +44,7 @@ class Rows:
     squares: Callable[[], np.ndarray]
 
 
-def rows_at(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Pieces | Grids) -> Rows:
+def rows_at(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Rule) -> Rows:
     """Rows at V~^, q_0^, m^, theta^ and those of the levels within, down to V^ and q_K^, (K + 1).
 
     Args:
@@ -152,7 +153,7 @@ class _Ridge:
         return np.stack([np.einsum("nab,nef->nabef", inverse, inverse) for inverse in inverses])
 
 
-def _penalised(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Pieces | Grids) -> Rows:
+def _penalised(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Rule) -> Rows:
     """Of any other penalty, of one column or two."""
     law = problem.law
     atoms = [_atom(problem, gamma, gram, hats, rates, rule) for gamma, gram in zip(law.gamma, law.gram, strict=True)]
@@ -186,7 +187,7 @@ def _penalised(problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, 
 
 def _atom(
     problem: Problem, gamma: np.ndarray, gram: np.ndarray, hats: Sequence[Conjugates], rates: np.ndarray,
-    rule: Pieces | Grids,
+    rule: Rule,
 ) -> RowAverages:  # fmt: skip
     """Rows of one spectral atom at V^ of what a level leaves to those within.
 
@@ -200,10 +201,12 @@ def _atom(
     covariance, cross = np.empty((known + student, known + student)), np.empty((known + student, gram.shape[0]))
     loops("weight_rows").covariances(len(gamma), gram, field, spread, covariance, cross)
     minimiser = partial(_minimum, problem, stiffness)
-    if isinstance(rule, Pieces):
-        return row_averages(minimiser, covariance, cross, apart[:, 0, 0], rates, rule, problem.law.rows)
+    if student == 1:
+        panels = rule if isinstance(rule, Pieces) else PANELS[-1]
+        return row_averages(minimiser, covariance, cross, apart[:, 0, 0], rates, panels, problem.law.rows)
     (distance,), (y,) = apart, rates
-    return plane_averages(minimiser, covariance, cross, distance, float(y), rule, problem.law.rows)
+    grids = rule if isinstance(rule, Grids) else LADDER[-1]
+    return plane_averages(minimiser, covariance, cross, distance, float(y), grids, problem.law.rows)
 
 
 def _minimum(problem: Problem, stiffness: np.ndarray, b: np.ndarray, known: np.ndarray) -> Minimum:

@@ -9,15 +9,13 @@ import numpy as np
 
 from ...base.numbers import with_error
 from ...integration import Rule
-from ...integration.tilted_grid import Grids
-from ...integration.tilted_samples import Samples
+from ...integration.tilted_sums import TiltedRule
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...saddle_point.starts import branch_of
 from ...solving.solution import SaddlePoint, Solution
 from ...stability.assess import MARGINAL, UNSTABLE, compared_with_one
-from .rules import TiltedRule, told_beside, tolerances
 from .state import Broken
 
 NEGLIGIBLE_JUMPS = 1e-6  # of the measure, tilted
@@ -80,7 +78,7 @@ def status_of(
     accuracy: float,
 ) -> Status:
     """Of states that a rule left with a residual and error bars: whether they are those that were asked for."""
-    if residual > 1e2 * tolerances(rule, accuracy)[1]:
+    if residual > 1e2 * rule.last_residual(accuracy):
         return Status.MAX_ITERATIONS
     if _relative_error(state, errors, within_errors) > accuracy:
         return Status.ACCURACY_NOT_REACHED
@@ -118,7 +116,7 @@ class BrokenSolution(SaddlePoint):
     symmetric: Solution
     status: Status
     residual: float
-    rule: Rule | Grids | Samples
+    rule: Rule
     within_errors: np.ndarray
     energy: float
     own_error: float
@@ -216,9 +214,13 @@ class BrokenSolution(SaddlePoint):
         return self.energy
 
     @property
+    def _errors_cancel(self) -> bool:
+        return isinstance(self.rule, TiltedRule) and self.rule.errors_cancel
+
+    @property
     def energy_error(self) -> float:
         """Error bar of the energy, with that of the energy compared with which it is known."""
-        beside = (self.shallower or self.symmetric).training_loss_error if told_beside(self.rule) else 0.0
+        beside = (self.shallower or self.symmetric).training_loss_error if self._errors_cancel else 0.0
         return self.own_error + beside
 
     @property
@@ -237,9 +239,9 @@ class BrokenSolution(SaddlePoint):
         if self.state is None:
             return 0.0, 0.0
         beside = self.symmetric.training_loss_error
-        if isinstance(self.rule, Samples):
+        if self.rule.replicated:
             beside = self.symmetric.relative_error**2 * abs(self.symmetric.training_loss)
-        elif told_beside(self.rule):
+        elif self._errors_cancel:
             beside = self.shallower.energy_moved[1] if self.shallower else 0.0
         return self.energy - self.symmetric.training_loss, self.own_error + beside
 
@@ -248,5 +250,5 @@ class BrokenSolution(SaddlePoint):
         """How far the second step moved the energy from that of the first, and an error bar; nan without a second."""
         if self.shallower is None:
             return np.nan, np.nan
-        beside = 0.0 if told_beside(self.rule) else self.shallower.own_error
+        beside = 0.0 if self._errors_cancel else self.shallower.own_error
         return self.energy - self.shallower.energy, self.own_error + beside

@@ -12,7 +12,6 @@ import numpy as np
 from ...base import budget
 from ...base.errors import DomainError, InputError, TimeLimitError, require_in, require_whole
 from ...base.progress import step
-from ...integration.tilted_samples import Samples
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, check_is_problem
 from ...problems.reduced import integrated
@@ -23,7 +22,7 @@ from ...solving.solve import solve as solve_symmetric
 from .deeper import deepened
 from .newton import Reached, newton, settled
 from .refinement import NEGLIGIBLE, map_of, refined, states_near, unbroken
-from .rules import first_rate, rules_for, tolerances
+from .rules import rules_for
 from .solution import BrokenSolution
 from .state import Broken
 from .state_map import BreakingMap, refuse
@@ -142,7 +141,7 @@ def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False
             "two steps of breaking are solved for ridges and given norms, and for other penalties of one column; "
             f"{problem.solver.name} has {problem.student_rank}"
         )
-    if (rsb > 1 or along) and isinstance(rules_for(problem)[0], Samples):
+    if (rsb > 1 or along) and rules_for(problem)[0].replicated:
         # Samples do not tell at which Parisi parameter the energy is greatest.
         what = "branches with a step of breaking are followed" if along else "two steps of breaking are solved"
         raise InputError(
@@ -178,10 +177,10 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
         return unbroken(symmetric, symmetric.status, words)
-    if isinstance(coarse.rule, Samples):
+    if coarse.rule.replicated:
         symmetric = _beside(symmetric, accuracy)
     left = unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
-    if parisi is None and isinstance(coarse.rule, Samples):
+    if parisi is None and coarse.rule.replicated:
         return lowest_by_samples(symmetric, begun, accuracy) or left
     found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
@@ -212,8 +211,7 @@ def continued(
         TimeLimitError: the time limit came before any were found.
     """
     rule = rules_for(symmetric.problem)[0]
-    rough, _ = tolerances(rule)
-    found = states_near(map_of(symmetric, rule), state, np.array(rates), rough, with_y=True)
+    found = states_near(map_of(symmetric, rule), state, np.array(rates), rule.rough, with_y=True)
     if found is None or np.max(np.abs(found.state.pack() - state.pack()) / found.state.block_scales) > _OFF:
         return None
     return refined(symmetric, found, False, accuracy)
@@ -227,8 +225,8 @@ def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
     """
     left = without_teacher(symmetric.problem, symmetric.overlaps)
     V, D = (float(np.trace(block, axis1=1, axis2=2).max()) for block in (symmetric.overlaps.V, left))
-    first = first_rate(breaking_map.rule) * V / D
-    rough, _ = tolerances(breaking_map.rule)
+    first = breaking_map.rule.first_rate * V / D
+    rough = breaking_map.rule.rough
     for k in (*range(_FEWER), *range(-1, -_ABOVE - 1, -1)):
         y = first / _FACTOR**k
         state, rates = _apart(symmetric, y), np.array([y])
@@ -277,7 +275,7 @@ def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator
     """
     longest = stride = float(np.log(factor))
     slope = np.zeros(len(found.state.pack()))
-    rough, _ = tolerances(breaking_map.rule)
+    rough = breaking_map.rule.rough
     while abs(stride) > _SHORTEST * abs(longest):
         rates = found.rates * float(np.exp(stride))
         expected = _with_product(found) + stride * slope
@@ -314,7 +312,7 @@ def _at(breaking_map: BreakingMap, found: Reached, y: float) -> Reached | str:
             if following is None:
                 return f"states were lost near y = {found.y:.4g}, on the way to {y:.4g}"
             found = following
-    return newton(breaking_map, found.state, np.array([y]), tolerances(breaking_map.rule)[0])
+    return newton(breaking_map, found.state, np.array([y]), breaking_map.rule.rough)
 
 
 def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
@@ -330,6 +328,6 @@ def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
             (left, low), (right, high) = ends
             y = float(np.exp(np.interp(0.0, [left, right], [low, high])))
             nearer = min(found, following, key=lambda one: abs(np.log(one.y / y)))
-            return newton(breaking_map, nearer.state, np.array([y]), tolerances(breaking_map.rule)[0])
+            return newton(breaking_map, nearer.state, np.array([y]), breaking_map.rule.rough)
         found = following
     return f"the complexity did not vanish {'up' if upward else 'down'} to y = {found.y:.4g}"

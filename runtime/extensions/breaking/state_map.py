@@ -12,13 +12,13 @@ import numpy as np
 
 from ...base import budget
 from ...base.errors import InputError
-from ...integration.tilted import TiltedAverages
+from ...integration.tilted_sums import TiltedAverages, TiltedRule
 from ...problems.overlaps import Conjugates, Overlaps, packed_length, triangle
 from ...problems.problem import Problem
 from ...problems.symmetry import NO_SYMMETRY, Symmetry
 from ...saddle_point.state_map import conjugates_of
 from .rows import Rows, rows_at
-from .rules import TiltedRule, averages, framed, of_rows, rules_for
+from .rules import rules_for
 from .state import Broken
 
 
@@ -72,19 +72,19 @@ class BreakingMap:
         """
         budget.check()
         problem, between = self.problem, state.between
-        found = averages(problem, state, rates, self.rule)
+        found = self.rule.tilted_averages(problem, between, state.distances, rates)
         outer, *within = (conjugates_of(problem, between, moments) for moments in found.moments)
         # The others differ from the first in q^ alone; V_(k+1)^ = V_k^ + y_k (q_k^ - q_(k-1)^).
         hats = [outer]
         for y, inner in zip(rates, within, strict=True):
             hats.append(replace(inner, V=hats[-1].V + y * (inner.q - hats[-1].q)))
-        rows = rows_at(problem, hats, rates, of_rows(self.rule, problem.student_rank))
+        rows = rows_at(problem, hats, rates, self.rule)
         phi, slopes = self._free_entropy(state, rates, found, hats, rows)
         return Answer(Broken(rows.between, rows.distances), found, tuple(hats), rows, phi, slopes)
 
     def around(self, state: Broken, rates: np.ndarray) -> BreakingMap:
         """The same map for looking around a state."""
-        return replace(self, rule=framed(self.rule, state, rates))
+        return replace(self, rule=self.rule.framed(state.between, state.distances, rates))
 
     def directions(self, state: Broken) -> np.ndarray:
         """Directions (k, n) of packed states that span those of the same symmetry, entries 0 and +-1."""

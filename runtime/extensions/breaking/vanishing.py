@@ -14,12 +14,12 @@ import numpy as np
 from ...base.errors import TimeLimitError
 from ...base.numbers import with_error
 from ...base.progress import step
-from ...integration import Rule
+from ...integration.tilted_sums import TiltedRule
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from .newton import Reached
 from .refinement import is_broken, refined
-from .rules import TiltedRule, rules_for
+from .rules import rules_for
 from .solution import BrokenSolution, status_of
 
 _LONGEST = float(np.log(2.0))  # step in log y
@@ -136,7 +136,7 @@ def _where_it_vanishes(found: BrokenSolution, rate: _Rate, accuracy: float) -> B
     multipliers_error = found.multipliers_error
     if multipliers_error is not None and found.multipliers is not None and other.multipliers is not None:
         multipliers_error = multipliers_error + share * np.abs(other.multipliers - found.multipliers)
-    assert not isinstance(found.rule, Rule)
+    assert isinstance(found.rule, TiltedRule)
     status = status_of(found.symmetric, found.rule, found.residual, found.state, errors, within_errors, accuracy)
     return replace(
         found, status=status, given=False, errors=errors, within_errors=within_errors,

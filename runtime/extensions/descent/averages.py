@@ -18,7 +18,7 @@ from ...base.errors import DomainError, InputError
 from ...channel.exchange import Reduction
 from ...channel.fields import Fields
 from ...channel.points import noise_choices
-from ...integration.lattice import affordable
+from ...integration.lattice import Lattice
 from ...integration.rule import back, moments_by_context
 from ...integration.sampled import FEW, MOST_NODES, Sampled, Sobol
 from ...integration.splitting import Split
@@ -180,7 +180,7 @@ def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
     kinked, curved, dimension = _has_planes(part), bool(part.solver.model.CURVED["loss"]), part.dimension
     if not curved and (dimension <= FEW or (kinked and dimension <= _MOST_SPLIT)):
         return tuple(AverageRule(problem, n) for n in _SIZES if float(n) ** dimension <= MOST_NODES)
-    lattices = affordable(part)
+    lattices = Lattice.sizes(part)
     chosen = lattices[2::2] if len(lattices) > _FEW_LATTICES else lattices[1:3]  # the largest of few takes minutes
     if len(chosen) > 1:  # of one alone nothing would tell how far off it is
         return tuple(AverageRule(problem, rule) for rule in chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -102,6 +103,8 @@ class Method:
         fixes_overlaps: whether it can fix overlaps at zero.
         one_pass: whether it sees every sample once, in batches, from weights of given overlaps, if asked for, and with
             a learning rate that may change in time. It ends at no minimum.
+        check: raises InputError where a plan is none for it.
+        summary: what it does, if it does not minimise the risk; rate: in which unit it takes one, if it does.
     """
 
     name: str
@@ -116,6 +119,8 @@ class Method:
     fixes_overlaps: bool = False
     one_pass: bool = False
     check: Callable[[Plan], None] | None = None
+    summary: str = ""
+    rate: str = ""
 
     @property
     def can_be_polished(self) -> bool:
@@ -126,3 +131,7 @@ class Method:
     def ends_at_minimum(self) -> bool:
         """Return whether it ends where the gradient of the risk vanishes."""
         return not self.one_pass
+
+
+gradient_method = partial(Method, norms=True, q_in_loss=True, trained_numbers=True, fixes_overlaps=True)
+"""A method that asks for the gradient of the risk and nothing else."""

@@ -31,8 +31,8 @@ class Plan:
         controls: whether means are taken with control variates (`controls`).
         tolerance: of the gradient norm (of the relative step, for gamp).
         most: iterations, by default 20000, or 1000 of gamp.
-        rate: step size of gd or adam in their units, learning rate of sgd (also a text as of `dynamics`).
-        batch: of sgd, sentences of a step, or a share of d as 0.5d.
+        rate: step size or learning rate, see `Method.rate`; of one pass also a text as of `dynamics`.
+        batch: of one pass, samples of a step, or a share of d as 0.5d.
         inertia, damping: of gamp.
         exact: whether the teacher's and the means' Gram matrix is that of the law exactly (`instance.coordinates`).
         memory: bytes of data a seed may hold.

@@ -8,12 +8,13 @@ import numpy as np
 
 from ...base.errors import DomainError, InputError, require_in, require_known, require_whole
 from ...problems.overlaps import Overlaps
+from ...problems.problem import Problem
 from ...saddle_point import observables
 from .controls import Controls, controls_of
 from .held import entries, without
 from .instance import Instance
 from .method import Descent, Method, Polish, Trained
-from .methods import METHODS
+from .methods import METHODS, exact_method
 from .orientation import kind_of, oriented
 from .plan import RANDOM, WELLS, Plan, begin
 from .risk import Risk, Weights, overlaps_of
@@ -153,11 +154,14 @@ def checked(plan: Plan) -> Plan:
             "slope to descend"
         )
     require_known("method", plan.method, ["auto", *METHODS])
-    asked = replace(plan, method=_exact_method(plan)) if plan.method == "auto" else plan
+    asked = plan
+    if plan.method == "auto":
+        asked = replace(plan, method=exact_method(*_corners(problem), problem.regulariser.keeps_norms))
     method = METHODS[asked.method]
     if not method.one_pass:
         if plan.batch != "1":
-            raise InputError(f"batch {plan.batch}: batches are those of sgd; {plan.method} takes all data at once")
+            passes = ", ".join(name for name, other in METHODS.items() if other.one_pass)
+            raise InputError(f"batch {plan.batch}: batches are those of {passes}; {plan.method} takes all data at once")
         if isinstance(plan.rate, str):
             raise InputError(f"rate {plan.rate!r}: {plan.method} takes a number")
         require_known("start", plan.start, [*model.STARTS, RANDOM], problem.solver.name)
@@ -181,22 +185,9 @@ def checked(plan: Plan) -> Plan:
     return asked
 
 
-def _corners(plan: Plan) -> tuple[bool, bool]:
+def _corners(problem: Problem) -> tuple[bool, bool]:
     """Return whether the loss has corners, and whether the penalty does."""
-    problem = plan.problem
     return problem.solver.proximal.CORNERS, problem.regulariser.has_corners
-
-
-def _exact_method(plan: Plan) -> str:
-    """Return the first method that is exact at corners of loss and penalty, and keeps given norms."""
-    loss, penalty = _corners(plan)
-    return next(
-        method.name
-        for method in METHODS.values()
-        if (method.loss_corners or not loss)
-        and (method.penalty_corners or not penalty)
-        and (method.norms or not plan.problem.regulariser.keeps_norms)
-    )
 
 
 def _require_able(plan: Plan, method: Method) -> None:
@@ -205,7 +196,7 @@ def _require_able(plan: Plan, method: Method) -> None:
         InputError: the plan needs what the method cannot do; the sentence lists the methods that can.
     """
     problem, name, how = plan.problem, plan.problem.solver.name, method.name
-    (loss, penalty), keeps_norms = _corners(plan), problem.regulariser.keeps_norms
+    (loss, penalty), keeps_norms = _corners(problem), problem.regulariser.keeps_norms
     cornered = f"the penalty of {name} has corners"
     if loss:
         cornered = f"the loss of {name} has corners, which {how} does not handle"

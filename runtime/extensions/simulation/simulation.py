@@ -165,8 +165,8 @@ def simulate(
         seeds: how many, from 0, or which. A seed gives the same data whatever the start and the method; with another
             alpha its samples are the first of the same sequence.
         start: a named start of the model (`semantic`, else its first, where none is given), or `random`.
-        method: lbfgs, gd, adam, fista (penalties with corners), newton (losses with corners, any penalty), gamp, or
-            auto; or sgd, one pass through the data, whose theory is `dynamics`.
+        method: auto, or one that `saddleforge simulate --help` lists; the theory of one pass through the data is
+            `dynamics`.
         threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
         on_run: called with every run as it is finished; Ctrl-C waits until it returns, and then counts the run.

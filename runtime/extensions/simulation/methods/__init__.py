@@ -6,3 +6,12 @@ from ..method import Method
 from . import adam, fista, gamp, gd, lbfgs, newton, sgd
 
 METHODS: dict[str, Method] = {m.METHOD.name: m.METHOD for m in (lbfgs, gd, adam, fista, newton, gamp, sgd)}
+
+
+def exact_method(loss_corners: bool = False, penalty_corners: bool = False, norms: bool = False) -> str:
+    """Return the first method that is exact at corners of loss and penalty, and keeps given norms, where these are."""
+    return next(
+        name
+        for name, method in METHODS.items()
+        if method.loss_corners >= loss_corners and method.penalty_corners >= penalty_corners and method.norms >= norms
+    )

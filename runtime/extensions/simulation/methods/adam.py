@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..method import Descent, Method, Trained
+from ..method import Descent, Trained, gradient_method
 from ..risk import Risk, Weights
 
 _RATE = 0.02
@@ -38,4 +38,4 @@ def adam(risk: Risk, start: Weights, descent: Descent) -> Trained:
     return descent.ended(weights, value, value.gradient.size, descent.most)
 
 
-METHOD = Method("adam", adam, norms=True, q_in_loss=True, trained_numbers=True, fixes_overlaps=True)
+METHOD = gradient_method("adam", adam, rate=f"by default {_RATE:g}")

@@ -252,4 +252,4 @@ def _check(plan: Plan) -> None:
     require_in("damping", plan.damping, "[0, 1)")
 
 
-METHOD = Method("gamp", train=_train, loss_corners=True, penalty_corners=True, check=_check)
+METHOD = Method("gamp", train=_train, loss_corners=True, penalty_corners=True, check=_check, summary="passes messages")

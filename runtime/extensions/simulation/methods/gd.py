@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..method import Descent, Method, Trained
+from ..method import Descent, Trained, gradient_method
 from ..risk import Risk, Weights
 
 _STEP = 0.5  # in units of the inverse of the largest curvature at the start
@@ -32,4 +32,4 @@ def gradient_descent(risk: Risk, start: Weights, descent: Descent) -> Trained:
     return descent.ended(weights, value, value.gradient.size, descent.most)
 
 
-METHOD = Method("gd", gradient_descent, norms=True, q_in_loss=True, trained_numbers=True, fixes_overlaps=True)
+METHOD = gradient_method("gd", gradient_descent, rate="times the inverse of the largest curvature")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..method import Descent, Method, Trained
+from ..method import Descent, Trained, gradient_method
 from ..risk import Risk, Weights
 
 _MEMORY = 20  # pairs of steps and gradients kept
@@ -18,10 +18,7 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Trained:
     """
     from scipy.optimize import minimize
 
-    d, unit = (
-        risk.instance.d,
-        np.sqrt(risk.instance.d),
-    )  # phi is measured so that its curvature is like that of a weight
+    d, unit = risk.instance.d, np.sqrt(risk.instance.d)  # of phi: its curvature is like that of a weight then
 
     def function(x: np.ndarray) -> tuple[float, np.ndarray]:
         value = risk(start.unpack(x, unit))
@@ -50,4 +47,4 @@ def lbfgs(risk: Risk, start: Weights, descent: Descent) -> Trained:
     return descent.ended(weights, value, value.gradient.size, iterations)
 
 
-METHOD = Method("lbfgs", lbfgs, norms=True, q_in_loss=True, trained_numbers=True, fixes_overlaps=True)
+METHOD = gradient_method("lbfgs", lbfgs)

@@ -159,5 +159,13 @@ def _check(plan: Plan) -> None:
 
 
 METHOD = Method(
-    "sgd", train=_train, any_penalty=False, q_in_loss=True, trained_numbers=True, one_pass=True, check=_check
+    "sgd",
+    train=_train,
+    any_penalty=False,
+    q_in_loss=True,
+    trained_numbers=True,
+    one_pass=True,
+    check=_check,
+    summary="is one pass through the data, up to time alpha",
+    rate="as of `dynamics`",
 )
