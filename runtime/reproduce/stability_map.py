@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..extensions.breaking.curve import curve
 from ..solving.solution import Solution
@@ -17,8 +17,6 @@ from ..stability.self_overlap import ABSOLUTE, RELATIVE
 from .run import BRANCHES, SHOWN_OMEGA, Run, Task, unpacked
 
 STABILITY = "stability"
-ALPHAS = tuple(round(0.1 + 0.12 * n, 10) for n in range(21))  # 0.1 to 2.5
-OMEGAS = tuple(round(0.05 * n, 10) for n in range(11))  # 0 to 0.5
 ACCURACY = 5e-3  # of the overlaps
 LINES = 9  # log2 of the lines a replicate, for the jump set
 KEPT = ("self_overlap_loss", "self_overlap_loss_error", "replicon", "replicon_error", "bistable_share", "jump_weight",
@@ -26,10 +24,16 @@ KEPT = ("self_overlap_loss", "self_overlap_loss_error", "replicon", "replicon_er
 
 
 class StabilityRun(Run):
-    """Both branches over the plane."""
+    """Both branches over the plane.
+
+    Attributes:
+        alphas, omegas: values of the parameters that span it.
+    """
 
     draws = (STABILITY,)
     page, data = "stability", "stability_map"
+    alphas: ClassVar[tuple[float, ...]] = tuple(round(0.1 + 0.12 * n, 10) for n in range(21))  # 0.1 to 2.5
+    omegas: ClassVar[tuple[float, ...]] = tuple(round(0.05 * n, 10) for n in range(11))  # 0 to 0.5
 
     def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
         super().__init__(out, figures)
@@ -38,7 +42,7 @@ class StabilityRun(Run):
     def plan(self) -> Iterator[Task]:
         """A step a branch and omega: from 0.3 down to 0, then up, each from the nearest omega done before."""
         done: list[float] = []
-        for omega in sorted(OMEGAS, key=lambda w: (w > SHOWN_OMEGA, abs(w - SHOWN_OMEGA))):
+        for omega in sorted(self.omegas, key=lambda w: (w > SHOWN_OMEGA, abs(w - SHOWN_OMEGA))):
             nearest = min(done, key=lambda w: abs(w - omega), default=None)
             for name in BRANCHES:
                 yield Task(f"judging the {name} branch at omega = {omega:g}", 24, f"stability_{name}_{omega:g}",
@@ -51,9 +55,9 @@ class StabilityRun(Run):
         points = [] if nearest is None else self.results["map"][name][f"{nearest:g}"]["points"]
         seeds = {point["alpha"]: unpacked(self.base, point["overlaps"]) for point in points}
         at = self.base.with_(omega=omega)
-        found = curve(at, start=name, over="alpha", values=ALPHAS, accuracy=ACCURACY, refine_end=2, seeds=seeds)
+        found = curve(at, start=name, over="alpha", values=self.alphas, accuracy=ACCURACY, refine_end=2, seeds=seeds)
         return {
-            "points": [point_of(s) for s in found.solutions if s.problem.alpha in ALPHAS],
+            "points": [point_of(s) for s in found.solutions if s.problem.alpha in self.alphas],
             "ends": [list(end) if end else None for end in found.ends],
         }
 

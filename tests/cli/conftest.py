@@ -1,5 +1,6 @@
 """Two ways to run the command line: as a process, and in this one, where nothing has to be imported again."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -64,3 +65,17 @@ def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]
     yield inside
     set_quiet(False)
     threads.limit(threads.available())
+
+
+@pytest.fixture
+def begins(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
+    """begins(function): a function that is called where a command begins to compute, or to derive, in place of that."""
+    # Imported first, so that no module keeps what is patched here as its own.
+    for module in ("reproduce.jobs", "branches", "derive.emit.tree"):
+        importlib.import_module(f"saddleforge.{module}")
+
+    def patched(function: Callable[..., Any]) -> None:
+        for entry in ("problems.problem.problem", "derive.catalogue.catalogue_model"):
+            monkeypatch.setattr(f"saddleforge.{entry}", function)
+
+    return patched

@@ -1,6 +1,5 @@
 """The exit statuses of the contract (docs/design.md section 4), each with what it promises to print."""
 
-import importlib
 import json
 import os
 import re
@@ -52,12 +51,12 @@ def test_a_solved_problem_is_0(run):
     assert "RS stable" in done.stdout
 
 
-def test_a_bug_is_1_with_its_traceback_in_a_log_file(call, monkeypatch, tmp_path):
+def test_a_bug_is_1_with_its_traceback_in_a_log_file(call, begins, monkeypatch, tmp_path):
     def broken(*_arguments, **_named):
         raise RuntimeError("planted")
 
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
-    monkeypatch.setattr("saddleforge.problems.problem.problem", broken)
+    begins(broken)
     done = call("solve", "ridge_regression")
     (log,) = (tmp_path / "logs").iterdir()
     assert done.status == 1
@@ -362,15 +361,8 @@ def test_wrong_input_is_2_with_one_sentence(call, arguments, fragments):
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_an_unwritable_output_is_refused_before_the_work_starts(call, monkeypatch, tmp_path, arguments):
-    def started(*_arguments, **_named):
-        raise AssertionError("the computation has started")
-
-    # Imported first, so that no module keeps what is patched here as its own.
-    for module in ("reproduce.jobs", "branches", "derive.emit.tree"):
-        importlib.import_module(f"saddleforge.{module}")
-    monkeypatch.setattr("saddleforge.problems.problem.problem", started)
-    monkeypatch.setattr("saddleforge.derive.catalogue.catalogue_model", started)
+def test_an_unwritable_output_is_refused_before_the_work_starts(call, begins, tmp_path, arguments):
+    begins(lambda *_, **__: pytest.fail("the computation has started"))
     (tmp_path / "file").write_text("")
     target = tmp_path / "file" / ("result.nc" if arguments[0] in ("curve", "simulate") else "result")
     done = call(*arguments, target)

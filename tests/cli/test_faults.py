@@ -109,10 +109,9 @@ def test_a_batch_system_that_ends_a_curve_keeps_its_points(tmp_path):
     assert file.exists() and "Traceback" not in stderr
 
 
-def test_an_interrupted_curve_leaves_a_complete_one_that_was_there(tmp_path):
+def test_an_interrupted_curve_leaves_a_complete_one_that_was_there(call, tmp_path):
     file, beside = tmp_path / "curve.nc", tmp_path / "curve.interrupted.nc"
-    short = ["curve", "ridge_regression", "--over", "alpha=1:3:2", "-o", str(file), "--quiet"]
-    assert saddleforge(short)[0] == 0
+    assert call("curve", "ridge_regression", "--over", "alpha=1:3:2", "-o", file, "--quiet").status == 0
     complete = file.read_bytes()
     running = _begun(["curve", "ridge_regression", "--over", "alpha=1:3:400", "-o", str(file), "--force"], "[3/400]")
     running.send_signal(signal.SIGINT)
@@ -353,14 +352,14 @@ def test_a_disk_without_any_room_is_no_bug(tmp_path):
     assert done.stderr.endswith("saddleforge: the system does not allow more: File too large\n")
 
 
-def test_a_bug_that_no_file_can_be_kept_of_is_told_with_its_traceback(call, monkeypatch):
+def test_a_bug_that_no_file_can_be_kept_of_is_told_with_its_traceback(call, begins, monkeypatch):
     def broken(*_arguments, **_named):
         monkeypatch.setenv("SADDLEFORGE_CACHE", "/dev/null")
         monkeypatch.setattr("tempfile.tempdir", None)
         monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/dev/null"])
         return 1 / 0
 
-    monkeypatch.setattr("saddleforge.problems.problem.problem", broken)
+    begins(broken)
     done = call(*SOLVE)
     assert done.status == 1 and "ZeroDivisionError: division by zero" in done.stderr
     assert done.sentence == "saddleforge: this is a bug in saddleforge; please report it with the traceback above"

@@ -51,37 +51,42 @@ def test_solve_prints_the_keys_of_the_contract_and_nothing_else(call):
     assert data["stability"]["self_overlap_loss"] == 0.0
 
 
+@pytest.fixture
+def solved(call, tmp_path):
+    """solved(*arguments): what `solve` prints and, from the file that it writes, what it prints with --json."""
+
+    def both(*arguments):
+        file = tmp_path / "solution.json"
+        done = call("solve", *arguments, "-o", file)
+        assert done.status == 0
+        return done.stdout, json.loads(file.read_text())
+
+    return both
+
+
 @pytest.mark.slow
-def test_given_norms_are_reported_with_the_ridge_that_keeps_them(call):
-    arguments = "solve", "perceptron", "--set", "alpha=2"
-    found = json.loads(call(*arguments, "--json").stdout)
+def test_given_norms_are_reported_with_the_ridge_that_keeps_them(solved):
+    text, found = solved("perceptron", "--set", "alpha=2")
     assert found["overlaps"]["q"][0][0][0][0] == pytest.approx(1, abs=1e-6)
     assert found["training_loss_parts"]["penalty"] == 0
     (strength,), (width,) = found["multipliers"], found["errors"]["multipliers"]
-    assert f"the norms are kept by a ridge of {with_error(strength, width)}" in call(*arguments).stdout
+    assert f"the norms are kept by a ridge of {with_error(strength, width)}" in text
 
 
 @pytest.mark.slow
-def test_a_step_of_breaking_stands_beside_replica_symmetry(call):
-    arguments = "solve", "perceptron", "--set", "alpha=2", "--rsb", "1"
-    done = call(*arguments, "--json")
-    assert done.status == 0
-    found = json.loads(done.stdout)
+def test_a_step_of_breaking_stands_beside_replica_symmetry(solved):
+    text, found = solved("perceptron", "--set", "alpha=2", "--rsb", "1")
     breaking, symmetric = found["breaking"], found["symmetric"]
     assert found["rsb"] == 1 and found["found"] is None and set(symmetric) >= SOLVE_KEYS
     assert breaking["energy_moved"] == pytest.approx(found["training_loss"] - symmetric["training_loss"], abs=1e-15)
     q, between, distance = found["overlaps"]["q"], breaking["q_between"], breaking["distances"][0]
     assert q[0][0][0][0] == pytest.approx(between[0][0][0][0] + distance[0][0][0][0], abs=1e-14)
-    text = call(*arguments).stdout
     assert f"y = {with_error(breaking['rates'][0], breaking['errors']['rates'][0])} (Parisi parameter)" in text
     assert breaking["stability"]["verdict"] in text and symmetric["stability"]["verdict"] in text
 
 
-def test_a_second_step_of_breaking_stands_beside_the_first(call):
-    arguments = "solve", "perceptron", "--set", "alpha=2", "--rsb", "2"
-    done = call(*arguments, "--json")
-    assert done.status == 0
-    found = json.loads(done.stdout)
+def test_a_second_step_of_breaking_stands_beside_the_first(solved):
+    text, found = solved("perceptron", "--set", "alpha=2", "--rsb", "2")
     breaking, once = found["breaking"], found["shallower"]
     assert (found["rsb"], once["rsb"], once["shallower"]) == (2, 1, None)
     moved = breaking["energy_moved_further"]
@@ -89,7 +94,6 @@ def test_a_second_step_of_breaking_stands_beside_the_first(call):
     assert 0 < breaking["errors"]["energy_moved_further"] < 1e-3 * moved
     low, high = breaking["rates"]
     assert low < once["breaking"]["rates"][0] < high and len(breaking["distances"]) == 2
-    text = call(*arguments).stdout
     assert f"y = {', '.join(map(with_error, breaking['rates'], breaking['errors']['rates']))} (Parisi" in text
     assert f"the second moved it by {with_error(moved, breaking['errors']['energy_moved_further'])}" in text
 

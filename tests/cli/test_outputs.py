@@ -96,12 +96,13 @@ WRITING = {
 
 
 @pytest.mark.parametrize("arguments", WRITING.values(), ids=WRITING)
-def test_a_file_that_is_there_is_not_written_over_and_nothing_is_computed(call, monkeypatch, tmp_path, arguments):
+def test_a_file_that_is_there_is_not_written_over_and_nothing_is_computed(
+    call, begins, monkeypatch, tmp_path, arguments
+):
     def started(*_arguments, **_named):
         raise AssertionError("the computation has started")
 
-    monkeypatch.setattr("saddleforge.problems.problem.problem", started)
-    monkeypatch.setattr("saddleforge.derive.catalogue.catalogue_model", started)
+    begins(started)
     monkeypatch.chdir(tmp_path)
     file = Path(arguments[-1])
     file.write_text("years of work")

@@ -23,7 +23,7 @@ from saddleforge.derive.report.text_printer import WIDTH
 from saddleforge.derive.theory.free_entropy import FreeEntropy, free_entropy
 
 SHIPPED_CASES = [
-    pytest.param(catalogue_model(name), structure, id=f"{name}-{structure.key}")
+    pytest.param((name, structure), id=f"{name}-{structure.key}")
     for name in SHIPPED
     for structure in shipped_structures(name)
 ]
@@ -89,20 +89,16 @@ def lines_of(shown: str) -> list[str]:
     return [re.sub(r"   \(.*\)$", "", line.strip()) for line in shown.splitlines()]
 
 
-_REPORTS = {}
+@pytest.fixture(scope="module", params=SHIPPED_CASES)
+def shipped(request):
+    """A model that ships, its structure, and the report of it; pytest has text and LaTeX follow each other."""
+    name, structure = request.param
+    model = catalogue_model(name)
+    return model, structure, report(model, structure)
 
 
-@pytest.fixture
-def content(model, structure):
-    """The report of a shipped model, built once for text and LaTeX."""
-    key = model.name, structure.key
-    if key not in _REPORTS:
-        _REPORTS[key] = report(model, structure)
-    return _REPORTS[key]
-
-
-@pytest.mark.parametrize(("model", "structure"), SHIPPED_CASES)
-def test_text_holds_the_equations(model, structure, content):
+def test_text_holds_the_equations(shipped):
+    model, structure, content = shipped
     shown = text.shown(content)
     lines = lines_of(shown)
     assert [equation for equation in EQUATIONS[model.regulariser.kind] if equation not in lines] == []
@@ -116,8 +112,8 @@ def test_text_holds_the_equations(model, structure, content):
         assert leftover not in shown
 
 
-@pytest.mark.parametrize(("model", "structure"), SHIPPED_CASES)
-def test_latex_holds_the_equations_and_compiles(model, structure, content, tmp_path):
+def test_latex_holds_the_equations_and_compiles(shipped, tmp_path):
+    model, _, content = shipped
     source = typeset(content)
     for equation in [*LATEX_EQUATIONS, *LATEX_EQUATIONS_OF[model.regulariser.kind]]:
         assert equation in source

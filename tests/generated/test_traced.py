@@ -101,30 +101,32 @@ def sources_of(path: str) -> list[tuple[str, str]]:
     return list(zip(solver_text(path).splitlines(), known_sources(f"{model}/{structure}")[file], strict=True))
 
 
-@pytest.mark.parametrize("path", SOLVERS)
-def test_every_function_names_what_it_is_written_by_and_equations(path):
-    found = origins(solver_text(path))
-    assert found
-    for name, line in found:
-        origin = STAMP.fullmatch(line)
-        assert origin, f"{name}: {line}"
-        assert origin["equations"], f"{name}: {line}"
-        if origin["source"].endswith(".jinja"):
-            assert any(re.fullmatch(pattern, name) for pattern in patterns(origin["source"])), name
+def test_every_function_names_what_it_is_written_by_and_equations():
+    for path in SOLVERS:
+        found = origins(solver_text(path))
+        assert found, path
+        for name, line in found:
+            origin = STAMP.fullmatch(line)
+            assert origin, f"{path}: {name}: {line}"
+            assert origin["equations"], f"{path}: {name}: {line}"
+            if origin["source"].endswith(".jinja"):
+                assert any(re.fullmatch(pattern, name) for pattern in patterns(origin["source"])), f"{path}: {name}"
 
 
-@pytest.mark.parametrize("path", SOLVERS)
-def test_what_a_source_names_is_there(path):
-    for source in {source for _, source in sources_of(path)}:
-        assert STAMP.fullmatch(f"# {source.partition(' -> ')[0]}"), source
-        assert missing(stamps.Origin.read(source)) == [], source
+def test_what_a_source_names_is_there():
+    for path in SOLVERS:
+        for source in {source for _, source in sources_of(path)}:
+            assert STAMP.fullmatch(f"# {source.partition(' -> ')[0]}"), f"{path}: {source}"
+            assert missing(stamps.Origin.read(source)) == [], f"{path}: {source}"
 
 
-@pytest.mark.parametrize("path", SOLVERS)
-def test_a_comment_names_a_source_at_the_head_of_a_function_alone(path):
-    lines = solver_text(path).splitlines()
-    for above, line in pairwise(lines):
-        assert above.startswith("def ") or not (STAMP.fullmatch(line) or line.strip().startswith("# -> ")), line
+def test_a_comment_names_a_source_at_the_head_of_a_function_alone():
+    for path in SOLVERS:
+        lines = solver_text(path).splitlines()
+        for above, line in pairwise(lines):
+            assert above.startswith("def ") or not (STAMP.fullmatch(line) or line.strip().startswith("# -> ")), (
+                f"{path}: {line}"
+            )
 
 
 FEW = ("linear_attention", "elastic_net_regression")
@@ -215,18 +217,18 @@ def test_templates_lay_out_no_line_without_its_comment():
         assert not re.search(r"\{% for line in |^ *\{\{ line \}\}", path.read_text(encoding="utf-8"), re.M), path.name
 
 
-@pytest.mark.parametrize("path", SOLVERS)
-def test_common_subexpressions_stand_before_what_they_build(path):
-    lines = sources_of(path)
-    for n, (line, source) in enumerate(lines):
-        result = stamps.Origin.read(source).result
-        if result and (n + 1 == len(lines) or lines[n + 1][1] != source):
-            assert re.match(rf" *{re.escape(result)}(, \w+)* \+?= ", line), f"{path}:{n + 1}"
+def test_common_subexpressions_stand_before_what_they_build():
+    for path in SOLVERS:
+        lines = sources_of(path)
+        for n, (line, source) in enumerate(lines):
+            result = stamps.Origin.read(source).result
+            if result and (n + 1 == len(lines) or lines[n + 1][1] != source):
+                assert re.match(rf" *{re.escape(result)}(, \w+)* \+?= ", line), f"{path}:{n + 1}"
 
 
-@pytest.mark.parametrize("path", SOLVERS)
-def test_no_staged_derivative_is_another_name_of_a_temporary(path):
-    assert not re.findall(r"^ *[nlskjqm]\d+(?:_\d+)? = t(?:\d+|_row\d+_\d+)$", solver_text(path), re.M)
+def test_no_staged_derivative_is_another_name_of_a_temporary():
+    for path in SOLVERS:
+        assert not re.findall(r"^ *[nlskjqm]\d+(?:_\d+)? = t(?:\d+|_row\d+_\d+)$", solver_text(path), re.M), path
 
 
 @pytest.mark.parametrize("model", SHIPPED)

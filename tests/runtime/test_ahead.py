@@ -47,12 +47,12 @@ def test_all_that_is_called_ahead_is_what_a_solution_calls(name, start):
 
 def test_there_is_no_second_process_on_one_processor_or_at_a_finite_temperature(monkeypatch):
     problem = sf.problem("ridge_regression", alpha=2.0)
-    monkeypatch.setattr(compilation, "processes", 1)
-    assert not compilation._has_a_processor(problem)
+    assert compilation.processes == 1 and not compilation._has_a_processor(problem)  # in tests
     monkeypatch.setattr(compilation, "processes", 2)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors, raising=False)
+    processors = {0}
     assert not compilation._has_a_processor(problem)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    processors = {0, 1}
     assert not compilation._has_a_processor(sf.problem("ridge_regression", alpha=2.0, inverse_temperature=3.0))
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -291,14 +292,22 @@ def test_half_widths_of_samples_hold_states_and_energies_of_grids(monkeypatch, b
     assert abs(found.complexity) < found.complexity_error
 
 
+SAMPLES = [Samples(6), Samples(8), Samples(10)]
+
+
 @pytest.fixture
 def at_given(monkeypatch):
     """Solutions at given y by samples, of which only what the search for y reads is true: y dPhi/dy = 2e-6 log(y / 700)
     within a half width, V = 20 - log y, and sets half as large know it half as well."""
     perceptron = solved("perceptron", **PERCEPTRON)
     block, asked = np.ones((1, 1, 1)), []
+    begun = newton(BreakingMap(perceptron.problem, TiltedPieces(8)), perceptron.state, np.array([3.0]), 1e-3)
+    begun = replace(begun, rates=np.array([2500.0]))
+    given = SimpleNamespace(start=(perceptron.symmetric, begun, SAMPLES), asked=asked, in_time=np.inf)
 
-    def refined(symmetric, begun, given, accuracy, rules):
+    def refined(symmetric, begun, _, accuracy, rules):
+        if len(asked) == given.in_time:
+            raise TimeLimitError
         (rule,) = rules
         y, noise = begun.rates[0], np.random.default_rng((rule.log2, int(begun.rates[0]))).uniform(-1, 1)
         width = 3.2e-5 * 2.0**-rule.log2 / 0.5
@@ -311,47 +320,33 @@ def at_given(monkeypatch):
             complexity=-y * slope, complexity_error=y * width,
         )  # fmt: skip
 
-    monkeypatch.setattr("saddleforge.extensions.breaking.vanishing.refined", refined)
-    monkeypatch.setattr(
-        "saddleforge.extensions.breaking.vanishing.rules_for", lambda problem: [Samples(6), Samples(8), Samples(10)]
-    )
-    begun = newton(BreakingMap(perceptron.problem, TiltedPieces(8)), perceptron.state, np.array([3.0]), 1e-3)
-    return perceptron.symmetric, replace(begun, rates=np.array([2500.0])), asked
+    monkeypatch.setattr(vanishing, "refined", refined)
+    return given
 
 
 def test_where_the_complexity_vanishes_lies_within_its_half_width_and_moves_the_overlaps(at_given):
-    rs, begun, _ = at_given
-    found = vanishing.lowest_by_samples(rs, begun, 1e-1)
+    found = vanishing.lowest_by_samples(*at_given.start, 1e-1)
     assert found.success and not found.given and found.complexity == 0
     assert abs(found.parisi - 700) < found.parisi_error < 700
     V, width = found.overlaps.V.item(), found.half_widths.V.item()
     assert abs(V - (20 - np.log(700))) < width
     assert width > np.log1p(found.parisi_error / found.parisi) / 2  # V moves by one where y grows e-fold
-    finer = vanishing.lowest_by_samples(rs, begun, 1e-2)
+    finer = vanishing.lowest_by_samples(*at_given.start, 1e-2)
     assert finer.parisi_error < found.parisi_error and abs(finer.parisi - 700) < finer.parisi_error
 
 
-def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(at_given, monkeypatch):
-    rs, begun, asked = at_given
-    monkeypatch.setattr("saddleforge.extensions.breaking.vanishing.rules_for", lambda problem: [Samples(1)])
-    found = vanishing.lowest_by_samples(rs, begun, 1e-1)
+def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(at_given):
+    rs, begun, _ = at_given.start
+    found = vanishing.lowest_by_samples(rs, begun, [Samples(1)], 1e-1)
     assert found.status is Status.ACCURACY_NOT_REACHED and found.given
     assert found.found.startswith("where the complexity vanishes is not resolved (for y in ")
     assert abs(found.complexity) < found.complexity_error and found.found in repr(found)
-    assert len(asked) == 2
+    assert len(at_given.asked) == 2
 
 
-def test_a_time_limit_keeps_what_is_known_of_y(at_given, monkeypatch):
-    rs, begun, asked = at_given
-    in_time = vanishing.refined
-
-    def late(*arguments):
-        if len(asked) == 3:
-            raise TimeLimitError
-        return in_time(*arguments)
-
-    monkeypatch.setattr(vanishing, "refined", late)
-    found = vanishing.lowest_by_samples(rs, begun, 1e-9)
+def test_a_time_limit_keeps_what_is_known_of_y(at_given):
+    at_given.in_time = 3  # solutions
+    found = vanishing.lowest_by_samples(*at_given.start, 1e-9)
     assert found.status is Status.TIME_LIMIT and found.state is not None
 
 

@@ -1,6 +1,6 @@
 """Time limits: the best so far, with a status, and nothing begun that would overrun. The clock counts questions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import numpy as np
@@ -14,11 +14,12 @@ from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving import error_bars
 
 
-def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on a second passes whenever anybody looks at the clock."""
+def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """From now on a second passes whenever anybody looks at the clock; the seconds to come."""
     seconds = count()
     monkeypatch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
     monkeypatch.setattr(pace, "expected", lambda problem, rule: 0.0)
+    return seconds
 
 
 @pytest.fixture
@@ -32,9 +33,8 @@ def problem() -> sf.Problem:
 
 def evaluations(of: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
     """How often a computation looks at the clock."""
-    seconds = count()
     with monkeypatch.context() as patch, budget.time_limit(1e9):
-        patch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
+        seconds = ticks(patch)
         of()
     return next(seconds)
 
@@ -109,8 +109,15 @@ def test_half_widths_are_taken_once_wherever_the_time_ends(monkeypatch):
         assert len(finished) <= 1
 
 
-def test_a_step_that_would_overrun_is_not_begun(monkeypatch):
-    monkeypatch.setattr(pace, "expected", lambda problem, rule: 50.0 if isinstance(rule, Pieces) else 0.0)
+@pytest.fixture
+def no_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of how long a rule takes."""
+    monkeypatch.setattr(pace, "_seconds", type(pace._seconds)(list))
+
+
+def test_a_step_that_would_overrun_is_not_begun(no_pace, monkeypatch):
+    for _ in range(2):  # the first waits for the compiler
+        pace.measured(problem(), Pieces(1), 50.0)
     visited = []
     averages = Pieces.averages
     monkeypatch.setattr(Pieces, "averages", lambda self, *at: visited.append(self) or averages(self, *at))
@@ -119,8 +126,7 @@ def test_a_step_that_would_overrun_is_not_begun(monkeypatch):
     assert not visited
 
 
-def test_the_pace_of_a_rule_is_that_of_smaller_ones_of_its_family(monkeypatch):
-    monkeypatch.setattr(pace, "_seconds", type(pace._seconds)(list))
+def test_the_pace_of_a_rule_is_that_of_smaller_ones_of_its_family(no_pace):
     at = sf.problem("phase_retrieval", alpha=2.0)  # two dimensions
     small, large = ProxSpace(100, 50), ProxSpace(10000, 500)
     for seconds in (9.0, 0.01, 0.02):  # the first waits for the compiler

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 from time import monotonic
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -57,6 +58,22 @@ def both(tmp_path, monkeypatch):
     return run
 
 
+@pytest.fixture
+def alone(both, tmp_path):
+    """alone(argument): what a process says that calls it: this one, which reads the source and the cache again."""
+    path = tmp_path / "compiled_here.py"
+
+    def run(argument: str) -> list[str]:
+        module = sys.modules[path.stem] = ModuleType(path.stem)
+        with numba_cache():
+            exec(compile(path.read_text(), path, "exec"), vars(module))
+        value = module.outer(eval(argument))
+        return [str(value), str(sum(sum(f.stats.cache_misses.values()) for f in (module.outer, module.inner)))]
+
+    yield run
+    sys.modules.pop(path.stem, None)
+
+
 def test_a_function_that_two_processes_want_is_compiled_by_one(both):
     one, other = both("2.0", "2.0")
     assert one[0] == other[0] == "14.0"
@@ -82,8 +99,8 @@ def _files(folder: Path, suffix: str) -> list[Path]:
     return found
 
 
-def test_damaged_machine_code_is_compiled_again_and_replaced(both, tmp_path):
-    both("2.0")
+def test_damaged_machine_code_is_compiled_again_and_replaced(alone, tmp_path):
+    alone("2.0")
     for suffix, damage in (
         (".nbi", lambda content: b"cos\nsystem\n(S'exit 1'\ntR."),  # a pickle of somebody else's
         (".nbc", lambda content: content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]),
@@ -91,20 +108,20 @@ def test_damaged_machine_code_is_compiled_again_and_replaced(both, tmp_path):
     ):
         for file in _files(tmp_path / "cache", suffix):
             file.write_bytes(damage(file.read_bytes()))
-        assert both("2.0") == [["14.0", "2"]]
-    assert both("2.0") == [["14.0", "0"]]
+        assert alone("2.0") == ["14.0", "2"]
+    assert alone("2.0") == ["14.0", "0"]
 
 
-def test_machine_code_of_another_source_is_not_taken_for_that_of_this_one(both, tmp_path):
+def test_machine_code_of_another_source_is_not_taken_for_that_of_this_one(alone, tmp_path):
     """As a process leaves it that is killed between index and data, in Numba's own order."""
-    both("2.0")
+    alone("2.0")
     old = {file.name: file for file in _files(tmp_path / "cache", ".nbc")}
     source = tmp_path / "compiled_here.py"
     source.write_text(source.read_text().replace("0 * x", "1 * x"))
-    assert both("2.0") == [["16.0", "2"]]
+    assert alone("2.0") == ["16.0", "2"]
     for file in set(_files(tmp_path / "cache", ".nbc")) - set(old.values()):
         file.write_bytes(old[file.name].read_bytes())
-    assert both("2.0") == [["16.0", "2"]]
+    assert alone("2.0") == ["16.0", "2"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs limits of file sizes")
@@ -119,8 +136,8 @@ def test_a_disk_without_room_costs_a_compilation_and_says_so_once(both, tmp_path
     )
 
 
-def test_a_cache_that_is_only_to_be_read_is_read(both, tmp_path, monkeypatch):
-    both("2.0")
+def test_a_cache_that_is_only_to_be_read_is_read(alone, tmp_path):
+    alone("2.0")
     folder = tmp_path / "cache" / "numba"
     places = [folder, *folder.rglob("*")]
     for place in places:
@@ -134,7 +151,7 @@ def test_a_cache_that_is_only_to_be_read_is_read(both, tmp_path, monkeypatch):
         done = subprocess.run(command, capture_output=True, text=True, timeout=100)
         assert (done.stdout.split(), done.stderr) == (["14.0", "0"], "")
     else:
-        assert both("2.0") == [["14.0", "0"]]
+        assert alone("2.0") == ["14.0", "0"]
     for place in places:
         place.chmod(0o700)
 
@@ -152,10 +169,12 @@ def test_a_cache_folder_that_others_may_write_in_is_not_read(tmp_path, monkeypat
     (folder / "planted").unlink()
     assert cache.cache_folder() == folder and folder.stat().st_mode & 0o777 == 0o700  # empty: made private
     cache._private.cache_clear()
-    monkeypatch.setattr(os, "geteuid", lambda: 123456)
-    if folder.stat().st_uid:
-        with pytest.raises(InputError, match="belongs to another user"):
-            cache.cache_folder()
+    if os.geteuid() == 0:  # who alone can give a folder to somebody else
+        os.chown(folder, 123456, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 123456)
+    with pytest.raises(InputError, match="belongs to another user"):
+        cache.cache_folder()
 
 
 def test_no_home_folder_is_no_cache_in_the_working_directory(monkeypatch):
@@ -187,5 +206,7 @@ def test_a_compilation_is_said_and_ended_by_a_time_limit(tmp_path, monkeypatch):
     begun = monotonic()
     with pytest.raises(TimeLimitError), budget.time_limit(0.3):
         slow_here._many_sums(np.ones(40))
-    assert monotonic() - begun < 2 and "Numba compiles many sums, once on this machine" in said and not said[-1]
+    ended = monotonic()
+    assert "Numba compiles many sums, once on this machine" in said and not said[-1]
     assert slow_here._many_sums(np.ones(40)) > 0
+    assert ended - begun < (monotonic() - ended) / 2  # of the whole

@@ -1,16 +1,32 @@
 """Points of a phase diagram that were reached without the accuracy: branches are there as far as they can be walked."""
 
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
-from saddleforge.extensions.planes import doubts as room
 from saddleforge.extensions.planes.boundaries import BRACKETED, Change, Row
 from saddleforge.extensions.planes.doubts import Doubt, decided, doubts, without
 
 VALUES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 ROUGH, SURE, GONE = "accuracy_not_reached", "converged", "lost"
+
+
+@dataclass(frozen=True)
+class Walked(Row):
+    """A row whose branch is followed as far as a value, and ends there if it is a fold."""
+
+    reached: float | None = None
+    fold: bool = False
+
+    def walked_from(self, name, inside, goal, accuracy, seed):
+        if self.reached is None:
+            raise NotConvergedError("no definite tangent")
+        fold = SimpleNamespace(value=self.reached, error=1e-6, status="converged")
+        return fold if self.fold else None, self.reached
 
 
 def row_of(*statuses, error=0.1):
@@ -21,7 +37,7 @@ def row_of(*statuses, error=0.1):
 
     base = sf.problem("phase_retrieval", alpha=1.0)
     records = {"semantic": tuple(record(n, status) for n, status in enumerate(statuses))}
-    return Row(base, "alpha", "lambda_", 0.1, VALUES, records)
+    return Walked(base, "alpha", "lambda_", 0.1, VALUES, records)
 
 
 @pytest.mark.parametrize(
@@ -41,19 +57,11 @@ def test_what_misses_the_accuracy_by_little_is_there():
     assert not list(doubts(row_of(SURE, SURE, SURE, SURE, ROUGH, ROUGH, error=5e-3)))
 
 
-def walked(monkeypatch, event, reached):
-    class Event:
-        value, error, status = event, 1e-6, "converged"
-
-    monkeypatch.setattr(room, "walked_from", lambda *_: (Event() if event else None, reached))
-
-
 @pytest.mark.parametrize("fold, left", [(3.3, 3), (2.6, 2), (1.5, 1)])
-def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(monkeypatch, fold, left):
+def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(fold, left):
     row = row_of(GONE, ROUGH, ROUGH, SURE, SURE, SURE)
     (doubt,) = doubts(row)
-    walked(monkeypatch, fold, fold)
-    end = decided(row, doubt, 1e-3, 0)
+    end = decided(replace(row, reached=fold, fold=True), doubt, 1e-3, 0)
     changed, change = without(row, doubt, end)
     assert end.value == fold and change == Change("spinodal", ("semantic",), (left, left - 1))
     assert [changed.found("semantic", n) for n in range(6)] == [n >= left for n in range(6)]
@@ -62,21 +70,14 @@ def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(monkeypat
         assert f"the semantic branch ends at alpha = {fold}" in changed.records["semantic"][1]["reason"]
 
 
-def test_what_the_walk_reaches_is_there_and_where_it_stops_without_a_reason_the_end_is_bracketed(monkeypatch):
+def test_what_the_walk_reaches_is_there_and_where_it_stops_without_a_reason_the_end_is_bracketed():
     row = row_of(SURE, SURE, ROUGH, ROUGH, GONE, GONE)
     (doubt,) = doubts(row)
-    walked(monkeypatch, None, 4.0)
-    assert decided(row, doubt, 1e-3, 0) is None
-    walked(monkeypatch, None, 3.2)
-    end = decided(row, doubt, 1e-3, 0)
+    assert decided(replace(row, reached=4.0), doubt, 1e-3, 0) is None
+    end = decided(replace(row, reached=3.2), doubt, 1e-3, 0)
     assert (end.value, end.status) == (pytest.approx(3.6), BRACKETED) and end.error == pytest.approx(0.4)
     changed, change = without(row, doubt, end)
     assert change.ends == (2, 3) and not changed.found("semantic", 3)
-
-    def nowhere(*_):
-        raise NotConvergedError("no definite tangent")
-
-    monkeypatch.setattr(room, "walked_from", nowhere)
     assert decided(row, doubt, 1e-3, 0) is None
 
 

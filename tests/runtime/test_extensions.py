@@ -1,6 +1,7 @@
 """The figure of the extensions on made-up results, and (slow) its numbers."""
 
 import json
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from saddleforge.problems.overlaps import Overlaps
 from saddleforge.reproduce import base_case, extensions
 from saddleforge.reproduce.extensions import SETTINGS, VARIATIONS
 from saddleforge.reproduce.jobs import reproduce
+from saddleforge.reproduce.pages import extensions as page
 from saddleforge.reproduce.pages.extensions import line_of
 from saddleforge.reproduce.transition import FIGURES
 from saddleforge.saddle_point.iteration import Status
@@ -73,14 +75,14 @@ def without_solving():
 def finished(without_solving, tmp_path_factory):
     """A run that was interrupted at the first onset, and the same one gone on to its end."""
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+    class Interrupted(extensions.ExtensionsRun):
+        @wraps(extensions.ExtensionsRun.setting_threshold)
+        def setting_threshold(self, name, omega):
+            raise KeyboardInterrupt
 
     out = tmp_path_factory.mktemp("results")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extensions, "onset_result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            reproduce(out, ["extensions"])
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted(out, ("extensions",)).all(page.write)
     kept = {path.name: path.read_bytes() for path in (out / "steps").iterdir()}
     return reproduce(out, ["extensions"]), kept
 
@@ -94,7 +96,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(finished):
 
 
 @pytest.mark.slow
-def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished, monkeypatch):
+def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished):
     out = finished[0].out
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert {"figures/extensions.png", "tables/extensions.csv", "tables/extensions.json", "extensions.md"} <= names
@@ -102,14 +104,8 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished, monkeyp
     assert "report.html" not in names
     before = {name: (out / name).read_bytes() for name in names}
 
-    def never(*_, **__):
-        raise AssertionError("a second run computes again")
-
-    for module in (base_case, extensions):
-        monkeypatch.setattr(module, "curve", never)
-        monkeypatch.setattr(module, "threshold_near", never)
-    monkeypatch.setattr(extensions, "onset_result", never)
-    assert reproduce(out, ["extensions"]).results == finished[0].results
+    second = extensions.ExtensionsRun(out, ("extensions",))
+    assert second.all(page.write).results == finished[0].results and not second.steps.computed
     assert {name: (out / name).read_bytes() for name in names} == before
 
 

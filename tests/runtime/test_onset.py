@@ -39,11 +39,13 @@ def made(monkeypatch):
         )
 
     def eigenvalue(at, overlaps, rule, toward, step):
-        return 1 + 0.9 * (at.alpha - 0.57 - shifts[rule - 1] + 0.1 * (step - 0.05))
+        return 1 + found.rate * (at.alpha - 0.57 - shifts[rule - 1] + 0.1 * (step - 0.05))
 
     monkeypatch.setattr(module, "solve", solve)
     monkeypatch.setattr(module, "growth", eigenvalue)
-    return SimpleNamespace(theta=theta, branch=Branch(sf.problem("dot_product_attention"), "alpha", "positional"))
+    branch = Branch(sf.problem("dot_product_attention"), "alpha", "positional")
+    found = SimpleNamespace(theta=theta, branch=branch, rate=0.9)
+    return found
 
 
 def test_every_set_of_nodes_gives_a_threshold_and_their_spread_the_error(made):
@@ -65,7 +67,7 @@ def test_an_overlap_that_does_not_vanish_has_no_onset(made):
         onset(made.branch, near=0.6, width=0.1, accuracy=0.1)
 
 
-def test_an_eigenvalue_that_never_reaches_one_has_no_onset(made, monkeypatch):
-    monkeypatch.setattr(module, "growth", lambda *_: 0.5)
+def test_an_eigenvalue_that_does_not_grow_has_no_onset(made):
+    made.rate = 0.0
     with pytest.raises(NotConvergedError, match="does not grow"):
         onset(made.branch, near=0.6, width=0.1, accuracy=0.1)

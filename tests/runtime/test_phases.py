@@ -1,6 +1,7 @@
 """Phase diagrams: which changes along a row bracket which boundary, and how boundaries are located and drawn."""
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Change
 from saddleforge.extensions.planes.diagram import PhaseDiagram, _outside_in
 from saddleforge.extensions.planes.meetings import Meeting
 from saddleforge.extensions.sweeping.records import Records
+from saddleforge.problems.reduced import integrated
 from saddleforge.report.phases import phase_name
 from saddleforge.report.tables import load_dataset
 from saddleforge.saddle_point.iteration import Status
@@ -30,13 +32,73 @@ def record(n, loss, replicon=0.5, **more):
     return {"n": n, "status": "converged", **found, **more}
 
 
-def made_row(at, semantic, positional, replicons=(0.5,) * 4):
-    base = sf.problem("dot_product_attention", alpha=1.0, omega=at)
+def made_row(at, semantic, positional, replicons=(0.5,) * 4, kind=Row, **problem):
+    base = sf.problem("dot_product_attention", alpha=1.0, omega=at, **problem)
     records = {
         "semantic": tuple(record(n, loss, r) for n, (loss, r) in enumerate(zip(semantic, replicons, strict=True))),
         "positional": tuple(record(n, loss) for n, loss in enumerate(positional)),
     }
-    return Row(base, "alpha", "omega", at, VALUES, records)
+    return kind(base, "alpha", "omega", at, VALUES, records)
+
+
+@dataclass
+class Ending:
+    """A branch that ends at a value, and that is lost by steps as long as one."""
+
+    end: float
+    step: float = np.inf
+    known: dict = field(default_factory=lambda: {2.0: "solved"})
+    followed: bool = False
+
+    def at(self, value):
+        assert self.followed
+        near = min(abs(value - known) for known in self.known) < self.step
+        return self.known.setdefault(value, "solved") if near and value <= self.end else None
+
+
+@dataclass
+class Solved:
+    """A solution, as far as losses are compared."""
+
+    training_loss: float
+    training_loss_error: float = 0.005
+    averages: None = None
+    problem: sf.Problem | None = None
+
+
+@dataclass
+class Located:
+    """An event that was located."""
+
+    value: float
+    solutions: tuple = ()
+    error: float = 0.01
+    status: str = "converged"
+    evidence: dict = field(default_factory=lambda: {"type": "fold"})
+
+
+class Hidden(Row):
+    """A row on which the semantic branch ends at 1.3 with a loss, where that of the other one is known, and crosses
+    that in the middle of any interval."""
+
+    at_end, beside = Solved(1.2), Solved(1.1)
+
+    def event(self, change, accuracy, seed):
+        return Located(1.3, (replace(self.at_end, problem=self.problem.with_(alpha=1.3)),))
+
+    def follower(self, name, numbers, seed):
+        return SimpleNamespace(at=lambda value: self.beside)
+
+    def crossing_on(self, branches, bracket, accuracy, seed):
+        return Located(sum(bracket) / 2)
+
+
+def begins_within_a_cell(kind):
+    """The semantic branch begins as the higher one or as the lower one, and is the lower one from 2 on."""
+    row = made_row(0.3, (None, 1.4, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7), kind=kind)
+    hidden, end = Change("crossing", ("semantic", "positional"), (0, 1)), Change("spinodal", ("semantic",), (1, 0))
+    assert row.groups() == [(end, hidden)]
+    return located(row, (end, hidden), 1e-3, 0)
 
 
 def made_boundary(change, value, at):
@@ -80,110 +142,56 @@ def test_rows_are_halved_where_other_things_happen_or_boundaries_move_far():
     assert further([three, crossed(0.4, 2.4, replicons=(0.5, 0.5, 0.5, 1.5))], 0.25, 2) == [pytest.approx(0.35)]
 
 
-def test_what_thresholds_do_not_find_stays_bracketed_as_narrowly_as_is_known(monkeypatch):
-    def nowhere(*_):
-        raise NotConvergedError("not here")
+def test_what_thresholds_do_not_find_stays_bracketed_as_narrowly_as_is_known():
+    class Unlocated(Row):
+        def event(self, change, accuracy, seed):
+            raise NotConvergedError("not here")
 
-    @dataclass
-    class Ending:
-        known: dict[float, str] = field(default_factory=lambda: {2.0: "solved"})
-        followed: bool = False
+        def follower(self, name, numbers, seed):
+            return Ending(2.3)
 
-        def at(self, value):
-            return None if value > 2.3 else self.known.setdefault(value, "solved")
-
-    monkeypatch.setattr(boundaries, "_LOCATE", dict.fromkeys(("crossing", "spinodal", "replicon"), nowhere))
-    monkeypatch.setattr(boundaries, "follower", lambda *_: Ending())
-    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None))
+    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=Unlocated)
     (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 1e-3, 0)
     assert found.error == 1 / 32 and abs(found.value - 2.3) < 1 / 32 and found.status == BRACKETED
     (found,) = located(row, [Change("crossing", ("semantic", "positional"), (0, 1))], 1e-3, 0)
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
-@pytest.mark.parametrize("at_end, crosses", [(1.2, True), (0.9, False)])
-def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_higher_one(monkeypatch, at_end, crosses):
-    row = made_row(0.3, (None, 1.4, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7))
-    hidden, end = Change("crossing", ("semantic", "positional"), (0, 1)), Change("spinodal", ("semantic",), (1, 0))
-    assert row.groups() == [(end, hidden)]
+@pytest.mark.parametrize("loss, crosses", [(1.2, True), (0.9, False)])
+def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_higher_one(loss, crosses):
+    class Row(Hidden):
+        at_end = Solved(loss)
 
-    class Event:
-        def __init__(self, value, *solutions):
-            self.value, self.error, self.status, self.solutions = value, 0.01, "converged", solutions
-            self.evidence = {"type": "fold"}
-
-    class Ended(float):
-        problem = row.problem.with_(alpha=1.3)
-
-    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event(1.3, Ended(at_end))})
-
-    class Found:
-        def at(self, value):
-            return 1.0
-
-    monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.1)
-    monkeypatch.setattr(boundaries, "follower", lambda *_: Found())
-    monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.01))
-    monkeypatch.setattr(boundaries, "crossing_on", lambda row, pair, bracket, *_: Event(sum(bracket) / 2))
-    first, second = located(row, (end, hidden), 1e-3, 0)
+    first, second = begins_within_a_cell(Row)
     assert first.value == 1.3
     assert (second.value == pytest.approx(1.3 + 0.7 * 0.51)) if crosses else second is None
 
 
-def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it(monkeypatch):
-    row = made_row(0.3, (None, 1.4, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7))
-    hidden, end = Change("crossing", ("semantic", "positional"), (0, 1)), Change("spinodal", ("semantic",), (1, 0))
+def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it():
+    class Row(Hidden):
+        at_end, beside = Solved(0.99, 0.01), Solved(1.0, 0.01)
 
-    class Event:
-        value, error, status, evidence = 1.3, 0.01, "converged", {"type": "fold"}
-        solutions = (type("Ended", (float,), {"problem": row.problem.with_(alpha=1.3)})(0.99),)
+        def crossing_on(self, branches, bracket, accuracy, seed):
+            raise NotConvergedError("no sign change")
 
-    class Found:
-        def at(self, value):
-            return 1.0
-
-    def nowhere(*_, **__):
-        raise NotConvergedError("no sign change")
-
-    monkeypatch.setattr(boundaries, "_LOCATE", {"spinodal": lambda *_: Event})
-    monkeypatch.setattr(boundaries, "_solved", lambda *_: 1.0)
-    monkeypatch.setattr(boundaries, "follower", lambda *_: Found())
-    monkeypatch.setattr(boundaries, "loss_difference", lambda one, other: (one - other, 0.02))
-    monkeypatch.setattr(boundaries, "crossing_on", nowhere)
-    found = located(row, (end, hidden), 1e-3, 0)[1]
+    found = begins_within_a_cell(Row)[1]
     assert found.status == BRACKETED  # the losses are 0.1 apart at 2 and 0.01(2) at 1.3
     assert (found.value - found.error, found.value + found.error) == pytest.approx((1.3, 1.3 + 0.7 * 0.03 / 0.09))
 
 
-def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reached_is_not_taken_for_missing(monkeypatch):
-    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None))
+@pytest.mark.parametrize("end", [2.05, 2.3, 2.7, 5.0])
+def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reached_is_not_taken_for_missing(end):
+    class Row(boundaries.Row):
+        def follower(self, name, numbers, seed):
+            return Ending(end, step=0.3)
 
-    class Solved:
-        def __init__(self, value):
-            self.problem = row.problem.with_(alpha=value)
-
-    @dataclass
-    class Ending:
-        known: dict
-        followed: bool = False
-
-        def at(self, value):
-            assert self.followed
-            near = min(abs(value - known) for known in self.known) < 0.3
-            return self.known.setdefault(value, Solved(value)) if near and value <= end else None
-
-    class Many:
-        dimension = 6
-
-    monkeypatch.setattr(boundaries, "integrated", lambda _: Many)
-    monkeypatch.setattr(boundaries, "follower", lambda *_: Ending({2.0: Solved(2.0)}))
-    monkeypatch.setattr(boundaries, "bisected_end", lambda *_: (2.0, 3.0))
-    for end in (2.05, 2.3, 2.7):
-        (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
-        assert found.error <= 0.04 and abs(found.value - end) <= found.error and found.status == "converged"
-    end = 5.0
+    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=Row, student_rank=2)
+    assert integrated(row.problem).dimension > boundaries.MANY
     (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
-    assert found.status == BRACKETED
+    if end > 3:
+        assert found.status == BRACKETED
+    else:
+        assert found.error <= 0.04 and abs(found.value - end) <= found.error and found.status == "converged"
 
 
 def test_a_branch_that_is_only_followed_is_tried_by_newtons_method_from_what_is_known_alone(monkeypatch):

@@ -3,9 +3,11 @@
 import base64
 import json
 import re
+import shutil
 import threading
 import time
 from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -18,10 +20,12 @@ from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import clean
 from saddleforge.reproduce import alpha_thresholds, base_case, coarse, jobs, transition
 from saddleforge.reproduce.finite_size import row_of
+from saddleforge.reproduce.pages import transition as page
 from saddleforge.reproduce.pages.blocks import html_of, markdown_of
 from saddleforge.reproduce.pages.finite_size import comparison_rows
 from saddleforge.reproduce.pages.transition import content, phase_lines, plot_phase_diagram, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest
+from saddleforge.reproduce.transition import FIGURES, TransitionRun
 
 
 def made_threshold(value, error=2e-4, status="converged"):
@@ -209,8 +213,8 @@ def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
 
 
 @pytest.fixture
-def without_solving(monkeypatch, results):
-    """Replace every computation of the main job by made-up results, in this process alone."""
+def without_solving(monkeypatch):
+    """Replace branches and thresholds by made-up ones, in this process alone."""
     from saddleforge.branches.along import Curve
     from saddleforge.integration import Sobol
     from saddleforge.saddle_point.iteration import Status
@@ -245,64 +249,86 @@ def without_solving(monkeypatch, results):
         return made_threshold(value) if at.value_of("omega") > 0 else made_absence()
 
     monkeypatch.setattr(base_case, "curve", curve)
-
-    def threshold_line(kind, base, known):
-        assert known["value"] is not None
-        return results["lines"][kind]
-
     monkeypatch.setattr(base_case, "threshold_near", located)
-    monkeypatch.setattr(transition, "threshold_line", threshold_line)
-    monkeypatch.setattr(
-        transition, "coarse_crossing", lambda base, rule: {"value": 1.28, "residual": 0.0, "sentence": ""}
-    )
-    monkeypatch.setattr("saddleforge.derive.emit.tree.differences", lambda root, names: [])
     with limited(1):
         yield
 
 
-def test_a_second_run_solves_nothing_and_writes_the_same_bytes(without_solving, monkeypatch, tmp_path):
+@pytest.fixture(scope="module")
+def derivation(tmp_path_factory):
+    """A folder with the derivation of the main job, and what is kept of it."""
+    run = TransitionRun(tmp_path_factory.mktemp("derived"), FIGURES)
+    return run.out, run.derive()
+
+
+@pytest.fixture
+def made_run(without_solving, results, derivation):
+    """The main job on made-up results, kept under the code of what they stand for."""
+    folder, derived = derivation
+
+    class MadeRun(TransitionRun):
+        @wraps(TransitionRun.derive)
+        def derive(self):
+            for name in transition.DERIVATION:
+                shutil.copy(folder / name, self.out / name)
+            return derived
+
+        @wraps(TransitionRun.compare)
+        def compare(self):
+            return {"differences": []}
+
+        @wraps(TransitionRun.line)
+        def line(self, kind):
+            assert self.results["thresholds"][kind]["0.3"]["value"] is not None
+            return results["lines"][kind]
+
+        @wraps(TransitionRun.coarse)
+        def coarse(self):
+            return {
+                "crossings": [
+                    {"rule": label, "value": 1.28, "residual": 0.0, "sentence": ""} for label in coarse.COARSE_RULES
+                ],
+                "baseline": coarse.baseline_by_planes(self.base),
+            }
+
+    return MadeRun
+
+
+def test_a_second_run_solves_nothing_and_writes_the_same_bytes(made_run, tmp_path):
     out = tmp_path / "results"
-    first = jobs.reproduce(out)
+    first = made_run(out, FIGURES).all(page.write)
     assert first.complete
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
-    assert {f"figures/{name}.png" for name in transition.FIGURES} <= names
+    assert {f"figures/{name}.png" for name in FIGURES} <= names
     assert {f"tables/{t}.{e}" for t in ("semantic", "positional", "thresholds") for e in ("csv", "nc")} <= names
     assert {"report.md", "report.html", "derivation.txt", "derivation.tex", "results.json"} <= names
     assert "tables/lines.csv" in names
     bytes_before = {name: (out / name).read_bytes() for name in names}
 
-    def never(*_, **__):
-        raise AssertionError("a second run computes again")
-
-    for module, computations in (
-        (base_case, ("curve", "threshold_near")),
-        (transition, ("threshold_line", "coarse_crossing")),
-        (alpha_thresholds, ("crossing", "condition_threshold")),
-    ):
-        for computation in computations:
-            monkeypatch.setattr(module, computation, never)
-    second = jobs.reproduce(out)
+    again = made_run(out, FIGURES)
+    second = again.all(page.write)
+    assert not again.steps.computed
     assert second.results == first.results
     assert {name: (out / name).read_bytes() for name in names} == bytes_before
     assert json.loads((out / "results.json").read_text())["omega"] == 0.3
 
 
-def test_an_interruption_keeps_the_steps_before_it(without_solving, monkeypatch, tmp_path):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+def test_an_interruption_keeps_the_steps_before_it(made_run, tmp_path):
+    class Interrupted(made_run):
+        @wraps(TransitionRun.threshold)
+        def threshold(self, kind, omega):
+            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(base_case, "threshold_near", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            jobs.reproduce(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted(tmp_path, FIGURES).all(page.write)
     kept = {path.stem for path in (tmp_path / "steps").iterdir()}
     assert kept == {"derivation", "generated", "curve_semantic", "curve_positional", "semantic", "positional"}
-    assert jobs.reproduce(tmp_path).complete
+    assert made_run(tmp_path, FIGURES).all(page.write).complete
 
 
-def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(without_solving, tmp_path):
+def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(made_run, tmp_path):
     def done(out, kind):
-        run = transition.TransitionRun(jobs.check_folder(out), transition.FIGURES)
+        run = made_run(jobs.check_folder(out), FIGURES)
         tasks = {task.name: task for task in run.plan()}
         for name in run.aside if kind == "aside" else tasks:
             run.do(tasks[name])

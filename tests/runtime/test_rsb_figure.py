@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from saddleforge.base.errors import NotConvergedError
 from saddleforge.branches.along import Curve
 from saddleforge.extensions.breaking.curve import BrokenCurve
 from saddleforge.reproduce import breaking
-from saddleforge.reproduce.breaking import BREAKING, broken_point, symmetric_point
-from saddleforge.reproduce.jobs import reproduce
+from saddleforge.reproduce.breaking import BREAKING, BreakingRun, broken_point, symmetric_point
+from saddleforge.reproduce.pages import breaking as page
 from saddleforge.reproduce.pages.breaking import ends_of, table_rows
+from saddleforge.reproduce.run import Reproduction, Task
 from saddleforge.reproduce.transition import FIGURES
 
 
@@ -58,15 +60,15 @@ def results() -> dict[str, Any]:
     }
 
 
-def drawn(results: dict[str, Any], out: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def drawn(results: dict[str, Any], out: Path) -> Reproduction:
     """The job on made-up results."""
 
-    def filled(run: breaking.BreakingRun) -> list[Any]:
-        run.results.update(results)
-        return []
+    class Filled(BreakingRun):
+        def plan(self) -> list[Task]:
+            self.results.update(results)
+            return []
 
-    monkeypatch.setattr(breaking.BreakingRun, "plan", filled)
-    return reproduce(out, [BREAKING])
+    return Filled(out, (BREAKING,)).all(page.write)
 
 
 def test_what_is_moved_is_set_beside_replica_symmetry_where_it_has_the_branch(results):
@@ -82,8 +84,8 @@ def test_what_is_moved_is_set_beside_replica_symmetry_where_it_has_the_branch(re
     assert ends_of(results) == [{"branch": "semantic", "steps": 0, "alpha": [0.7, 0.75]}]
 
 
-def test_a_run_leaves_table_figure_and_page(results, tmp_path, monkeypatch):
-    found = drawn(results, tmp_path, monkeypatch)
+def test_a_run_leaves_table_figure_and_page(results, tmp_path):
+    found = drawn(results, tmp_path)
     assert found.complete and found.report.name == "rsb.html"
     text = (tmp_path / "rsb.md").read_text()
     assert "larger training loss, by more than the half widths, at 4, and the smaller one at 0" in text
@@ -96,9 +98,9 @@ def test_a_run_leaves_table_figure_and_page(results, tmp_path, monkeypatch):
     assert len(json.loads((tmp_path / "tables" / "rsb.json").read_text())) == 5
 
 
-def test_a_crossing_that_is_not_located_is_told_and_not_complete(results, tmp_path, monkeypatch):
+def test_a_crossing_that_is_not_located_is_told_and_not_complete(results, tmp_path):
     results["crossing"] = {"broken": None, "sentence": "crossing: no sign change"}
-    assert not drawn(results, tmp_path, monkeypatch).complete
+    assert not drawn(results, tmp_path).complete
     assert "was not located: crossing: no sign change." in (tmp_path / "rsb.md").read_text()
 
 
@@ -124,11 +126,16 @@ def test_a_second_run_computes_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(breaking, "curve", followed)
     monkeypatch.setattr(breaking, "crossing", unlocated)
-    monkeypatch.setattr(breaking, "TIMED", ())
-    first = reproduce(tmp_path, [BREAKING])
-    assert len(asked) == 2 * (len(breaking.GRIDS) + len(breaking.MAP_OMEGAS) - 1)
-    assert reproduce(tmp_path, [BREAKING]).results == first.results
-    assert len(asked) == 2 * (len(breaking.GRIDS) + len(breaking.MAP_OMEGAS) - 1)
+
+    class Untimed(BreakingRun):
+        def plan(self) -> list[Task]:
+            return [task for task in super().plan() if task.into != ("times",)]
+
+    first, second = (Untimed(tmp_path, (BREAKING,)) for _ in range(2))
+    found = first.all(page.write)
+    branches = len(breaking.GRIDS) + len(breaking.MAP_OMEGAS) - 1
+    assert len(first.steps.computed) == branches + 1 and len(asked) == 2 * branches
+    assert second.all(page.write).results == found.results and not second.steps.computed
 
 
 def test_the_default_run_does_not_include_it():

@@ -4,6 +4,7 @@ import pickle
 import signal
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -258,11 +259,17 @@ def test_the_minimum_of_a_convex_loss_with_corners_is_one_from_any_start():
     assert ends[0].overlaps.theta == pytest.approx(ends[1].overlaps.theta, abs=1e-7)
 
 
-def test_newton_steps_of_large_problems_are_iterated(monkeypatch):
+@pytest.fixture
+def iterated_from_50(monkeypatch):
+    """iterated_from_50(): from now on Newton steps of problems larger than d = 50 are iterated."""
+    return partial(monkeypatch.setattr, newtons, "_DIRECT", 50)
+
+
+def test_newton_steps_of_large_problems_are_iterated(iterated_from_50):
     at = problem("hinge", alpha=2.0)
     plan = checked(Plan(at, 100, "semantic", "newton", tolerance=1e-9))
     direct = run(plan, 0)
-    monkeypatch.setattr(newtons, "_DIRECT", 50)
+    iterated_from_50()
     iterated = run(plan, 0)
     assert direct.status == iterated.status == "converged"
     assert iterated.overlaps.theta == pytest.approx(direct.overlaps.theta, abs=1e-8)
@@ -359,7 +366,7 @@ def pinball_absolute(X, Y, u):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.5, 2.0])
-def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, monkeypatch):
+def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, iterated_from_50):
     """min sum_mu t_mu + strength sum_i (a_i + b_i), t >= 1 - label row (a - b), all of them at least zero."""
     at, d = problem(hinge_absolute, alpha=alpha), 100
     for method in ("fista", "lbfgs"):
@@ -372,7 +379,7 @@ def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, 
         newton(risk, start, Descent(tolerance=1e-10))
         for start in (begin(plan, risk.instance)[0], random_weights(at, d))
     ]
-    monkeypatch.setattr(newtons, "_DIRECT", 50)
+    iterated_from_50()
     found.append(newton(risk, begin(plan, risk.instance)[0], Descent(tolerance=1e-10)))
     labels = margins_of(risk.instance, found[0].weights.W)[0]
     rows, n = rows_of(risk.instance) * labels[:, None], risk.instance.n
@@ -673,10 +680,10 @@ def test_a_norm_beyond_that_of_the_minimum_leaves_minima_at_points_with_as_many_
 
 
 @pytest.mark.slow
-def test_newton_steps_of_large_problems_on_spheres_are_iterated(monkeypatch):
+def test_newton_steps_of_large_problems_on_spheres_are_iterated(iterated_from_50):
     plan = checked(Plan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "newton", tolerance=1e-9))
     direct = run(plan, 0)
-    monkeypatch.setattr(newtons, "_DIRECT", 50)
+    iterated_from_50()
     iterated = run(plan, 0)
     assert direct.status == iterated.status == "converged"
     assert iterated.overlaps.theta == pytest.approx(direct.overlaps.theta, abs=1e-8)

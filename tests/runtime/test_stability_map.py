@@ -9,25 +9,26 @@ from typing import Any
 import pytest
 
 from saddleforge.reproduce import stability_map
-from saddleforge.reproduce.jobs import reproduce
 from saddleforge.reproduce.pages import stability_map as page
 from saddleforge.reproduce.pages.stability_map import ends_of, table_rows
 from saddleforge.reproduce.run import Reproduction
-from saddleforge.reproduce.stability_map import STABILITY
+from saddleforge.reproduce.stability_map import STABILITY, StabilityRun
 from saddleforge.reproduce.transition import FIGURES
 
 pytestmark = pytest.mark.slow
 
 
+class TwoPoints(StabilityRun):
+    """The map at two values of alpha and one omega."""
+
+    alphas, omegas = (1.9, 2.1), (0.3,)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> tuple[Reproduction, Path]:
-    """Two values of alpha at one omega: semantic free of jumps at both, positional with jumps."""
+    """A small map: semantic free of jumps at both, positional with jumps."""
     out = tmp_path_factory.mktemp("map")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stability_map, "ALPHAS", (1.9, 2.1))
-        for module in (stability_map, page):
-            patch.setattr(module, "OMEGAS", (0.3,))
-        return reproduce(out, [STABILITY]), out
+    return TwoPoints(out, (STABILITY,)).all(page.write), out
 
 
 def test_the_winning_branch_is_free_of_jumps_and_the_other_is_not(finished):
@@ -57,16 +58,10 @@ def test_a_run_leaves_table_figure_and_report(finished):
     assert "below 0.0001 at 2 of 2 points" in text
 
 
-def test_a_second_run_computes_nothing(finished, monkeypatch):
-    def never(*arguments: Any, **options: Any) -> None:
-        raise AssertionError("a finished branch was followed again")
-
+def test_a_second_run_computes_nothing(finished):
     found, out = finished
-    monkeypatch.setattr(stability_map, "ALPHAS", (1.9, 2.1))
-    for module in (stability_map, page):
-        monkeypatch.setattr(module, "OMEGAS", (0.3,))
-    monkeypatch.setattr(stability_map, "curve", never)
-    assert reproduce(out, [STABILITY]).results == found.results
+    second = TwoPoints(out, (STABILITY,))
+    assert second.all(page.write).results == found.results and not second.steps.computed
 
 
 class Judged:

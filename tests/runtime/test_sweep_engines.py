@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,7 +76,7 @@ def test_two_processes_give_the_bytes_of_one_and_a_script_of_theirs_needs_no_gua
         assert (tmp_path / "2.records" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_result_that_died_with_its_worker_is_one_more_death(monkeypatch, tmp_path):
+def test_a_result_that_died_with_its_worker_is_one_more_death(tmp_path):
     class Forgetful(Dying):
         def submit(self, *work, key, pure):
             done = super().submit(*work, key=key, pure=pure)
@@ -86,7 +86,7 @@ def test_a_result_that_died_with_its_worker_is_one_more_death(monkeypatch, tmp_p
             return done
 
     client = Forgetful(0)
-    assert run_by(client, monkeypatch, tmp_path).statuses == {"converged": 4} and client.asked == 2
+    assert run_by(client, tmp_path).statuses == {"converged": 4} and client.asked == 2
 
 
 def test_ctrl_c_is_what_it_was_where_a_cluster_is_read_from_a_file(monkeypatch, tmp_path):
@@ -165,19 +165,18 @@ class Ended:
         tell(self)
 
 
-def run_by(client, monkeypatch, tmp_path):
-    monkeypatch.setattr(Engine, "_client", lambda self, lines: nullcontext(client))
-    monkeypatch.setattr(engines._Lines, "warm", lambda *_: None)
-    return run(plan_for(grid={"alpha": (3, 1, 4)}, given={"lambda": 0.1}), Engine(2), tmp_path / "records")
+def run_by(client, tmp_path):
+    plan = plan_for(grid={"alpha": (3, 1, 4)}, given={"lambda": 0.1})
+    return run(plan, Engine(2, client=client), tmp_path / "records")
 
 
-def test_a_worker_that_dies_costs_a_retry_and_no_finished_point(monkeypatch, tmp_path):
+def test_a_worker_that_dies_costs_a_retry_and_no_finished_point(tmp_path):
     client = Dying(1)
-    assert run_by(client, monkeypatch, tmp_path).statuses == {"converged": 4}
+    assert run_by(client, tmp_path).statuses == {"converged": 4}
     assert client.asked == 2
 
 
-def test_a_line_whose_workers_die_again_and_again_has_a_status_and_keeps_its_points(monkeypatch, tmp_path):
+def test_a_line_whose_workers_die_again_and_again_has_a_status_and_keeps_its_points(tmp_path):
     class Stuck(Dying):
         def submit(self, work, line, accuracy, known, topic, threads, key, pure):
             self.asked += 1
@@ -186,16 +185,15 @@ def test_a_line_whose_workers_die_again_and_again_has_a_status_and_keeps_its_poi
                 self.handler((0.0, (line.number, made)))
             return Ended("error", distributed.scheduler.KilledWorker(key, None, 1))
 
-    found = run_by(Stuck(9), monkeypatch, tmp_path)
+    found = run_by(Stuck(9), tmp_path)
     assert found.statuses == {"failed": 3, "converged": 1}
     reasons = {str(reason) for reason in found.to_xarray()["reason"].values.ravel()}
     assert reasons == {"", "the process that ran it died twice (out of memory?)"}
 
 
-def test_a_scheduler_that_does_not_answer_is_said(monkeypatch, tmp_path):
-    monkeypatch.setattr(engines, "_TIMEOUT", 0.5)
+def test_a_scheduler_that_does_not_answer_is_said(tmp_path):
     with pytest.raises(InputError, match=r"no scheduler of Dask answers at tcp://127\.0\.0\.1:9"):
-        run(plan_for(), Engine(scheduler="tcp://127.0.0.1:9"), tmp_path / "records")
+        run(plan_for(), Engine(scheduler="tcp://127.0.0.1:9", timeout=0.5), tmp_path / "records")
     assert not (tmp_path / "records").exists()
 
 
@@ -213,13 +211,12 @@ def test_an_empty_address_is_not_the_machine_at_hand():
         Engine(scheduler="").check()
 
 
-def test_what_another_sweep_keeps_is_left_by_one_that_is_given_no_scheduler(monkeypatch, tmp_path):
-    monkeypatch.setattr(engines, "_TIMEOUT", 0.5)
+def test_what_another_sweep_keeps_is_left_by_one_that_is_given_no_scheduler(tmp_path):
     here, kept = plan_for(), tmp_path / "records"
     run(here, Engine(processes=1), kept, shard=(2, 2))
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     with pytest.raises(InputError, match="no scheduler of Dask answers"):
-        run(here, Engine(scheduler="tcp://127.0.0.1:9"), kept)
+        run(here, Engine(scheduler="tcp://127.0.0.1:9", timeout=0.5), kept)
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
     other = Records(tmp_path / "new", here)
     run(here, Engine(processes=1), tmp_path / "new", shard=(2, 2))
@@ -308,12 +305,10 @@ def test_a_sweep_that_is_killed_at_random_moments_ends_with_the_bytes_of_one_tha
 def test_two_workers_on_an_empty_cache_agree(tmp_path, monkeypatch):
     """Both compile the same solver, and write it to the same folder."""
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(engines._Lines, "warm", lambda *_: None)
-    found = run(plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]}), Engine(2), tmp_path / "records")
-    assert found.statuses == {"converged": 4}
-    assert run(plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]}), Engine(2), tmp_path / "again").statuses == {
-        "converged": 4
-    }
+    plan = plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]})
+    for name in ("records", "again"):
+        with Engine(2).held() as engine:
+            assert run(plan, engine, tmp_path / name).statuses == {"converged": 4}
 
 
 def test_a_scheduler_that_runs_is_joined(tmp_path):

@@ -10,8 +10,6 @@ import xarray
 
 import saddleforge as sf
 from saddleforge.base.errors import InputError
-from saddleforge.branches.branch import Branch
-from saddleforge.extensions.sweeping import line as lines
 from saddleforge.extensions.sweeping import records
 from saddleforge.extensions.sweeping.line import run_line
 from saddleforge.extensions.sweeping.memory import recalled, remembered
@@ -116,40 +114,35 @@ def test_records_that_a_kill_tore_off_are_dropped_and_computed_again(file, tmp_p
     assert written(again, tmp_path / "again.nc") == file.read_bytes()
 
 
-def test_finished_points_are_not_computed_again(tmp_path, monkeypatch):
+def test_finished_points_are_not_computed_again(tmp_path, branch_at):
     first = logistic(output=tmp_path / "sweep.nc")
-
-    def refuse(*_, **__):
-        raise AssertionError("a point was computed")
-
-    monkeypatch.setattr(lines, "Branch", refuse)
-    assert logistic(output=tmp_path / "sweep.nc", accuracy=1e-2).to_xarray().identical(first.to_xarray())
+    with branch_at(lambda *_, **__: pytest.fail("a point was computed")):
+        assert logistic(output=tmp_path / "sweep.nc", accuracy=1e-2).to_xarray().identical(first.to_xarray())
 
 
-def test_a_finer_accuracy_begins_from_the_coarse_solutions(tmp_path, monkeypatch):
+def test_a_finer_accuracy_begins_from_the_coarse_solutions(tmp_path, branch_at):
     logistic(output=tmp_path / "sweep.nc", accuracy=1e-2)
-    guesses, at = [], Branch.at
+    guesses = []
 
-    def watched(self, value, accuracy=None, guess=None):
+    def watched(at, branch, value, accuracy=None, guess=None):
         guesses.append(guess)
-        return at(self, value, accuracy, guess)
+        return at(branch, value, accuracy, guess)
 
-    monkeypatch.setattr(Branch, "at", watched)
-    fine = logistic(output=tmp_path / "sweep.nc", accuracy=1e-5)
+    with branch_at(watched):
+        fine = logistic(output=tmp_path / "sweep.nc", accuracy=1e-5)
     assert len(guesses) >= 8 and all(guess is not None for guess in guesses)
     dataset = fine.to_xarray()
     assert np.all(dataset["accuracy"] == 1e-5) and np.all(dataset["q_error"] <= 1e-5 * dataset["q"])
 
 
 def ends_below(limit):
-    """`Branch.at` of a branch that ends at a value, and below leads to no solution."""
-    at = Branch.at
-    return lambda self, value, *rest, **options: at(self, value, *rest, **options) if value >= limit else None
+    """Of a branch that ends at a value, and below leads to no solution."""
+    return lambda at, branch, value, *rest, **options: at(branch, value, *rest, **options) if value >= limit else None
 
 
-def test_a_line_says_where_it_loses_its_branch_and_goes_back_over_it(monkeypatch):
-    monkeypatch.setattr(Branch, "at", ends_below(1.3))
-    dataset = logistic(grid={"alpha": [3, 2, 0.5, 0.3]}, both_ways=True).to_xarray().isel(start=0)
+def test_a_line_says_where_it_loses_its_branch_and_goes_back_over_it(branch_at):
+    with branch_at(ends_below(1.3)):
+        dataset = logistic(grid={"alpha": [3, 2, 0.5, 0.3]}, both_ways=True).to_xarray().isel(start=0)
     forward, back = (dataset.sel(direction=way) for way in ("forward", "back"))
     assert list(forward["status"].values) == ["converged", "converged", "max_iterations", "lost"]
     last, first = float(forward["lost_from"]), float(forward["lost_to"])
@@ -159,14 +152,15 @@ def test_a_line_says_where_it_loses_its_branch_and_goes_back_over_it(monkeypatch
     assert np.isnan(back["lost_from"])  # it begins where there is none
 
 
-def test_nothing_is_wrong_where_a_line_has_not_met_its_branch_yet_if_it_meets_it(monkeypatch):
-    monkeypatch.setattr(Branch, "at", ends_below(1.3))
-    met = logistic(grid={"alpha": [0.3, 0.5, 2, 3]})
+def test_nothing_is_wrong_where_a_line_has_not_met_its_branch_yet_if_it_meets_it(branch_at):
+    with branch_at(ends_below(1.3)):
+        met = logistic(grid={"alpha": [0.3, 0.5, 2, 3]})
+        lost = logistic(grid={"alpha": [3, 2, 0.5, 0.3]})
+        never = logistic(grid={"alpha": [0.3, 0.5]})
     assert met.statuses == {"converged": 2, "max_iterations": 2} and not met.weak
     assert "the semantic branch has not been found yet on this line; " in str(met.to_xarray()["reason"].values[0, 0])
-    lost = logistic(grid={"alpha": [3, 2, 0.5, 0.3]})
     assert lost.statuses["max_iterations"] == 1 and not lost.weak
-    assert logistic(grid={"alpha": [0.3, 0.5]}).weak == {"max_iterations": 2}
+    assert never.weak == {"max_iterations": 2}
 
 
 @pytest.mark.slow
@@ -181,16 +175,14 @@ def test_a_line_says_where_phase_retrieval_loses_its_teacher():
     assert np.isnan(back["lost_from"])
 
 
-def test_a_point_that_raises_has_a_status_and_its_line_goes_on(monkeypatch):
-    at = Branch.at
-
-    def raising(self, value, *rest, **options):
+def test_a_point_that_raises_has_a_status_and_its_line_goes_on(branch_at):
+    def raising(at, branch, value, *rest, **options):
         if abs(value - 7 / 3) < 1e-9:
             raise ArithmeticError("no such number")
-        return at(self, value, *rest, **options)
+        return at(branch, value, *rest, **options)
 
-    monkeypatch.setattr(Branch, "at", raising)
-    found = logistic(grid={"alpha": (3, 1, 4)})
+    with branch_at(raising):
+        found = logistic(grid={"alpha": (3, 1, 4)})
     assert found.statuses == {"converged": 3, "failed": 1}
     assert (
         str(found.to_xarray()["reason"].values[0, 1])
@@ -198,9 +190,8 @@ def test_a_point_that_raises_has_a_status_and_its_line_goes_on(monkeypatch):
     )
 
 
-def test_a_point_that_failed_is_tried_again_by_the_same_command(tmp_path, monkeypatch, swept):
-    with monkeypatch.context() as patched:
-        patched.setattr(lines._Solutions, "made", lambda self, n: 1 / 0)
+def test_a_point_that_failed_is_tried_again_by_the_same_command(tmp_path, branch_at, swept):
+    with branch_at(lambda *_, **__: 1 / 0):
         assert logistic(output=tmp_path / "sweep.nc").statuses == {"failed": 8}
     assert logistic(output=tmp_path / "sweep.nc").to_xarray().identical(swept.to_xarray())
 
@@ -319,29 +310,28 @@ def test_of_several_records_of_a_point_the_most_accurate_of_this_version_counts(
     assert records.best([failed])[0] is failed
 
 
-def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch, swept):
-    at, asked = Branch.at, []
+def test_ctrl_c_keeps_what_is_finished(tmp_path, branch_at, swept):
+    asked = []
 
-    def interrupted(self, value, *rest, **options):
+    def interrupted(at, branch, value, *rest, **options):
         asked.append(value)
         if len(asked) == 4:
             raise KeyboardInterrupt
-        return at(self, value, *rest, **options)
+        return at(branch, value, *rest, **options)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Branch, "at", interrupted)
+    with branch_at(interrupted):
         found = logistic(output=tmp_path / "sweep.nc")
     assert found.interrupted and found.statuses == {"unfinished": 5, "converged": 3}
     again = logistic(output=tmp_path / "sweep.nc")
     assert not again.interrupted and again.to_xarray().identical(swept.to_xarray())
 
 
-def test_ctrl_c_that_compiled_code_made_another_error_of_ends_the_sweep(monkeypatch):
+def test_ctrl_c_that_compiled_code_made_another_error_of_ends_the_sweep(branch_at):
     def interrupted(*_, **__):
         raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
 
-    monkeypatch.setattr(Branch, "at", interrupted)
-    found = logistic()
+    with branch_at(interrupted):
+        found = logistic()
     assert found.interrupted and found.statuses == {"unfinished": 8}
 
 

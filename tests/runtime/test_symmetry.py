@@ -72,13 +72,13 @@ def _three() -> list[list[float]]:
 
 @pytest.mark.parametrize("rule", [ProxSpace(64, 32), GaussHermite(8)], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("overlaps", [SEMANTIC, POSITIONAL, MIXED, UNINFORMED], ids=["sem", "pos", "mixed", "none"])
-def test_one_node_an_orbit_gives_what_all_nodes_give(rule: Rule, overlaps: Overlaps, monkeypatch):
+def test_one_node_an_orbit_gives_what_all_nodes_give(rule: Rule, overlaps: Overlaps, without_symmetry):
     """Averaged over the group: at nodes with two equally low minima rounding chooses one. Slopes to fewer digits,
     for the same reason."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     reduced, slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
-    monkeypatch.setattr(Reduction, "of", classmethod(lambda cls, *arguments: cls(())))
-    full, full_slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
+    with without_symmetry():
+        full, full_slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
     group, moments = of_state(problem, overlaps), problem.solver.channel.MOMENTS
     symmetric = (full.moments[0] + sum(e.of_moments(full.moments[0], moments) for e in group)) / (1 + len(group))
     for one, other, tolerance in (
@@ -90,7 +90,7 @@ def test_one_node_an_orbit_gives_what_all_nodes_give(rule: Rule, overlaps: Overl
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
 
 
-def test_a_number_trained_for_alike_tokens_sees_the_whole_slope(monkeypatch):
+def test_a_number_trained_for_alike_tokens_sees_the_whole_slope(without_symmetry):
     """dloss/dphi is one number for all tokens; averages over their exchange share it out among them."""
 
     @sf.model(tokens=2)
@@ -103,8 +103,9 @@ def test_a_number_trained_for_alike_tokens_sees_the_whole_slope(monkeypatch):
     overlaps = replace(state(0.3, 1.5, 0.0, 0.4), phi=np.array([0.5]))
     assert any(exchange.tokens == SWAP for exchange in of_state(problem, overlaps))
     reduced = state_map.trained(overlaps, state_map.averages(overlaps).moments[0])
-    monkeypatch.setattr(Reduction, "of", classmethod(lambda cls, *arguments: cls(())))
-    assert reduced == pytest.approx(state_map.trained(overlaps, state_map.averages(overlaps).moments[0]), rel=1e-12)
+    with without_symmetry():
+        full = state_map.trained(overlaps, state_map.averages(overlaps).moments[0])
+    assert reduced == pytest.approx(full, rel=1e-12)
 
 
 def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():

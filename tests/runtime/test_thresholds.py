@@ -151,9 +151,11 @@ def test_no_sign_change_is_said_with_the_values_met(ridge):
         sf.where(ridge, "test_error = 5", on="semantic", bracket=(0.5, 0.7))
 
 
-def test_branches_that_do_not_exist_are_said_so(ridge, monkeypatch):
-    monkeypatch.setattr(Branch, "at", lambda *_: None)
-    with pytest.raises(NotConvergedError, match=r"no value of alpha in \[0.5, 0.7\] was found at which the branches"):
+def test_branches_that_do_not_exist_are_said_so(ridge, branch_at):
+    with (
+        branch_at(lambda *_: None),
+        pytest.raises(NotConvergedError, match=r"no value of alpha in \[0.5, 0.7\] was found at which the branches"),
+    ):
         sf.where(ridge, "test_error = 5", on="semantic", bracket=(0.5, 0.7))
 
 
@@ -162,17 +164,18 @@ def test_a_convex_loss_has_no_instability_line(ridge):
         sf.almeida_thouless(ridge, on="semantic", bracket=(0.5, 2.0))
 
 
-def test_stability_lost_through_jumps_is_no_passage_of_the_replicon_through_one(ridge, monkeypatch):
+def test_stability_lost_through_jumps_is_no_passage_of_the_replicon_through_one(ridge, branch_at, monkeypatch):
     """Replicon below 1 everywhere; above alpha = 1.3 the proximal map is made to jump."""
-    plain = Branch.at
 
-    def jumping(self, value, accuracy=None):
-        found = plain(self, value, accuracy)
+    def jumping(at, branch, value, accuracy=None):
+        found = at(branch, value, accuracy)
         return replace(found, averages=replace(found.averages, bistable=0.01 * (value > 1.3)))
 
-    monkeypatch.setattr(Branch, "at", jumping)
     monkeypatch.setattr(ProxSpace, "for_slopes", lambda rule, *_: (rule,))
-    with pytest.raises(NotConvergedError, match=r"= 1.299\d* and 1.300\d* through jumps of the proximal"):
+    with (
+        branch_at(jumping),
+        pytest.raises(NotConvergedError, match=r"= 1.299\d* and 1.300\d* through jumps of the proximal"),
+    ):
         sf.almeida_thouless(ridge, on="semantic", bracket=(1.0, 2.0), accuracy=1e-4)
 
 

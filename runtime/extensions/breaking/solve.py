@@ -172,7 +172,8 @@ def broken(symmetric: Solution, parisi: float | None = None, accuracy: float = 1
 
 def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
     """`broken`, of a problem within reach and a solution that has converged."""
-    coarse = map_of(symmetric, rules_for(symmetric.problem)[0])
+    rules = rules_for(symmetric.problem)
+    coarse = map_of(symmetric, rules[0])
     begun = _begun(coarse, symmetric)
     if begun is None:
         words = "no breaking found: states that start apart come together at every y tried"
@@ -181,7 +182,7 @@ def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> Broke
         symmetric = _beside(symmetric, accuracy)
     left = unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
     if parisi is None and coarse.rule.replicated:
-        return lowest_by_samples(symmetric, begun, accuracy) or left
+        return lowest_by_samples(symmetric, begun, rules, accuracy) or left
     found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
     if isinstance(found, str):
         return unbroken(symmetric, Status.MAX_ITERATIONS, found)

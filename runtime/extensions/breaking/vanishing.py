@@ -6,6 +6,7 @@ have one tell its sign, and its rate along y is told by two that lie far apart.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +20,6 @@ from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from .newton import Reached
 from .refinement import is_broken, refined
-from .rules import rules_for
 from .solution import BrokenSolution, status_of
 
 _LONGEST = float(np.log(2.0))  # step in log y
@@ -28,12 +28,14 @@ _SOLVED = 8  # solutions with one size of sets
 _TOLD = 2.0  # error bars, from which a rate is believed
 
 
-def lowest_by_samples(symmetric: Solution, begun: Reached, accuracy: float) -> BrokenSolution | None:
+def lowest_by_samples(
+    symmetric: Solution, begun: Reached, rules: Sequence[TiltedRule], accuracy: float
+) -> BrokenSolution | None:
     """States where the complexity vanishes, error bars with what is left open of y; states at a given y, in words,
     where no y is told. None where the first leave the domain.
 
     Args:
-        begun: states of any y.
+        begun: states of any y; rules: from coarse to fine.
 
     Raises:
         TimeLimitError: before the first solution was done.
@@ -41,7 +43,7 @@ def lowest_by_samples(symmetric: Solution, begun: Reached, accuracy: float) -> B
     known: list[BrokenSolution] = []
     best: BrokenSolution | None = None
     try:
-        for rule in rules_for(symmetric.problem):
+        for rule in rules:
             if not _solved(symmetric, rule, begun if not known else _moved(begun, known), known, accuracy):
                 break
             rate = _rate(known)

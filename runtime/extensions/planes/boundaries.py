@@ -8,7 +8,7 @@ for jumps, which fade away: they are negligible from some point of the grid on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -151,6 +151,126 @@ class Row:
         """From a point to the next."""
         return self.values[1] - self.values[0]
 
+    def ends(self, change: Change) -> tuple[float, float]:
+        """Return the values of the parameter on both sides of a change."""
+        return self.values[change.ends[0]], self.values[change.ends[1]]
+
+    def event(self, change: Change, accuracy: float, seed: int) -> Threshold | None:
+        """Locate the event that a change brackets; None for jumps, which have none, and where a branch does not end.
+
+        Raises:
+            NotConvergedError: it is not located.
+        """
+        chosen: dict[str, Any] = {"accuracy": accuracy, "seed": seed}
+        if change.kind == CROSSING:
+            one, other = (self.follower(name, change.ends, seed) for name in change.branches)
+            return self.crossing_on((one, other), self.ends(change), **chosen)
+        (name,) = change.branches
+        if change.kind == SPINODAL:
+            return self.end_of(name, *change.ends, **chosen)
+        if change.kind == REPLICON:
+            branch, bracket = self.follower(name, change.ends, seed), self.ends(change)
+            return almeida_thouless(
+                self.problem, self.parameter, on=name, branch=branch, bracket=bracket, verify=False, **chosen
+            )
+        return None
+
+    def crossing_on(
+        self, branches: tuple[Branch, Branch], bracket: tuple[float, float], accuracy: float, seed: int
+    ) -> Threshold:
+        """Locate where two branches cross in an interval.
+
+        Raises:
+            NotConvergedError: as of `crossing`.
+        """
+        between = branches[0].name, branches[1].name
+        chosen: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": False}
+        return symmetric_crossing(self.problem, self.parameter, between, branches=branches, **chosen)
+
+    def end_of(self, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
+        """Locate the end of a branch from a point with it toward one without, and a cell beyond; None without one.
+
+        With averages in many dimensions it is followed step by step from the one toward the other.
+
+        Raises:
+            NotConvergedError: the branch is not found again where it begins, or cannot be followed.
+        """
+        first, last = self.values[inside], self.values[outside]
+        if integrated(self.problem).dimension > MANY:
+            return self._stepped(name, inside, last, accuracy, seed)
+        goal = float(np.clip(last + _BEYOND * np.copysign(self.cell, last - first), self.values[0], self.values[-1]))
+        return self.walked_from(name, inside, goal, accuracy, seed)[0]
+
+    def _stepped(self, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
+        """Bracket the end of a branch between the last value it is followed to and one that Newton's method misses.
+
+        Steps are halved where it finds no solution, until they are as short as the half width asks for; so that a value
+        too far away to be reached is not taken for missing.
+
+        Raises:
+            NotConvergedError: the branch is not found again where it begins, or is there on all of the way.
+        """
+        way = 1 if missing > self.values[inside] else -1
+        inner = inside - way
+        begun = (inside, inner) if 0 <= inner < len(self.values) else (inside,)
+        branch = replace(self.follower(name, begun, seed), followed=True)
+        last, step = self.values[inside], abs(missing - self.values[inside]) / 2
+        while way * (missing - last) > 0:
+            there = last + way * min(step, way * (missing - last))
+            if branch.at(there) is not None:
+                last = there
+            elif step > 2 * accuracy:
+                step /= 2
+            else:
+                missing = there
+                break
+        else:
+            raise NotConvergedError(f"the {name} branch does not end before {self.parameter} = {missing:g}")
+        return Threshold(
+            kind=SPINODAL,
+            parameter=self.parameter,
+            value=(last + missing) / 2,
+            error=abs(missing - last) / 2,
+            error_kind="estimated",
+            status="converged",
+            branches=(name,),
+            problem=self.problem,
+            solutions=(branch.known[last],),
+            evidence={"type": _STEPPED, "bracket": sorted((last, missing))},
+        )
+
+    def walked_from(
+        self, name: str, inside: int, goal: float, accuracy: float, seed: int
+    ) -> tuple[Threshold | None, float]:
+        """Return the end of a branch between a point of the row and a value, or None, and how far it was followed.
+
+        Raises:
+            NotConvergedError: as of `end_of`.
+        """
+        first = self.values[inside]
+        begun = self.follower(name, (inside,), seed).known[first]
+        search = Search(SPINODAL, self.problem, self.parameter, (name,), (first, goal), accuracy, False)
+        walk = Walk(self.problem, begun, self.parameter, (first, goal), self.accuracy, seed)
+        event = walked_to(walk, search)
+        return event, walk.passed[-1].value if walk.passed else first
+
+    def follower(self, name: str, numbers: Sequence[int], seed: int) -> Branch:
+        """Return a branch with solutions at some points of the row, begun from their records.
+
+        Raises:
+            NotConvergedError: one of them is not found again.
+        """
+        most = _MOST[integrated(self.problem).dimension > MANY]
+        branch = Branch(self.problem, self.parameter, name, self.accuracy, seed, effort=2, most=most)
+        for n in numbers:
+            if not self.found(name, n):
+                continue
+            value = self.values[n]
+            guess: Solution = recalled(self.problem.with_(**{self.parameter: value}), name, self.records[name][n])
+            if branch.at(value, guess=guess) is None:
+                raise NotConvergedError(f"the {name} branch was not found again at {self.parameter} = {value:g}")
+        return branch
+
 
 Places = Mapping[Change, Boundary | None]
 """What was located on a row; None where branches do not cross after all."""
@@ -174,8 +294,7 @@ def located(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> 
             if change.kind == CROSSING and not row.everywhere(change):
                 found.append(_hidden(row, change, ends, accuracy, seed))
                 continue
-            if change.kind in _LOCATE:
-                event = _LOCATE[change.kind](row, change, accuracy, seed)
+            event = row.event(change, accuracy, seed)
         except (NotConvergedError, InputError):
             pass
         low, high = sorted(row.values[n] for n in change.ends)
@@ -190,7 +309,7 @@ def located(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> 
 
 def bracketed(row: Row, change: Change) -> Boundary:
     """Between the neighbours of a change, and located no further."""
-    return _bracketed(row, change, *_ends(row, change))
+    return _bracketed(row, change, *row.ends(change))
 
 
 def _bracketed(row: Row, change: Change, one: float, other: float) -> Boundary:
@@ -200,11 +319,11 @@ def _bracketed(row: Row, change: Change, one: float, other: float) -> Boundary:
 
 def _bracket(row: Row, change: Change, seed: int) -> tuple[float, float]:
     """Between neighbours; narrower, by bisection, where a branch ends."""
-    ends = _ends(row, change)
+    ends = row.ends(change)
     if change.kind != SPINODAL:
         return ends
     try:
-        return bisected_end(follower(row, change.branches[0], change.ends[:1], seed), ends[1], _BISECTIONS)
+        return bisected_end(row.follower(change.branches[0], change.ends[:1], seed), ends[1], _BISECTIONS)
     except NotConvergedError:
         return ends
 
@@ -228,7 +347,7 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
     before = row.loss(name, n) - row.loss(beside, n)
     if difference * before > 0 and abs(difference) > error:
         return None
-    pair = (follower(row, one, (n,), seed), follower(row, other, (n,), seed))
+    pair = (row.follower(one, (n,), seed), row.follower(other, (n,), seed))
     if ends[name].evidence.get("type") == _STEPPED:  # this side of the end
         within = last
         for branch in pair:
@@ -238,7 +357,7 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
         for branch in pair:
             branch.at(within)
     try:
-        found = crossing_on(row, pair, (here, within), accuracy, seed)
+        found = row.crossing_on(pair, (here, within), accuracy, seed)
     except NotConvergedError:
         if difference * before > 0:  # equal there, as far as is known: how far back they may be
             share = min(1.0, (abs(difference) + error) / abs(before - difference))
@@ -253,139 +372,10 @@ def _solved(row: Row, name: str, n: int, value: float, seed: int) -> Solution:
     Raises:
         NotConvergedError: it is not found.
     """
-    found = follower(row, name, (n,), seed).at(value)
+    found = row.follower(name, (n,), seed).at(value)
     if found is None:
         raise NotConvergedError(f"the {name} branch was not found at {row.parameter} = {value:g}")
     return found
-
-
-def _crossing(row: Row, change: Change, accuracy: float, seed: int) -> Threshold:
-    one, other = (follower(row, name, change.ends, seed) for name in change.branches)
-    return crossing_on(row, (one, other), _ends(row, change), accuracy, seed)
-
-
-def crossing_on(
-    row: Row, branches: tuple[Branch, Branch], bracket: tuple[float, float], accuracy: float, seed: int
-) -> Threshold:
-    """Locate where two branches of a row cross in an interval.
-
-    Raises:
-        NotConvergedError: as of `crossing`.
-    """
-    between = branches[0].name, branches[1].name
-    chosen: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": False}
-    return symmetric_crossing(row.problem, row.parameter, between, branches=branches, **chosen)
-
-
-def _replicon(row: Row, change: Change, accuracy: float, seed: int) -> Threshold:
-    (name,) = change.branches
-    chosen: dict[str, Any] = {"bracket": _ends(row, change), "accuracy": accuracy, "seed": seed, "verify": False}
-    branch = follower(row, name, change.ends, seed)
-    return almeida_thouless(row.problem, row.parameter, on=name, branch=branch, **chosen)
-
-
-def _ends(row: Row, change: Change) -> tuple[float, float]:
-    """Values of the points on both sides of a change."""
-    return row.values[change.ends[0]], row.values[change.ends[1]]
-
-
-def _spinodal(row: Row, change: Change, accuracy: float, seed: int) -> Threshold | None:
-    return end_of(row, change.branches[0], *change.ends, accuracy, seed)
-
-
-_LOCATE: dict[str, Callable[[Row, Change, float, int], Threshold | None]] = {
-    CROSSING: _crossing,
-    SPINODAL: _spinodal,
-    REPLICON: _replicon,
-}
-
-
-def end_of(row: Row, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
-    """The end of a branch, from a point with it toward one without, and a cell beyond; None where there is none.
-
-    With averages in many dimensions it is followed step by step from the one toward the other.
-
-    Raises:
-        NotConvergedError: the branch is not found again where it begins, or cannot be followed.
-    """
-    first, last = row.values[inside], row.values[outside]
-    if integrated(row.problem).dimension > MANY:
-        return _stepped(row, name, inside, last, accuracy, seed)
-    goal = float(np.clip(last + _BEYOND * np.copysign(row.cell, last - first), row.values[0], row.values[-1]))
-    return walked_from(row, name, inside, goal, accuracy, seed)[0]
-
-
-def _stepped(row: Row, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
-    """Between a place to which a branch is followed and one a step further to which Newton's method does not lead.
-
-    Steps are halved where it leads nowhere, until they are as short as the half width asks for; so that what is too far
-    away to be reached is not taken for missing.
-
-    Raises:
-        NotConvergedError: the branch is not found again where it begins, or is there on all of the way.
-    """
-    way = 1 if missing > row.values[inside] else -1
-    inner = inside - way
-    begun = (inside, inner) if 0 <= inner < len(row.values) else (inside,)
-    branch = replace(follower(row, name, begun, seed), followed=True)
-    last, step = row.values[inside], abs(missing - row.values[inside]) / 2
-    while way * (missing - last) > 0:
-        there = last + way * min(step, way * (missing - last))
-        if branch.at(there) is not None:
-            last = there
-        elif step > 2 * accuracy:
-            step /= 2
-        else:
-            missing = there
-            break
-    else:
-        raise NotConvergedError(f"the {name} branch does not end before {row.parameter} = {missing:g}")
-    return Threshold(
-        kind=SPINODAL,
-        parameter=row.parameter,
-        value=(last + missing) / 2,
-        error=abs(missing - last) / 2,
-        error_kind="estimated",
-        status="converged",
-        branches=(name,),
-        problem=row.problem,
-        solutions=(branch.known[last],),
-        evidence={"type": _STEPPED, "bracket": sorted((last, missing))},
-    )
-
-
-def walked_from(
-    row: Row, name: str, inside: int, goal: float, accuracy: float, seed: int
-) -> tuple[Threshold | None, float]:
-    """The end of a branch between a point of the row and a value, or None, and how far the walk came.
-
-    Raises:
-        NotConvergedError: as of `end_of`.
-    """
-    first = row.values[inside]
-    begun = follower(row, name, (inside,), seed).known[first]
-    search = Search(SPINODAL, row.problem, row.parameter, (name,), (first, goal), accuracy, False)
-    walk = Walk(row.problem, begun, row.parameter, (first, goal), row.accuracy, seed)
-    event = walked_to(walk, search)
-    return event, walk.passed[-1].value if walk.passed else first
-
-
-def follower(row: Row, name: str, numbers: Sequence[int], seed: int) -> Branch:
-    """A branch with solutions at some points of the row, begun from their records.
-
-    Raises:
-        NotConvergedError: one of them is not found again.
-    """
-    most = _MOST[integrated(row.problem).dimension > MANY]
-    branch = Branch(row.problem, row.parameter, name, row.accuracy, seed, effort=2, most=most)
-    for n in numbers:
-        if not row.found(name, n):
-            continue
-        value = row.values[n]
-        guess: Solution = recalled(row.problem.with_(**{row.parameter: value}), name, row.records[name][n])
-        if branch.at(value, guess=guess) is None:
-            raise NotConvergedError(f"the {name} branch was not found again at {row.parameter} = {value:g}")
-    return branch
 
 
 def series(places: Places, kind: str | None = None) -> dict[Series, tuple[Change, Boundary]]:

@@ -16,7 +16,7 @@ from ...base.errors import InputError, NotConvergedError
 from ...problems.overlaps import block_scales
 from ...saddle_point.iteration import Status
 from ..sweeping.line import Record
-from .boundaries import BRACKETED, SPINODAL, Boundary, Change, Row, walked_from
+from .boundaries import BRACKETED, SPINODAL, Boundary, Change, Row
 
 _FAR = 10.0  # accuracies that a half width misses by where it says nothing
 _SAME = 1e-6  # of a cell
@@ -76,7 +76,7 @@ def decided(row: Row, doubt: Doubt, accuracy: float, seed: int) -> Boundary | No
     """
     last = row.values[doubt.points[-1]]
     try:
-        event, reached = walked_from(row, doubt.branch, doubt.inside, last, accuracy, seed)
+        event, reached = row.walked_from(doubt.branch, doubt.inside, last, accuracy, seed)
     except (NotConvergedError, InputError):
         return None
     if event is not None:

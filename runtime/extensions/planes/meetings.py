@@ -26,7 +26,7 @@ from ...solving.solution import Solution
 from ...thresholds.crossing import loss_difference, loss_slope, refine_both, with_loss
 from ...thresholds.root import Evaluation, Root, root_between
 from ...thresholds.threshold import Threshold
-from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, crossing_on, end_of, follower, series
+from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, Places, Row, series
 
 TRIPLE, END, ENDS = "triple", "end", "ends"
 UNCONFIRMED = "unconfirmed"
@@ -422,7 +422,7 @@ class _Carried:
         for end in ends:
             for branch in (one, other):
                 branch.at(end)
-        return crossing_on(row, (one, other), ends, accuracy, self._seed)
+        return row.crossing_on((one, other), ends, accuracy, self._seed)
 
     def _end(self, row: Row, changes: Ends, accuracy: float) -> Threshold:
         """Of a branch that ends on the rows on both sides."""
@@ -449,7 +449,7 @@ class _Carried:
         inward = [n for n in range(len(row.values)) if way * (inside - n) >= 0 and row.found(name, n)]
         found = _first(
             sorted(inward, key=lambda n: abs(n - inside)),
-            lambda n: end_of(row, name, n, outside, accuracy, self._seed),
+            lambda n: row.end_of(name, n, outside, accuracy, self._seed),
         )
         if found is None:
             raise NotConvergedError(f"the {name} branch does not end on the row")
@@ -459,7 +459,7 @@ class _Carried:
         """A branch that has begun at a point of the row that has it, as near as it is found again at."""
         there = [n for n in range(len(row.values)) if row.found(name, n)]
         nearest = sorted(there, key=lambda n: abs(row.values[n] - value))
-        return _first(nearest, lambda n: follower(row, name, (n,), self._seed))
+        return _first(nearest, lambda n: row.follower(name, (n,), self._seed))
 
     def _there(self, row: Row, name: str, carrier: Threshold) -> tuple[Solution, Refined]:
         """A branch on the carrier, and how its loss is refined: where it ends, its end."""
@@ -473,7 +473,7 @@ class _Carried:
         """A branch at a value, from the nearest row on which it was found, else from a point of this one."""
         known = {at: solution for (branch, at), solution in self._beside.items() if branch == name}
         if known:
-            branch = follower(row, name, (), self._seed)
+            branch = row.follower(name, (), self._seed)
             found = branch.at(value, guess=known[min(known, key=lambda at: abs(at - row.at))])
             if found is not None:
                 return branch, found

@@ -37,7 +37,6 @@ Take = Callable[[Line, Record], None]
 Known = Callable[[Line], dict[int, Record]]
 """The records of a line that are there."""
 
-_TIMEOUT = 60.0  # seconds in which a scheduler answers
 _PATIENCE = 600.0  # seconds in which processes of one's own do, however busy the machine is
 _LOOK = 0.2  # seconds between looks at the clock
 _REFILL = 1.0  # seconds between looks for workers that have come
@@ -55,6 +54,7 @@ class Engine:
     Attributes:
         processes: workers of a local cluster, by default one a core; 1 is this process.
         scheduler: address of a scheduler that runs already; cluster: a YAML file for dask-jobqueue.
+        timeout: seconds in which that scheduler has to answer.
         threads: a worker.
         memory: bytes a worker of a local cluster may use; None divides those of the machine.
         client: of Dask, while the engine is held.
@@ -66,6 +66,7 @@ class Engine:
     threads: int = 1
     memory: int | None = None
     client: Any = None
+    timeout: float = 60.0
 
     def check(self) -> None:
         """Before anything is computed.
@@ -187,7 +188,7 @@ class Engine:
                 else:
                     stack.enter_context(_apart())
                     target = stack.enter_context(_closed(self._local(lines)))
-            timeout = _TIMEOUT if self.scheduler else _PATIENCE
+            timeout = self.timeout if self.scheduler else _PATIENCE
             try:
                 if self.scheduler:
                     get_address_host(self.scheduler)  # of what is none a client is made that takes minutes to end

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from ...base.numbers import with_error
 from ...stability.assess import NEGLIGIBLE_LOSS
 from ..run import BRANCHES
-from ..stability_map import OMEGAS, STABILITY, StabilityRun
+from ..stability_map import STABILITY, StabilityRun
 from .blocks import Block, Picture, Table, write_page, write_rows
 from .drawing import ALPHA, OMEGA, handle, on_grid, sheet
 
@@ -110,7 +110,7 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
     worst = max(winners, key=lambda row: row["self_overlap_loss"])
     lines = []
     for name in BRANCHES:
-        for omega in OMEGAS:
+        for omega in sorted(float(omega) for omega in results["map"][name]):
             here = {r["alpha"]: r["self_overlap_loss"] for r in rows if (r["branch"], r["omega"]) == (name, omega)}
             calm = [alpha for alpha, loss in here.items() if loss < NEGLIGIBLE_LOSS]
             found: list[Any] = [None] * 3
