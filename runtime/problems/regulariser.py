@@ -112,7 +112,7 @@ class Regulariser(ABC):
     @property
     def given_teachers(self) -> int:
         """Number of columns of the teacher over whose row averages run in addition to the field b."""
-        return getattr(self.solver.prior, "GIVEN", 0)
+        return getattr(self.solver.prior, "GIVEN", self.known_teachers)
 
     def check(self, values: str) -> None:
         """Refuse parameters at which there is no solution.

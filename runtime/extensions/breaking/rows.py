@@ -140,9 +140,7 @@ class _Ridge:
         return entropic + float(steps.sum()), -steps / self.rates
 
     def _penalty(self) -> float:
-        """Of one minimiser, per d: E_nu Tr[Lambda E[w w^T]] / 2; nothing where norms are given."""
-        if self.problem.regulariser.keeps_norms:
-            return 0.0
+        """Of one minimiser, per d: E_nu Tr[Lambda E[w w^T]] / 2."""
         squares = self._row_squares(self.strengths)
         return 0.5 * float(np.einsum("a,aii,i->", self.problem.law.weights, squares, self.strengths))
 

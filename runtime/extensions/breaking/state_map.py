@@ -43,7 +43,8 @@ class Answer:
 
     def parts(self, problem: Problem) -> tuple[float, float]:
         """Data and penalty, whose sum is the energy at the saddle point."""
-        return problem.alpha * self.averages.loss, self.rows.penalty()
+        penalty = 0.0 if problem.regulariser.keeps_norms else self.rows.penalty()
+        return problem.alpha * self.averages.loss, penalty
 
 
 @dataclass(frozen=True)
