@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from saddleforge.loops.tilted_grid import tilted_on_grids
+from saddleforge.problems.compiled import loops
+
+tilted_on_grids = loops("tilted_grid").tilted_on_grids
 
 RATE, SOFT, JUMP, PLACE = 3.0, 0.7, 0.5, 0.21
 SPREAD, LAW = 0.3, 0.9  # deviations of z and of omega_0

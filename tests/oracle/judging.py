@@ -42,6 +42,14 @@ def spread_out(u: np.ndarray, like: dict[str, np.ndarray]) -> dict[str, np.ndarr
     return state
 
 
+def evaluated(setting: Setting, state: dict[str, np.ndarray], tolerance: float) -> dict[str, np.ndarray]:
+    """Return `evaluate`, once for the same overlaps."""
+    key = tolerance, *(value.tobytes() for value in state.values())
+    if key not in setting.known:
+        setting.known[key] = evaluate(setting, state, tolerance)
+    return setting.known[key]
+
+
 def judged(setting: Setting, solution: Any) -> list[dict[str, Any]]:
     """Return every quantity reported: value, error bar, what the oracle makes of it, and how many bars it is off.
 
@@ -58,12 +66,12 @@ def judged(setting: Setting, solution: Any) -> list[dict[str, Any]]:
     u, root = pack(state), np.sqrt(np.abs(state["q"]).max())
     sizes = {"q": root**2, "V": np.abs(state["V"]).max(), "theta": root, "phi": np.abs(state["phi"]).max(initial=0.1)}
     scale = np.concatenate([np.full(len(part), sizes[name]) for name, part in shared(state).items()])
-    best, rough = (evaluate(setting, state, tolerance) for tolerance in (fine, coarse))
+    best, rough = (evaluated(setting, state, tolerance) for tolerance in (fine, coarse))
     agrees = np.all(np.abs(pack(best) - u) <= 3 * FLOOR * scale)
     J, slopes = np.zeros((len(u), len(u))), {name: np.zeros(len(u)) for name in OTHERS}
     for i in () if agrees else range(len(u)):  # where they agree to rounding slopes are not needed
         h = STEP * min(abs(u[i]) + 0.02 * scale[i], scale[i])
-        moved = evaluate(setting, spread_out(u + h * np.eye(len(u))[i], state), coarse)
+        moved = evaluated(setting, spread_out(u + h * np.eye(len(u))[i], state), coarse)
         J[:, i] = (pack(moved) - pack(rough)) / h
         for name in OTHERS[1:]:
             slopes[name][i] = (moved[name] - rough[name]) / h

@@ -27,6 +27,7 @@ class Setting:
         labels, gamma, gram, taught, weights: the law of the token (1.6), as of `Tokens`.
         trained: number -> ridge. ridge: a number, or one a column. l1: strength of |w| next to it, of one column.
         marks: (expression, width) of features where the expression is of the order of the width.
+        known: what was evaluated, by tolerance and overlaps.
     """
 
     loss: sp.Expr
@@ -46,6 +47,7 @@ class Setting:
     gram: Any = (((0.0, 0.0), (0.0, 1.0)),)
     taught: Any = ((0.0,),)
     marks: tuple = ()
+    known: dict = field(default_factory=dict, compare=False, repr=False)
 
 
 def target_of(e: Any, corners: list, fields: list, symbols: list) -> tuple[Any, Any, list]:

@@ -10,7 +10,7 @@ import xarray
 import saddleforge as sf
 from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.branches import branch
-from saddleforge.extensions.planes import boundaries, diagram
+from saddleforge.extensions.planes import boundaries
 from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Change, Row, further, located
 from saddleforge.extensions.planes.diagram import PhaseDiagram, _outside_in
 from saddleforge.extensions.planes.meetings import Meeting
@@ -345,9 +345,11 @@ def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, mo
         part = sf.phases("logistic_regression", output=tmp_path / "phases.nc", stability=False, **chosen)
     assert part.interrupted and [row.at for row in part.rows] == [0.1, 1.0] and part.phases == {("semantic", ()): 4}
     assert "not judged" in part.table() and not part.to_json()["stability"]
-    monkeypatch.setattr(diagram, "_probed", None)  # what is kept is not asked for again
+    (probes,) = tmp_path.glob("*.records/probes.json")
+    before = probes.stat().st_mtime_ns
     whole = sf.phases("logistic_regression", output=tmp_path / "phases.nc", stability=False, **chosen)
     assert [row.at for row in whole.rows] == [0.1, 0.55, 1.0] and not whole.interrupted
+    assert probes.stat().st_mtime_ns == before  # what is kept is not asked for again
 
 
 def test_a_single_row_is_drawn_as_a_band():
