@@ -79,7 +79,7 @@ import sys
 from saddleforge.derive.catalogue import catalogue_model
 before = set(sys.modules)
 from saddleforge.derive.emit.writer import generate
-for name in ("lasso_regression", "phase_retrieval", "hinge"):
+for name in ("lasso_regression", "hinge"):
     generate(catalogue_model(name))
 print(*(m.__file__ for n, m in sys.modules.items() if n.startswith("saddleforge.derive.")), sep="\\n")
 """

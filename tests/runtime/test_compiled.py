@@ -80,9 +80,9 @@ def test_a_function_that_two_processes_want_is_compiled_by_one(both):
     assert int(one[1]) + int(other[1]) == 2  # outer and inner, once each
 
 
-def test_signatures_that_are_saved_at_once_stay_apart(both):
-    for _ in range(2):  # compiled, then loaded
-        assert [said[0] for said in both("2.0", "3")] == ["14.0", "21"]
+def test_signatures_that_are_saved_at_once_stay_apart(both, alone):
+    assert [said[0] for said in both("2.0", "3")] == ["14.0", "21"]
+    assert [alone(argument) for argument in ("2.0", "3")] == [["14.0", "0"], ["21", "0"]]  # loaded
 
 
 def test_a_lock_is_waited_for_no_longer_than_it_takes_to_do_without(tmp_path):
