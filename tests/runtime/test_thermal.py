@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge.integration import GaussHermite, ProxSpace, Sobol
+from saddleforge.problems import regulariser
 from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.saddle_point.state_map import StateMap
 
@@ -326,12 +327,9 @@ def test_a_ridge_written_as_a_penalty_gives_the_same(student):
 
 @pytest.mark.slow
 def test_a_cold_lasso_keeps_its_digits_where_weights_rest_on_a_corner(monkeypatch):
-    import sys
-
-    module = sys.modules["saddleforge.problems.problem"]
     states = []
     for points in (64, 120):
-        monkeypatch.setattr(module, "PRIOR_POINTS", points)
+        monkeypatch.setattr(regulariser, "PRIOR_POINTS", points)
         problem = sf.problem("lasso_regression", alpha=1.0, inverse_temperature=3000.0)
         states.append(sf.solve(problem, accuracy=1e-8).overlaps.pack())
     assert states[0] == pytest.approx(states[1], abs=1e-9)
