@@ -64,7 +64,7 @@ def test_a_formula_stands_wherever_a_test_error_does(ridge, name):
     assert table[name].values[-1] == pytest.approx(value, abs=1e-9) and f"{name}_error" in table
     assert table[name].attrs["long_name"] == FORMULAS[name].meaning
     assert FORMULAS[name].latex in curve.to_latex()
-    found = sf.where(sf.problem("ridge_regression"), f"{name} = {value}", on="semantic", bracket=(1, 4))
+    found = sf.where(sf.problem("ridge_regression"), f"{name} = {value}", on="semantic", bracket=(1.8, 2.3))
     assert abs(found.value - 2) <= 2 * found.error + 1e-9
     slope = sf.sensitivities(ridge, "lambda")["lambda"]
     step = 1e-4
