@@ -12,7 +12,7 @@ from saddleforge.base.errors import NotConvergedError
 from saddleforge.extensions.planes import meetings
 from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Row
 from saddleforge.extensions.planes.meetings import UNCONFIRMED, met, suspects
-from saddleforge.thresholds import locating
+from saddleforge.thresholds import crossing
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
 AT, HEIGHT = 2.3, 0.17  # where boundaries meet
@@ -274,7 +274,7 @@ def test_a_difference_that_vanishes_where_two_branches_end_is_no_meeting_before(
     )
     found = next(s for s in between(plane, 0.0, 0.3) if s.branches == ("semantic", "positional", "uninformed"))
     assert found.explained
-    for module in (meetings, locating):
+    for module in (meetings, crossing):
         monkeypatch.setattr(module, "refine_losses", plane.refined)
     point = met(found, (1e-3, 1e-3), 0)
     if not meets:
