@@ -168,7 +168,7 @@ def _rates() -> str:
 
 
 _LISTS = {"rules": _rules, "units": _units, "methods": _methods, "trainings": _trainings, "rates": _rates}
-"""What texts of options name in braces: composed of what rules and methods say of themselves."""
+"""Lists that texts of options name in braces: composed of what rules and methods say of themselves."""
 
 
 class ListingCommand(TyperCommand):

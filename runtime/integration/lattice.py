@@ -89,7 +89,7 @@ class Lattice(Sampled):
 
     @classmethod
     def sizes(cls, problem: Problem) -> tuple[Lattice, ...]:
-        """As of `Rule`, as far as there are nodes for; none where the loss is not smooth."""
+        """Return the digits for which there are nodes enough; none where the loss is not smooth."""
         return tuple(level for level in _LADDER if level.nodes(problem) <= MOST_NODES) if cls.suits(problem) else ()
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
@@ -106,7 +106,7 @@ class Lattice(Sampled):
         return max(1, int(np.log10(error / accuracy) / _STEP)) if error > accuracy else 1
 
     def nodes_for(self, problem: Problem, error: float, accuracy: float, bistable: float) -> float:
-        """As of `Rule`."""
+        """Return the nodes of the digits that the accuracy asks for, fewer of which are gained where the map jumps."""
         per_digit = 1.0 if bistable <= NEGLIGIBLE_JUMPS else _CUSPED
         return replace(self, digits=self.digits + float(np.log10(error / accuracy)) / per_digit).nodes(problem)
 

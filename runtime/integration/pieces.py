@@ -81,12 +81,12 @@ class Pieces(PointRule):
 
     @classmethod
     def sizes(cls, problem: Problem) -> tuple[Pieces, ...]:
-        """As of `Rule`."""
+        """Return PANELS."""
         return PANELS
 
     def rank(self, problem: Problem) -> float:
-        """First where lines are all there is, by many nodes, which cost nothing; else after grids of few nodes in X:
-        those take many where kinks move with Y, or X bends."""
+        """Return the first place where lines are all there is, by many nodes, which cost nothing; else one after grids
+        of few nodes in X, which take many where kinks move with Y, or X bends."""
         if self.takes_lines_alone(problem):
             return 0 if self.points >= _FINE else np.inf
         return 2 if self.suits(problem) else np.inf

@@ -121,14 +121,14 @@ class ProxSpace(Rule):
         return PLANE_GRIDS if integrated(problem).solver.channel.FIELDS > 1 else LINE_GRIDS
 
     def rank(self, problem: Problem) -> float:
-        """Before panels of a single field while nodes are few, and after them."""
+        """Return a place before panels of a single field while nodes are few, and after them."""
         if not integrated(problem).solver.proximal.HAS_PROX_SPACE:
             return np.inf
         return 1 if self.points <= _FEW_POINTS else 3
 
     def for_accuracy(self, accuracy: float) -> ProxSpace:
-        """As of `Rule`: saddles that are not corrected cost about ten times their weight, which a finer grid does not
-        show."""
+        """Return the grid with saddles of so little weight left uncorrected: they cost about ten times their weight,
+        which a finer grid does not show."""
         return replace(self, neglected=min(_LIGHT, 1e-2 * accuracy))
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:

@@ -315,7 +315,7 @@ class GaussHermite(PointRule):
 
     @classmethod
     def sizes(cls, problem: Problem) -> tuple[GaussHermite, ...]:
-        """As of `Rule`."""
+        """Return PRODUCTS."""
         return PRODUCTS
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
@@ -396,19 +396,19 @@ class Sobol(Sampled):
 
     @classmethod
     def sizes(cls, problem: Problem) -> tuple[Sobol, ...]:
-        """As of `Rule`."""
+        """Return SAMPLES."""
         return SAMPLES
 
     def beyond(self, problem: Problem) -> list[Sobol]:
-        """As of `Rule`, with the same seed."""
+        """Return the finer sets, with the same seed."""
         return [size.seeded(self.seed) for size in super().beyond(problem)]
 
     def sizes_ahead(self, error: float, accuracy: float) -> int:
-        """As of `Rule`, by how fast errors fall on average."""
+        """Return the number of sizes after which errors are expected to meet the accuracy, by how fast they fall."""
         return max(1, round(float(np.log2(error / accuracy)) / _GAIN))
 
     def nodes_for(self, problem: Problem, error: float, accuracy: float, bistable: float) -> float:
-        """As of `Rule`."""
+        """Return the nodes at which the error is expected to have fallen to the accuracy."""
         return _COPIES * self.nodes(problem) * max(1.0, error / accuracy) ** (1 / _GAIN)
 
     def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
@@ -430,11 +430,11 @@ class Sobol(Sampled):
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
-        """Always: replicates tell what a set does not resolve."""
+        """Return True: replicates show what a set does not resolve."""
         return True
 
     def seeded(self, seed: int) -> Sobol:
-        """As of `Rule`."""
+        """Return the same sets with another seed."""
         return replace(self, seed=seed)
 
     @property

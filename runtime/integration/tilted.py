@@ -303,7 +303,7 @@ class TiltedPieces(Pieces, TiltedRule):
     first_rate: ClassVar[float] = 20.0
 
     def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
-        """As of `TiltedRule`: one token, one column."""
+        """Return the sums over one assignment of labels, of one token and one column."""
         if not np.all(state.distances > _LEAST * state.overlaps.q):
             raise DomainError("Delta is not positive definite, or too close to zero")
         levels, fields = len(state.rates), fields_of(problem, state.overlaps, labels)
@@ -329,7 +329,7 @@ class TiltedPieces(Pieces, TiltedRule):
         )
 
     def search_effort(self, cost: float) -> float:
-        """As of `TiltedRule`: tilted averages are replica symmetric ones at some hundred places of omega_0."""
+        """Return the averages of a search, each some hundred replica symmetric ones, one a place of omega_0."""
         return 4000.0
 
 

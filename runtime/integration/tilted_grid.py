@@ -148,7 +148,7 @@ class Grids(TiltedRule):
         return part.channel.FIELDS <= 2 and not part.proximal.CORNERS
 
     def search_effort(self, cost: float) -> float:
-        """As of `TiltedRule`: the size of grids does not follow the other rule."""
+        """Return the effort by the other rule's cost: the size of grids does not follow that rule."""
         return 5e9 / cost
 
     def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:

@@ -156,11 +156,11 @@ class Samples(TiltedRule):
         return not integrated(problem).solver.proximal.CORNERS
 
     def search_effort(self, cost: float) -> float:
-        """As of `TiltedRule`: the size of sets does not follow the other rule."""
+        """Return the effort by the other rule's cost: the size of sets does not follow that rule."""
         return 2e10 / cost
 
     def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
-        """As of `TiltedRule`, of one step.
+        """Return the sums over one assignment of labels, of one step of breaking.
 
         Set by set, what samples differ from wells taken for quadratics is added to what larger sets say of these."""
         (y,), (apart,) = state.rates, state.distances

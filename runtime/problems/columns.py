@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ class Quantity:
         source: attributes that lead to it, where they are not its name: to it and, with `_error` behind them, to its
             error bar, or to the pair of both.
         latex: its symbol.
+        is_defined: whether a problem has it; missing: the end of a sentence about one that has not.
     """
 
     meaning: str
@@ -39,6 +40,8 @@ class Quantity:
     is_word: bool = False
     source: str = ""
     latex: str = ""
+    is_defined: Callable[[Problem], bool] = lambda _: True
+    missing: str = ""
 
 
 SOLVED = {
@@ -46,10 +49,30 @@ SOLVED = {
         "strength of the ridge that keeps the norm of a column", ("column",), True, False, "multipliers"
     ),
     "training_loss": Quantity("training loss per d", has_error=True, latex=r"e_{\mathrm{t}}"),
-    "test_error": Quantity("test error", has_error=True, latex=r"\varepsilon_{\mathrm{g}}"),
-    **{name: Quantity(known.meaning, has_error=True, latex=known.latex) for name, known in FORMULAS.items()},
+    "test_error": Quantity(
+        "test error",
+        has_error=True,
+        latex=r"\varepsilon_{\mathrm{g}}",
+        is_defined=lambda problem: problem.solver.metric.HAS_METRIC,
+        missing="since its model gives no metric=",
+    ),
+    **{
+        name: Quantity(
+            known.meaning,
+            has_error=True,
+            latex=known.latex,
+            is_defined=known.is_defined,
+            missing=f"which takes {known.needs}",
+        )
+        for name, known in FORMULAS.items()
+    },
     "residual": Quantity("undamped residual max |G(u) - u| / (block scale)"),
-    "baseline_error": Quantity("test error of the best linear positional layer", source="symmetric.baseline_error"),
+    "baseline_error": Quantity(
+        "test error of the best linear positional layer",
+        source="symmetric.baseline_error",
+        is_defined=lambda problem: problem.solver.metric.HAS_BASELINE,
+        missing="since its model gives no baseline=",
+    ),
     "status": Quantity("how the iteration ended", is_word=True, source="status.value"),
     "branch": Quantity("branch reached", is_word=True),
     "bistable_share": Quantity(
@@ -60,12 +83,6 @@ SOLVED = {
 
 OBSERVED = tuple(name for name, quantity in SOLVED.items() if quantity.has_error and not quantity.axes)
 """Losses, errors and formulas of the overlaps, each with an error bar."""
-
-
-def observed_by(problem: Problem) -> list[str]:
-    """Return those of `OBSERVED` that are shown of a problem: without formulas that it does not define."""
-    return [name for name in OBSERVED if name not in FORMULAS or FORMULAS[name].is_defined(problem)]
-
 
 METRIC = "test_error_"
 """Stands before the name of one of several metrics."""
@@ -125,6 +142,11 @@ RESULTS = {
 """All names of columns and axes."""
 _STEMS = [name for name, quantity in QUANTITIES.items() if quantity.axes]
 _ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_.*")
+
+
+def observed_by(problem: Problem) -> list[str]:
+    """Return those of `OBSERVED` that are shown of a problem: without formulas that it does not define."""
+    return [name for name in OBSERVED if name not in FORMULAS or FORMULAS[name].is_defined(problem)]
 
 
 def column_of(name: str) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.errors import InputError, describe_unknown
-from .columns import METRIC, OBSERVED, entry_columns
-from .observables import FORMULAS
+from .columns import METRIC, OBSERVED, entry_columns, quantity_of
 from .overlaps import OVERLAPS
 
 if TYPE_CHECKING:
@@ -24,10 +23,7 @@ def quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[str]:
     Args:
         more: names of the caller's own, shown behind the overlaps.
     """
-    metric = problem.solver.metric
-    there = {"test_error": metric.HAS_METRIC, "baseline_error": metric.HAS_BASELINE}
-    there |= {name: formula.is_defined(problem) for name, formula in FORMULAS.items()}
-    losses = [name for name in LOSSES if there.get(name, True)]
+    losses = [name for name in LOSSES if quantity_of(name).is_defined(problem)]
     return [*losses, *(METRIC + name for name in problem.metric_names), *OVERLAPS, *more, *entry_columns(problem)]
 
 
@@ -68,9 +64,7 @@ def find_quantity(problem: Problem, name: str, what: str, more: Iterable[str] = 
     if found:
         raise InputError(f"{what}: {name!r} stands for {', '.join(found)}; name one of them")
     if name in LOSSES:
-        reason = f"since its model gives no {'metric' if name == 'test_error' else 'baseline'}="
-        if name in FORMULAS:
-            reason = f"which takes {FORMULAS[name].needs}"
+        reason = quantity_of(name).missing
         raise InputError(f"{what}: {problem.solver.name} has no {name.replace('_', ' ')}, {reason}")
     raise InputError(f"{what}: {describe_unknown('quantity', name, names)}")
 

@@ -138,8 +138,8 @@ def table_attributes(problem: Problem | None, parameter: str, *varied: str) -> d
 def _solution_record(solution: Solution | BrokenSolution, stability: bool) -> Record:
     """Return what a table holds of a solution; of a step of breaking, the verdict is that on the solution beside it."""
     record = overlaps_record(solution.problem, solution.overlaps, solution.half_widths) | values_of(solution, SOLVED)
-    for name, (value, error) in solution.observed.items():
-        record |= {name: value, f"{name}_error": error}
+    for name, (value, error) in solution.other_errors.items():
+        record |= {METRIC + name: value, f"{METRIC}{name}_error": error}
     beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
     if stability:
         record |= values_of(beside.stability, JUDGED)

@@ -94,7 +94,7 @@ class Tangent:
 
     @cached_property
     def observables(self) -> list[Observable]:
-        """Return what is differentiated beside overlaps and training loss, (k,)."""
+        """Return what is differentiated in addition to overlaps and training loss, (k,)."""
         return first_observables(self.solution.problem)
 
     def found(self) -> Sensitivity:

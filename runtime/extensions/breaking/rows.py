@@ -208,7 +208,7 @@ def _atom(
 
 
 def _minimum(problem: Problem, stiffness: np.ndarray, b: np.ndarray, known: np.ndarray) -> Minimum:
-    """By the formulas of the regulariser, at G.
+    """Return minimiser and value by the formulas of the regulariser, at G.
 
     Raises:
         DomainError: r(w) + w^T G w / 2 is not strictly convex.

@@ -77,7 +77,7 @@ def status_of(
     within_errors: np.ndarray,
     accuracy: float,
 ) -> Status:
-    """Of states that a rule left with a residual and error bars: whether they are those that were asked for."""
+    """Return whether states that a rule left with a residual and error bars are those that were asked for."""
     if residual > 1e2 * rule.last_residual(accuracy):
         return Status.MAX_ITERATIONS
     if _relative_error(state, errors, within_errors) > accuracy:
@@ -99,7 +99,7 @@ class BrokenSolution(SaddlePoint):
         errors: error bars of the packed state; within_errors: of the packed overlaps of one minimiser.
         rate_errors: of y, 0 where it is given.
         energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y.
-        own_error: its error bar; on grids and at samples beside the energy of a step less, from which it is told.
+        own_error: its error bar; on grids and at samples that of its difference from the energy of a step less.
         complexity: their number per d, -y^2 dPhi/dy, with an error bar; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
         observed: what the overlaps of one of these states determine, as of `Solution`.

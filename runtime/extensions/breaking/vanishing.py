@@ -128,7 +128,10 @@ def _rate(known: list[BrokenSolution]) -> _Rate | None:
 
 
 def _where_it_vanishes(found: BrokenSolution, rate: _Rate, accuracy: float) -> BrokenSolution:
-    """Of a solution at a given y, from which the zero of y dPhi/dy is no farther than error bars leave open."""
+    """Return the states where y dPhi/dy vanishes, from a solution at a given y.
+
+    The zero is no farther from it than error bars leave open.
+    """
     other, (slope, width) = rate.other, _slope(found)
     assert found.state is not None and other.state is not None and found.stability is not None
     open_ = (abs(slope) + width) / rate.least

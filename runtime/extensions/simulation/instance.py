@@ -243,7 +243,7 @@ class Instance:
 
     @cached_property
     def known_rows(self) -> np.ndarray:
-        """What the regulariser contains of every row of the teacher, (d, known_teachers)."""
+        """Return what the regulariser contains of every row of the teacher, (d, known_teachers)."""
         return np.ascontiguousarray(self.coordinates.pi[:, : self.problem.regulariser.known_teachers])
 
     @cached_property
