@@ -147,7 +147,7 @@ def test_workers_of_a_simulation_end_with_it(tmp_path):
     finally:
         running.kill()
         running.communicate(timeout=60)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while workers() and time.monotonic() < end:
         time.sleep(0.2)
     assert not workers()

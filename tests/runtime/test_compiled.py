@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
-from time import monotonic
 from types import ModuleType
 
 import numpy as np
@@ -203,10 +202,8 @@ def test_a_compilation_is_said_and_ended_by_a_time_limit(tmp_path, monkeypatch):
         import slow_here
     said = []
     monkeypatch.setattr(progress, "_tell", lambda: said.append(progress.doing()))
-    begun = monotonic()
     with pytest.raises(TimeLimitError), budget.time_limit(0.3):
         slow_here._many_sums(np.ones(40))
-    ended = monotonic()
     assert "Numba compiles many sums, once on this machine" in said and not said[-1]
-    assert slow_here._many_sums(np.ones(40)) > 0
-    assert ended - begun < (monotonic() - ended) / 2  # of the whole
+    assert not slow_here._many_sums.signatures  # nothing has been compiled
+    assert slow_here._many_sums(np.ones(40)) > 0 and slow_here._many_sums.signatures
