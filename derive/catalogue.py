@@ -1,4 +1,4 @@
-"""The models that ship, by name, with the structures whose solvers are committed."""
+"""The models of the catalogue, by name, with the structures whose solvers are committed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
 
 
 def catalogue_model(name: str) -> Model:
-    """A model of the catalogue.
+    """Return a model of the catalogue.
 
     Raises:
         KeyError: no model has this name.
@@ -46,6 +46,6 @@ def catalogue_model(name: str) -> Model:
 
 
 def shipped_structures(name: str) -> list[Structure]:
-    """Structures of a catalogue model whose solvers are committed, the default first."""
+    """Return the structures of a catalogue model whose solvers are committed, the default first."""
     model = catalogue_model(name)
     return [model.structure(**sizes) for sizes in SHIPPED[name]]

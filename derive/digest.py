@@ -1,7 +1,7 @@
-"""Digests of the sources that decide what is written: of their code, so that words change none. No SymPy needed.
+"""Digests of the sources that determine generated files: of their code, without comments and docstrings.
 
-Numba's cache does not see a change in another file: what generated files import of the library of loops is among the
-sources of what writes them.
+SymPy is not needed. Numba's cache does not notice a change in another file: modules of `loops` that generated files
+import are among the sources of the writer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 _ROOT = Path(__file__).parent
-_LOOPS = Path(sys.modules["saddleforge"].__path__[0]) / "loops"  # by its path: no room of the package is imported
+_LOOPS = Path(sys.modules["saddleforge"].__path__[0]) / "loops"  # by its path, so that no package is imported
 _WRITER = "emit/writer.py"
 _TEMPLATES = "emit/templates"
 _TEMPLATE = re.compile(r"""["'](?:\w+/)*(\w+(?:\.\w+)*\.jinja)["']""")
@@ -27,73 +27,89 @@ _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 
 @cache
 def generator_digest(*part: str) -> str:
-    """Digest (hex, 16) of what decides the bytes of generated files, models excluded.
+    """Return the digest (hex, 16) of the code that determines the bytes of generated files, models excluded.
 
     Args:
-        part: the sources that one file is written by, as "emit/sides/prior_source.py", beside the writer; default, all
-            files of a solver, and whether there are any.
+        *part: sources of one file in addition to the writer, as "emit/sides/prior_source.py"; default, all of a solver.
     """
-    return _digest(closure(*part) | {_ROOT / _WRITER} if part else closure(_WRITER), _ROOT)
+    return _code_digest(dependency_closure(*part) | {_ROOT / _WRITER} if part else dependency_closure(_WRITER), _ROOT)
 
 
 def syntax_digest(root: Path, *sources: str) -> str:
-    """Digest (hex, 16) of sources in a folder and of all in it that they import, by whatever way."""
-    return _digest(closure(*sources, root=root), root)
+    """Return the digest (hex, 16) of sources in a folder and of all sources in it that they import.
+
+    Args:
+        root: the folder.
+        *sources: paths in it.
+    """
+    return _code_digest(dependency_closure(*sources, root=root), root)
 
 
 @cache
 def sources_digest() -> str:
-    """Digest (hex, 16) of all sources of this package as they are, and of the library of loops, in a hundredth of the
-    time of `generator_digest`."""
+    """Return the digest (hex, 16) of all sources of this package and of the library of loops, byte by byte.
+
+    It takes a hundredth of the time of `generator_digest`.
+    """
     digest = hashlib.sha256()
     files = [path for suffix in ("*.py", "*.jinja") for path in _ROOT.rglob(suffix)]
-    for path in sorted([*files, *_LOOPS.rglob("*.py")], key=_named):
-        digest.update(_named(path).encode() + hashlib.sha256(path.read_bytes()).digest())
+    for path in sorted([*files, *_LOOPS.rglob("*.py")], key=_relative_name):
+        digest.update(_relative_name(path).encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
-def closure(*sources: str, root: Path = _ROOT) -> frozenset[Path]:
-    """These files of a package, those of it that they import, wherever they do, templates that they name, loops that
-    templates import, and so on."""
+def dependency_closure(*sources: str, root: Path = _ROOT) -> frozenset[Path]:
+    """Return the files of a package that sources depend on, themselves included.
+
+    These are the files that they import, wherever they do, templates that they name, loops that templates import, and
+    so on.
+
+    Args:
+        *sources: paths in `root`.
+        root: folder of the package.
+    """
     found: set[Path] = set()
     waiting = [root / source for source in sources]
     while waiting:
         path = waiting.pop()
         if path not in found:
             found.add(path)
-            waiting += [used for used in _read(path)[1] if used.is_relative_to(root) or used.is_relative_to(_LOOPS)]
+            waiting += [
+                used for used in _read_source(path)[1] if used.is_relative_to(root) or used.is_relative_to(_LOOPS)
+            ]
     return frozenset(found)
 
 
-def _digest(files: Iterable[Path], root: Path) -> str:
+def _code_digest(files: Iterable[Path], root: Path) -> str:
+    """Return the digest of the code of files."""
     digest = hashlib.sha256()
-    for path in sorted(files, key=lambda path: _named(path, root)):
-        digest.update(_named(path, root).encode() + _read(path)[0])
+    for path in sorted(files, key=lambda path: _relative_name(path, root)):
+        digest.update(_relative_name(path, root).encode() + _read_source(path)[0])
     return digest.hexdigest()[:16]
 
 
-def _named(path: Path, root: Path = _ROOT) -> str:
-    """Where a source is, the same from wherever the package is installed."""
+def _relative_name(path: Path, root: Path = _ROOT) -> str:
+    """Return the path of a source relative to its package, the same wherever that is installed."""
     return path.relative_to(root if path.is_relative_to(root) else _LOOPS.parent).as_posix()
 
 
 @cache
-def _read(path: Path) -> tuple[bytes, tuple[Path, ...]]:
-    """Digest of a source without comments and docstrings (of a template without its own), and what it uses."""
+def _read_source(path: Path) -> tuple[bytes, tuple[Path, ...]]:
+    """Return the digest of a source without comments and docstrings, and the files it uses."""
     text = path.read_text(encoding="utf-8")
     used = [_ROOT / _TEMPLATES / name for name in _TEMPLATE.findall(text)]
     if path.suffix == ".py":
         tree = ast.parse(text)
-        used += _imported(tree, path)
-        text = _without_words(text, tree)
+        used += _imported_files(tree, path)
+        text = _strip_comments(text, tree)
     else:
         text = _COMMENT.sub("", text)
         used += [_LOOPS / f"{name}.py" for names in _LOOP.findall(text) for name in names.split(", ")]
     return hashlib.sha256(text.encode()).digest(), tuple(used)
 
 
-def _without_words(text: str, tree: ast.AST) -> str:
-    """Source without docstrings, comments and blank lines: dumps of the tree differ from Python to Python."""
+def _strip_comments(text: str, tree: ast.AST) -> str:
+    """Return a source without docstrings, comments and blank lines: dumps of the tree differ from Python to Python."""
     lines = text.splitlines()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
@@ -106,7 +122,8 @@ def _without_words(text: str, tree: ast.AST) -> str:
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
-def _imported(tree: ast.AST, path: Path) -> Iterable[Path]:
+def _imported_files(tree: ast.AST, path: Path) -> Iterable[Path]:
+    """Yield the files that the imports of a source refer to."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
@@ -119,6 +136,6 @@ def _imported(tree: ast.AST, path: Path) -> Iterable[Path]:
             continue
         module = base.joinpath(*names)
         inside = [module / f"{alias.name}.py" for alias in node.names]
-        # What is imported from a package by the names of its modules takes nothing from its own file.
+        # An import of a package's modules takes nothing from its `__init__.py`.
         own = [] if all(path.is_file() for path in inside) else [module / "__init__.py"]
         yield from (candidate for candidate in [module.with_suffix(".py"), *own, *inside] if candidate.is_file())

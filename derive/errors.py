@@ -1,4 +1,4 @@
-"""The one error a model's author meets: a sentence that names the model, the field at fault and what is allowed."""
+"""The error of models that are not well posed, and suggestions for its messages."""
 
 import difflib
 import inspect
@@ -24,6 +24,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
     >>> suggestion("Lamda", ["alpha", "lambda"])
     ' (did you mean lambda?)'
+
+    Args:
+        name: the unknown name.
+        known: names that are known.
     """
     by_lower = {each.lower().rstrip("_"): each.rstrip("_") for each in known}
     wanted = name.lower()

@@ -1,8 +1,8 @@
-"""Values of symbolic expressions at pseudo-random points, to 30 digits: what tells a changed value from a changed form.
+"""Values of symbolic expressions at pseudo-random points, to 30 digits: they distinguish changed values from forms.
 
-The number that stands for a symbol is seeded by its name alone. A kernel is run as the program it is, at several
-points; what only counts (features f0, f1, ..., temporaries) is composed, never listed: neither the order of terms nor
-the choice of common subexpressions can show. Values that vanish are left out, since a form may or may not say so.
+The number that stands for a symbol is seeded by its name alone. A kernel is run as a program, at several points;
+numbered names (features f0, f1, ..., temporaries) are composed, never listed: neither the order of terms nor the
+choice of common subexpressions matters. Values that vanish are left out, since a form may contain such terms or not.
 """
 
 from __future__ import annotations
@@ -17,25 +17,32 @@ import sympy as sp
 
 from .authoring.regulariser import Regulariser
 from .calculus.averages import Average, Jacobian, MatrixAverage
-from .calculus.numeric import rational
+from .calculus.numeric import to_mpf
 from .catalogue import SHIPPED, catalogue_model
-from .emit.kernel import Frozen, Kernel
+from .emit.kernel import Kernel, RecordedKernel
 from .emit.printers.mpmath import evaluate
-from .emit.tree import write_whole
-from .emit.writer import Generated
+from .emit.tree import write_atomically
+from .emit.writer import GeneratedSolver
 from .replicas.algebra.objects import LogDet, LogIntegral
 from .replicas.steps.derivation import replica_calculation
 from .theory.free_entropy import free_entropy
 from .theory.saddle_point import saddle_point
 from .theory.stability import entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
 
-DIGITS, WORKING = 30, 50
-POINTS = 4
+DIGITS, WORKING = 30, 50  # decimal digits that are written, and of the arithmetic
+POINTS = 4  # at which a kernel is evaluated
 Values = dict[str, tuple[str, ...]]  # name of a result -> its distinct values, sorted
 
 
-def number(name: str, point: int = 0, positive: bool = False, integer: bool = False) -> mp.mpf:
-    """What stands for a symbol: of either sign and size 1/4 to 7/4, or 0 or 1 for an integer."""
+def symbol_number(name: str, point: int = 0, positive: bool = False, integer: bool = False) -> mp.mpf:
+    """Return the number that stands for a symbol: of either sign and size 1/4 to 7/4, or 0 or 1 for an integer.
+
+    Args:
+        name: name of the symbol.
+        point: index of the point.
+        positive: whether the number must be positive.
+        integer: whether the symbol is an integer.
+    """
     seed = int.from_bytes(hashlib.sha256(f"{name}, {point}".encode()).digest()[:24], "big")
     if integer:
         return mp.mpf(seed % 2)
@@ -43,21 +50,23 @@ def number(name: str, point: int = 0, positive: bool = False, integer: bool = Fa
     return size if positive or seed % 2 else -size
 
 
-def kernel_values(frozen: Iterable[Frozen]) -> Values:
-    """Name of a result -> its values, averaged over the points, in all the kernels that have one of the name."""
+def kernel_values(frozen: Iterable[RecordedKernel]) -> Values:
+    """Return name of a result -> its values, averaged over the points, in all kernels with such a result."""
     frozen = tuple(frozen)
     symbols = {symbol.name: symbol for record in frozen for symbol in record.inputs}
     found: dict[str, set[str]] = {}
     with mp.workdps(WORKING):
-        means: list[dict[str, Any]] = [dict.fromkeys(_results(record.kernel), mp.mpf(0)) for record in frozen]
+        means: list[dict[str, Any]] = [dict.fromkeys(_result_names(record.kernel), mp.mpf(0)) for record in frozen]
         for point in range(POINTS):
             composed: dict[str, Any] = {}
             for record, mean in zip(frozen, means, strict=True):
                 names = {
-                    name: composed[name] if name in composed else _of_symbol(symbols.get(name, sp.Symbol(name)), point)
+                    name: composed[name]
+                    if name in composed
+                    else _symbol_value(symbols.get(name, sp.Symbol(name)), point)
                     for name in record.kernel.names
                 }
-                results = _evaluated(record.kernel, names)
+                results = _evaluate_kernel(record.kernel, names)
                 if record.inner:
                     composed |= results
                 for name, value in results.items():
@@ -65,43 +74,49 @@ def kernel_values(frozen: Iterable[Frozen]) -> Values:
         for record, mean in zip(frozen, means, strict=True):
             if not record.inner:
                 for name, value in mean.items():
-                    found.setdefault(name, set()).add(_text(value))
-    return _sorted(found)
+                    found.setdefault(name, set()).add(_format_value(value))
+    return _sort_values(found)
 
 
-def _results(kernel: Kernel) -> list[str]:
+def _result_names(kernel: Kernel) -> list[str]:
     return [name for name, _ in kernel.results]
 
 
-def _of_symbol(symbol: sp.Symbol, point: int) -> mp.mpf:
-    return number(symbol.name, point, bool(symbol.is_nonnegative), bool(symbol.is_integer))
+def _symbol_value(symbol: sp.Symbol, point: int) -> mp.mpf:
+    return symbol_number(symbol.name, point, bool(symbol.is_nonnegative), bool(symbol.is_integer))
 
 
-def _evaluated(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Results by name; names like q_hat[n, 0, 0] are no variables of a program."""
+def _evaluate_kernel(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results by name; names like q_hat[n, 0, 0] are no variables of a program."""
     plain = Kernel(kernel.statements, tuple((f"result_{i}", node) for i, (_, node) in enumerate(kernel.results)))
-    return dict(zip(_results(kernel), evaluate(plain, names).values(), strict=True))
+    return dict(zip(_result_names(kernel), evaluate(plain, names).values(), strict=True))
 
 
-def _text(value: Any) -> str:
-    """30 digits; zero where only rounding is left. The log of a negative number adds its imaginary part."""
+def _format_value(value: Any) -> str:
+    """Return a value to 30 digits, empty where only rounding is left."""
     value = mp.re(value) + mp.im(value)
     return mp.nstr(value, DIGITS) if abs(value) > mp.mpf(10) ** (5 - WORKING) else ""
 
 
-def _sorted(found: Mapping[str, Iterable[str]]) -> Values:
+def _sort_values(found: Mapping[str, Iterable[str]]) -> Values:
     kept = {name: tuple(sorted(filter(None, values))) for name, values in found.items()}
     return {name: values for name, values in sorted(kept.items()) if values}
 
 
 _SIZES = {"s": 2, "t": 3, "d": 4, "D": 3}  # of matrices; they differ where they may
-_TRAINED = 2
 
 
 def theory_values(regulariser: Regulariser, trained: bool, loss_holds_q: bool) -> Values:
-    """Entries of the matrix expressions of a kind of model: free entropy, equations, stability, steps of the replica
-    calculation."""
-    count = _TRAINED if trained else 0
+    """Return the entries of the matrix expressions of a kind of model.
+
+    These are free entropy, equations, stability, and the steps of the replica calculation.
+
+    Args:
+        regulariser: the regulariser.
+        trained: whether two numbers are trained with the weights.
+        loss_holds_q: whether the loss depends on the overlaps q.
+    """
+    count = 2 if trained else 0
     phi = free_entropy(regulariser=regulariser, trained=count, loss_holds_q=loss_holds_q)
     saddle = saddle_point(phi)
     expressions: dict[str, Any] = {"Phi": phi.expression, "entropic": entropic_potential(phi)}
@@ -135,89 +150,92 @@ def theory_values(regulariser: Regulariser, trained: bool, loss_holds_q: bool) -
             entries = {name: value}
             if isinstance(value, mp.matrix):
                 entries = {f"{name} [{i}, {j}]": value[i, j] for i in range(value.rows) for j in range(value.cols)}
-            found |= {entry: [_text(one)] for entry, one in entries.items()}
-    return _sorted(found)
+            found |= {entry: [_format_value(one)] for entry, one in entries.items()}
+    return _sort_values(found)
 
 
 _FUNCTIONS = {sp.exp: mp.exp, sp.log: lambda x: mp.log(abs(x))}
 
 
 def matrix_value(expression: Any, symmetric: frozenset[str] = frozenset()) -> Any:
-    """A number or mpmath matrix for an expression of matrices, averages, log determinants and log integrals.
+    """Return a number or mpmath matrix for an expression of matrices, averages, log determinants and log integrals.
 
-    Entries of a matrix are seeded by its name and their place. What cannot be evaluated is stood for by something of
-    the same algebra: an average by a multiple of its summand (linear), a derivative by a matrix of its own, the
+    Entries of a matrix are seeded by its name and their place. An operation that cannot be evaluated is replaced by one
+    of the same algebra: an average by a multiple of its summand (linear), a derivative by a matrix of its own, the
     logarithm of an integral by a multiple of its exponent, a logarithm by that of the modulus.
 
     Args:
+        expression: the expression.
         symmetric: names of the symmetric matrices.
 
     Raises:
         TypeError: there is no value for a part of the expression.
     """
 
-    def of(part: Any) -> Any:
+    def value_of(part: Any) -> Any:
         return matrix_value(part, symmetric)
 
     if isinstance(expression, sp.MatrixSymbol | Jacobian):
         name = expression.name if isinstance(expression, sp.MatrixSymbol) else str(expression)
-        return _matrix(name, *_shape(expression), name in symmetric)
+        return _symbol_matrix(name, *_evaluated_shape(expression), name in symmetric)
     if isinstance(expression, Average | MatrixAverage):
-        return number(f"average over {expression.kind}") * of(expression.summand)
+        return symbol_number(f"average over {expression.kind}") * value_of(expression.summand)
     if isinstance(expression, LogIntegral):
-        return number(f"integral over {expression.variable.name}") * of(expression.exponent)
+        return symbol_number(f"integral over {expression.variable.name}") * value_of(expression.exponent)
     if isinstance(expression, LogDet):
-        return mp.log(abs(mp.det(of(expression.matrix))))
+        return mp.log(abs(mp.det(value_of(expression.matrix))))
     if isinstance(expression, sp.Derivative):
-        return number(str(expression))
+        return symbol_number(str(expression))
     if isinstance(expression, sp.Trace):
-        value = of(expression.arg)
+        value = value_of(expression.arg)
         return mp.fsum(value[i, i] for i in range(value.rows))
     if isinstance(expression, sp.Identity | sp.ZeroMatrix):
-        rows, columns = _shape(expression)
+        rows, columns = _evaluated_shape(expression)
         return mp.eye(rows) if isinstance(expression, sp.Identity) else mp.zeros(rows, columns)
     if isinstance(expression, sp.Transpose):
-        return of(expression.arg).T
+        return value_of(expression.arg).T
     if isinstance(expression, sp.Inverse):
-        return mp.inverse(of(expression.arg))
+        return mp.inverse(value_of(expression.arg))
     if isinstance(expression, sp.BlockMatrix):
-        return _stacked([[of(block) for block in expression.blocks.row(i)] for i in range(expression.blocks.rows)])
+        return _stack_blocks(
+            [[value_of(block) for block in expression.blocks.row(i)] for i in range(expression.blocks.rows)]
+        )
     if isinstance(expression, sp.MatrixBase):
-        return mp.matrix([[of(entry) for entry in expression.row(i)] for i in range(expression.rows)])
+        return mp.matrix([[value_of(entry) for entry in expression.row(i)] for i in range(expression.rows)])
     if isinstance(expression, sp.Add | sp.MatAdd):
-        first, *others = map(of, expression.args)
+        first, *others = map(value_of, expression.args)
         return sum(others, first)
     if isinstance(expression, sp.Mul | sp.MatMul):
         product = mp.mpf(1)
-        for factor in map(of, expression.args):
+        for factor in map(value_of, expression.args):
             product = product * factor
         return product
     if isinstance(expression, sp.Pow | sp.MatPow):
-        return of(expression.base) ** of(expression.exp)
+        return value_of(expression.base) ** value_of(expression.exp)
     if isinstance(expression, sp.Symbol):
         if expression.is_integer:
             return mp.mpf(_SIZES[expression.name])
-        return number(expression.name, positive=bool(expression.is_nonnegative))
+        return symbol_number(expression.name, positive=bool(expression.is_nonnegative))
     if isinstance(expression, sp.Rational):
-        return rational(expression)
+        return to_mpf(expression)
     if expression is sp.pi:
         return +mp.pi
     if expression.func in _FUNCTIONS:
-        return _FUNCTIONS[expression.func](of(expression.args[0]))
+        return _FUNCTIONS[expression.func](value_of(expression.args[0]))
     raise TypeError(f"no value for {expression!r}")
 
 
-def _shape(expression: Any) -> tuple[int, int]:
+def _evaluated_shape(expression: Any) -> tuple[int, int]:
     rows, columns = (int(matrix_value(sp.sympify(size))) for size in expression.shape)
     return rows, columns
 
 
-def _matrix(name: str, rows: int, columns: int, symmetric: bool) -> Any:
+def _symbol_matrix(name: str, rows: int, columns: int, symmetric: bool) -> Any:
     place = (lambda i, j: (min(i, j), max(i, j))) if symmetric else (lambda i, j: (i, j))
-    return mp.matrix([[number(f"{name}{place(i, j)}") for j in range(columns)] for i in range(rows)])
+    return mp.matrix([[symbol_number(f"{name}{place(i, j)}") for j in range(columns)] for i in range(rows)])
 
 
-def _stacked(blocks: list[list[Any]]) -> Any:
+def _stack_blocks(blocks: list[list[Any]]) -> Any:
     rows = [[block[i, j] for block in row for j in range(block.cols)] for row in blocks for i in range(row[0].rows)]
     return mp.matrix(rows)
 
@@ -228,16 +246,16 @@ _TITLE = f"""\
 """
 
 
-def written(parts: Mapping[str, Values]) -> str:
-    """A file of values: a title for each part, then `value  name`, sorted by name."""
+def format_values(parts: Mapping[str, Values]) -> str:
+    """Return the text of a file of values: a title for each part, then `value  name`, sorted by name."""
     lines = [_TITLE]
     for title, values in parts.items():
         lines += [f"[{title}]", *[f"{value:<36} {name}" for name in sorted(values) for value in values[name]], ""]
     return "\n".join(lines)
 
 
-def read(text: str) -> dict[str, Values]:
-    """What `written` wrote."""
+def parse_values(text: str) -> dict[str, Values]:
+    """Return the parts in the text of a file of values."""
     parts: dict[str, dict[str, list[str]]] = {}
     for line in text.splitlines():
         if line.startswith("["):
@@ -248,20 +266,25 @@ def read(text: str) -> dict[str, Values]:
     return {title: {name: tuple(values) for name, values in part.items()} for title, part in parts.items()}
 
 
-def changes(committed: Mapping[str, Values], found: Mapping[str, Values]) -> list[str]:
-    """Sentences that name every expression whose values are not those committed, to 28 digits."""
-    said = []
+def describe_changes(committed: Mapping[str, Values], found: Mapping[str, Values]) -> list[str]:
+    """Return sentences that name every expression whose values differ from the committed ones, to 28 digits.
+
+    Args:
+        committed: title -> values, as committed.
+        found: title -> values, as they are now.
+    """
+    messages = []
     for title in sorted({*committed, *found}):
         before, after = committed.get(title, {}), found.get(title, {})
         for name in sorted({*before, *after}):
             old, new = before.get(name, ()), after.get(name, ())
-            if not _same(old, new):
+            if not _are_equal(old, new):
                 was, now = ", ".join(old) or "zero or absent", ", ".join(new) or "zero or gone"
-                said.append(f"{title}: {name} was {was}; it is {now}")
-    return said
+                messages.append(f"{title}: {name} was {was}; it is {now}")
+    return messages
 
 
-def _same(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
+def _are_equal(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
     if len(old) != len(new):
         return False
     with mp.workdps(WORKING):
@@ -269,18 +292,18 @@ def _same(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
         return all(abs(a - b) <= mp.mpf(10) ** (2 - DIGITS) * abs(a) for a, b in pairs)
 
 
-def expected_values(solvers: Iterable[Generated]) -> Iterator[tuple[str, dict[str, Values]]]:
-    """(file name, parts) of every file of values: one a model, and the theory of each kind of model."""
+def expected_values(solvers: Iterable[GeneratedSolver]) -> Iterator[tuple[str, dict[str, Values]]]:
+    """Yield (file name, parts) of every file of values: one a model, and the theory of each kind of model."""
     models: dict[str, dict[str, Values]] = {}
     for solver in solvers:
         models.setdefault(solver.model, {})[solver.structure.key] = kernel_values(solver.frozen)
     for model, parts in models.items():
         yield f"{model}.txt", parts
-    yield "theory.txt", theory()
+    yield "theory.txt", all_theory_values()
 
 
-def kinds() -> dict[str, tuple[Regulariser, bool, bool]]:
-    """Every kind of model there is: title -> regulariser, whether numbers are trained, whether the loss holds q."""
+def model_kinds() -> dict[str, tuple[Regulariser, bool, bool]]:
+    """Return every kind of model: title -> regulariser, whether numbers are trained, whether the loss contains q."""
     found: dict[str, tuple[Regulariser, bool, bool]] = {}
     for name in sorted(SHIPPED):
         regulariser = catalogue_model(name).at(None).regulariser
@@ -289,18 +312,26 @@ def kinds() -> dict[str, tuple[Regulariser, bool, bool]]:
     return dict(sorted(found.items()))
 
 
-def theory() -> dict[str, Values]:
-    """Values of the matrix expressions of every kind of model."""
-    return {title: theory_values(*kind) for title, kind in kinds().items()}
+def all_theory_values() -> dict[str, Values]:
+    """Return the values of the matrix expressions of every kind of model."""
+    return {title: theory_values(*kind) for title, kind in model_kinds().items()}
 
 
-def write(root: Path, solvers: Iterable[Generated]) -> list[str]:
-    """Write every file of values that differs and delete the others; returns the names touched."""
+def write_values(root: Path, solvers: Iterable[GeneratedSolver]) -> list[str]:
+    """Write every file of values that differs and delete the others.
+
+    Args:
+        root: folder of the files.
+        solvers: generated solvers of the catalogue.
+
+    Returns:
+        Names of the files written or deleted.
+    """
     touched = []
-    files = {name: written(parts) for name, parts in expected_values(solvers)}
+    files = {name: format_values(parts) for name, parts in expected_values(solvers)}
     for name, text in files.items():
         if not (root / name).exists() or (root / name).read_text(encoding="utf-8") != text:
-            write_whole(root / name, text)
+            write_atomically(root / name, text)
             touched.append(name)
     for path in sorted(root.glob("*.txt")):
         if path.name not in files:

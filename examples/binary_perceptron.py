@@ -1,4 +1,4 @@
-"""A perceptron with binary weights: what a Bayes-optimal learner finds beside a ridge regression on the labels.
+"""A perceptron with binary weights: what a Bayes-optimal learner finds, compared with a ridge regression on the labels.
 
 The teacher's weights are +1 or -1, its labels sign(z). Gyorgyi, Phys. Rev. A 41 (1990) 7097; Barbier, Krzakala,
 Macris, Miolane, Zdeborova, PNAS 116 (2019) 5451: alpha_IT = 1.2449..., alpha_alg = 1.4926...

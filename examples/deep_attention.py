@@ -17,7 +17,7 @@ def mixing(z, c):
 
 
 def off(read):
-    """Squared error of what is read from fields, those of h beside those of Y; columns are layers."""
+    """Squared error of what is read from fields, those of h and those of Y; columns are layers."""
     return lambda h, Y, c: sf.square(read(Y[:, 0], Y[:, 1], c) - read(h[:, 0], h[:, 1], c))
 
 

@@ -29,7 +29,7 @@ hidden = {**dict.fromkeys(("a1", "b1", "a2", "b2"), "real"), "sign": (-1, 1)}
 
 @sf.model(tokens=2, student=3, teacher=3, output=sf.Output(fields, {"u1": "positive", "u2": "real"}, hidden=hidden))
 def three_layers(X, Y, *, c=sf.Parameter(1, 0, open_low=True)):
-    """Fields of the student beside those of the teacher."""
+    """Fields of the student and those of the teacher."""
     return sf.square(Y - X) / 2
 
 

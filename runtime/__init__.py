@@ -44,7 +44,7 @@ __all__ = sorted(_WHERE)
 def __getattr__(name: str) -> Any:
     if name in deprecation.NAMES:
         gone = deprecation.NAMES[name]
-        deprecation.warn(f"{__name__}.{name}", gone, 1)
+        deprecation.warn_deprecated(f"{__name__}.{name}", gone, 1)
         return __getattr__(gone.instead)
     if name not in _WHERE:
         near = _COMMANDS.get(name, "")

@@ -46,26 +46,26 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_compiler() -> None:
-    """Tests share the processors: those beside this one compile what it would be helped with."""
+    """Tests share the processors: those next to this one compile what it would be helped with."""
     compilation.processes = 1
 
 
-LEVELS = {"half widths": 1.0, "three standard errors": 1.5}
+LEVELS = {"error bars": 1.0, "three standard errors": 1.5}
 Number = tuple[Any, Any] | str
 
 
 def _agree(one: Number, other: Number, level: str, *, rounding: Any = 0.0) -> None:
-    """Assert |a - b| <= level * (half width of a + half width of b), entry by entry.
+    """Assert |a - b| <= level * (error bar of a + error bar of b), entry by entry.
 
-    Linear, not in quadrature: a half width may be a bound, and two numbers may be off by the same cause (a rule and the
+    Linear, not in quadrature: an error bar may be a bound, and two numbers may be off by the same cause (a rule and the
     next finer one, a solution and an average taken at it), and only a sum covers both. It is the one reading that asks
-    for no knowledge of where half widths come from: at "half widths", the two intervals meet.
+    for no knowledge of where error bars come from: at "error bars", the two intervals meet.
 
     Args:
-        one, other: (value, half width), numbers or arrays; half width 0 for what is exact. A string is a number as it
+        one, other: (value, error bar), numbers or arrays; error bar 0 for what is exact. A string is a number as it
             is printed: to half a unit of its last digit, or to what "1.25(3)" says.
-        level: "half widths"; or "three standard errors" (a half width being two) where many are compared, or few
-            replicates tell the half width.
+        level: "error bars"; or "three standard errors" (an error bar being two) where many are compared, or few
+            replicates tell the error bar.
         rounding: a difference up to it is none.
     """
     __tracebackhide__ = True
@@ -73,9 +73,9 @@ def _agree(one: Number, other: Number, level: str, *, rounding: Any = 0.0) -> No
     every = np.broadcast_arrays(*(np.asarray(n, float) for n in (a, width_a, b, width_b, rounding)))
     assert every[0].size, "nothing to compare"
     a, width_a, b, width_b, floor = every
-    assert np.all(width_a >= 0) and np.all(width_b >= 0), f"half widths {width_a} and {width_b}"
+    assert np.all(width_a >= 0) and np.all(width_b >= 0), f"error bars {width_a} and {width_b}"
     gap, width = np.abs(a - b), width_a + width_b
-    apart = [f"{level}: at most {LEVELS[level]} times the sum of the half widths apart"]
+    apart = [f"{level}: at most {LEVELS[level]} times the sum of the error bars apart"]
     for at in np.argwhere(~(gap <= np.maximum(LEVELS[level] * width, floor))):
         i = tuple(at)
         ratio = gap[i] / width[i] if width[i] else np.inf
@@ -94,7 +94,7 @@ def _printed(text: str) -> tuple[float, float]:
 
 @pytest.fixture(scope="session")
 def agree() -> Callable[..., None]:
-    """agree((value, half width), (value, half width), level): see `_agree`."""
+    """agree((value, error bar), (value, error bar), level): see `_agree`."""
     return _agree
 
 

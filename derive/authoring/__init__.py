@@ -1,1 +1,1 @@
-"""What a model is written with, and what it is: loss, tokens, parameters, penalty, noise, output channel."""
+"""The definition of models by their authors: loss, tokens, parameters, penalty, noise, output channel."""

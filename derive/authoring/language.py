@@ -1,4 +1,4 @@
-"""The words in which a model is written: softmax, squares, logistic terms, and exact numbers."""
+"""The functions and constants that models are written with: softmax, squares, logistic terms, and exact numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import ModelError
 
 
 class _TokenWeights:
-    """Placeholder for rho = diag(rho_1, ..., rho_L), the trace of each token's covariance per dimension.
+    """A placeholder for rho = diag(rho_1, ..., rho_L), the trace of each token's covariance per dimension.
 
     Example:
         >>> a, b = sp.symbols("a b")
@@ -31,7 +31,7 @@ CLUSTERS: ContextVar[Mapping[sp.Basic, int] | None] = ContextVar("CLUSTERS", def
 """Numbers of clusters by label, while a model's functions are called."""
 
 
-def _exponential(matrix: sp.MatrixBase, exponential: Callable[[], sp.Matrix]) -> sp.Matrix:
+def _scalar_exponential(matrix: sp.MatrixBase, exponential: Callable[[], sp.Matrix]) -> sp.Matrix:
     """Return the exponential of a single entry.
 
     Raises:
@@ -46,7 +46,7 @@ class _ImmutableFieldMatrix(sp.ImmutableDenseMatrix):
     """A matrix of fields as SymPy's functions take it."""
 
     def exp(self) -> sp.Matrix:
-        return _exponential(self, super().exp)
+        return _scalar_exponential(self, super().exp)
 
 
 class FieldMatrix(sp.Matrix):
@@ -58,19 +58,19 @@ class FieldMatrix(sp.Matrix):
         Raises:
             TypeError: there are several entries.
         """
-        return _exponential(self, super().exp)
+        return _scalar_exponential(self, super().exp)
 
     def as_immutable(self) -> sp.ImmutableDenseMatrix:
-        """Return the same, which cannot be changed."""
+        """Return an immutable copy."""
         return _ImmutableFieldMatrix(self)
 
 
 def token_weight(token: int) -> sp.Symbol:
-    """The symbol rho_l that stands for Tr Sigma_{l, k_l} / d of token `token` (from 0) in a loss."""
+    """Return the symbol rho_l that stands for Tr Sigma_{l, k_l} / d of token `token` (from 0) in a loss."""
     return sp.Symbol(f"rho_{token}", positive=True)
 
 
-def exact(value: Any) -> Any:
+def to_exact(value: Any) -> Any:
     """Return a number as the exact rational it prints as; expressions pass unchanged, nested lists become tuples.
 
     >>> exact(0.3)
@@ -93,17 +93,17 @@ def exact(value: Any) -> Any:
                 f"{value!r} is neither a number nor an expression of parameters' names{keyword}"
             ) from error
     if isinstance(value, sp.MatrixBase):
-        return value.applyfunc(exact)
+        return value.applyfunc(to_exact)
     if isinstance(value, sp.Basic):
         floats = {f: sp.Rational(str(f)) for f in value.atoms(sp.Float)}
         return value.xreplace(floats) if floats else value
     if isinstance(value, Iterable):
-        return tuple(exact(item) for item in value)
+        return tuple(to_exact(item) for item in value)
     raise TypeError(f"{value!r} is not a number, an expression or a nested list of them")
 
 
 def Matrix(rows: Any) -> sp.Matrix:
-    """A SymPy matrix whose decimals are the exact rationals they print as.
+    """Return a SymPy matrix whose decimals are the exact rationals they print as.
 
     Example:
         >>> sf.Matrix([[0.6, 0.4], [0.4, 0.6]])[0, 1]
@@ -111,11 +111,11 @@ def Matrix(rows: Any) -> sp.Matrix:
     """
     if isinstance(rows, sp.MatrixBase):
         return rows
-    return sp.Matrix(exact(rows))
+    return sp.Matrix(to_exact(rows))
 
 
 def softmax(scores: Any) -> sp.Matrix:
-    """softmax of each row of a matrix of scores, shape kept; a list of scores is one row.
+    """Return the softmax of each row of a matrix of scores, in the same shape; a list of scores is one row.
 
     Raises:
         TypeError: a single score.
@@ -126,7 +126,7 @@ def softmax(scores: Any) -> sp.Matrix:
         Matrix([[0.5, 0.5]])
     """
     if not isinstance(scores, sp.MatrixBase):
-        scores = exact(scores)
+        scores = to_exact(scores)
         if not isinstance(scores, tuple):
             raise TypeError(f"softmax of {scores}: a matrix or a list of scores is expected")
         scores = sp.Matrix(scores if isinstance(scores[0], tuple) else [scores])
@@ -135,29 +135,34 @@ def softmax(scores: Any) -> sp.Matrix:
 
 
 def sigmoid(z: Any) -> sp.Expr:
-    """1 / (1 + exp(-z)).
+    """Return 1 / (1 + exp(-z)).
 
     Example:
         >>> x = sp.Symbol("x", real=True)
         >>> float(sf.sigmoid(x).subs(x, 0))
         0.5
     """
-    return Sigmoid(exact(z))
+    return Sigmoid(to_exact(z))
 
 
 def softplus(z: Any) -> sp.Expr:
-    """log(1 + exp(z)).
+    """Return log(1 + exp(z)).
 
     Example:
         >>> x = sp.Symbol("x", real=True)
         >>> sp.diff(sf.softplus(x), x) == sf.sigmoid(x)
         True
     """
-    return Softplus(exact(z))
+    return Softplus(to_exact(z))
 
 
 def box(z: Any, low: Any, high: Any) -> sp.Expr:
     """Return 0 where low <= z <= high, infinity elsewhere: a term of a penalty that keeps a weight in an interval.
+
+    Args:
+        z: the weight, an expression.
+        low: lower end of the interval, a number or expression in parameters.
+        high: upper end.
 
     Example:
         >>> @sf.penalty
@@ -166,14 +171,18 @@ def box(z: Any, low: Any, high: Any) -> sp.Expr:
         >>> sf.box(sp.Symbol("w"), -1, 1)
         Box(w, -1, 1)
     """
-    return Box(*map(exact, (z, low, high)))
+    return Box(*map(to_exact, (z, low, high)))
 
 
 def by_label(label: Any, *values: Any) -> sp.Expr:
     """Return values[k] where a token's label is k: different losses, as of several tasks that share the weights.
 
+    Args:
+        label: label of one token, as k[0].
+        *values: one number or expression for each label, from 0.
+
     Raises:
-        ModelError: a model has more clusters than there are values, or less.
+        ModelError: the number of values is not that of the model's clusters.
 
     Example:
         >>> x, label = sp.symbols("x label")
@@ -189,35 +198,44 @@ def by_label(label: Any, *values: Any) -> sp.Expr:
             f"by_label has {len(values)} values, of labels from 0, and the model has {clusters} clusters: give one "
             f"value for each, or declare @sf.model(clusters={len(values)})"
         )
-    return sp.Add(*[sp.KroneckerDelta(label, k) * exact(value) for k, value in enumerate(values)])
+    return sp.Add(*[sp.KroneckerDelta(label, k) * to_exact(value) for k, value in enumerate(values)])
 
 
 def rounded_hinge(z: Any, width: Any) -> sp.Expr:
-    """max(0, z) with its corner rounded to a parabola over |z| < width; convex, with a continuous slope.
+    """Return max(0, z) with its corner rounded to a parabola over |z| < width; convex, with a continuous slope.
 
     The rounding moves a loss by at most width / 4 and a proximal point by at most width.
+
+    Args:
+        z: the argument, a number or expression.
+        width: half the length of the interval in which the corner is rounded, positive.
 
     Example:
         >>> [sf.rounded_hinge(z, 0.1) for z in (-1, 0, 1)]
         [0, 1/40, 1]
     """
-    z, width = exact(z), exact(width)
+    z, width = to_exact(z), to_exact(width)
     return sp.Piecewise((z, z > width), ((z + width) ** 2 / (4 * width), z > -width), (0, True))
 
 
-def _weights(weight: Any, columns: int) -> list[sp.Expr]:
+def _column_weights(weight: Any, columns: int) -> list[sp.Expr]:
+    """Return one weight for each column."""
     if weight is None:
         return [sp.Integer(1)] * columns
     if weight is rho:
         return [token_weight(j) for j in range(columns)]
-    weights = list(exact(weight))
+    weights = list(to_exact(weight))
     if len(weights) != columns:
         raise ValueError(f"weight has {len(weights)} entries, the matrix has {columns} columns")
     return weights
 
 
 def square(error: Any, weight: Any = None) -> sp.Expr:
-    """Tr[E diag(weight) E^T]; `weight` may be `rho`, a list with one entry a column, or absent (ones).
+    """Return Tr[E diag(weight) E^T].
+
+    Args:
+        error: E, a matrix or a single entry.
+        weight: `rho`, a list with one entry a column of E, or None for ones.
 
     Example:
         >>> a, b = sp.symbols("a b")
@@ -225,12 +243,16 @@ def square(error: Any, weight: Any = None) -> sp.Expr:
         a**2 + b**2
     """
     error = Matrix(error if isinstance(error, sp.MatrixBase) else [[error]])
-    weights = _weights(weight, error.shape[1])
+    weights = _column_weights(weight, error.shape[1])
     return sp.Add(*[weights[j] * error[i, j] ** 2 for i in range(error.shape[0]) for j in range(error.shape[1])])
 
 
 def half_square(error: Any, weight: Any = None) -> sp.Expr:
-    """1/2 Tr[E diag(weight) E^T], the square loss of docs/theory.md (1.10).
+    """Return 1/2 Tr[E diag(weight) E^T], the square loss of docs/theory.md (1.10).
+
+    Args:
+        error: E, a matrix or a single entry.
+        weight: `rho`, a list with one entry a column of E, or None for ones.
 
     Example:
         >>> a, b = sp.symbols("a b")

@@ -1,4 +1,4 @@
-"""Messages for errors in an author's code: the line, and what to write instead where that is known."""
+"""Messages for errors in an author's code: the line, and the remedy where one is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import sympy as sp
 
 from ..errors import bare_signature, suggestion
 
-# What an error says and what stands in the line -> what to write instead.
+# Patterns of the error's message and of the line -> the remedy.
 _REMEDIES = (
     (r"truth value of Relational", r"\bmax\(|maximum\(", "fields are symbols without an order: write sp.Max(a, b)"),
     (r"truth value of Relational", r"\bmin\(|minimum\(", "fields are symbols without an order: write sp.Min(a, b)"),
@@ -57,8 +57,13 @@ _REMEDIES = (
 )
 
 
-def line_of(error: BaseException, file: str | Path) -> str:
-    """Return the last line of a file that led to an error, as `line 3, "x = 1 / 0"`; empty if none did."""
+def describe_error_line(error: BaseException, file: str | Path) -> str:
+    """Return the last line of a file that led to an error, as `line 3, "x = 1 / 0"`; empty if none did.
+
+    Args:
+        error: the exception, with its traceback.
+        file: path of the source file.
+    """
     numbers = [number for frame, number in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(file)]
     if not numbers:
         return ""
@@ -67,25 +72,27 @@ def line_of(error: BaseException, file: str | Path) -> str:
 
 
 def describe_call(error: BaseException) -> str:
-    """Return how a public function or class of the package is called, where an error is that of another call of it."""
+    """Return the signature of the public callable that an error says was called wrongly; empty for other errors."""
     if not isinstance(error, TypeError):
         return ""
-    said, public = str(error), sys.modules["saddleforge"]
-    called = re.search(r"(\w+)(?:\.__init__)?\(\) (?:got|takes|missing)", said)
-    if called is None or called[1] not in public.__all__ or "it is called as" in said:
+    message, public = str(error), sys.modules["saddleforge"]
+    called = re.search(r"(\w+)(?:\.__init__)?\(\) (?:got|takes|missing)", message)
+    if called is None or called[1] not in public.__all__ or "it is called as" in message:
         return ""
     return f"; it is called as sf.{called[1]}{bare_signature(getattr(public, called[1]))}"
 
 
 def explain_error(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
-    """Return what an error says, the line of an author's function where it arose, and the remedy where one is known.
+    """Return an error's message, the line of an author's function where it arose, and the remedy where one is known.
 
     Args:
-        given: what the author's function was given, by name.
+        error: the exception that the function raised.
+        function: the author's function.
+        given: the arguments that the function received, by name.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
-    said, line = f"{type(error).__name__}: {error}", line_of(error, code.co_filename) if code else ""
-    text = f"{said} ({line})" if line else said
+    message, line = f"{type(error).__name__}: {error}", describe_error_line(error, code.co_filename) if code else ""
+    text = f"{message} ({line})" if line else message
     if isinstance(error, NameError) and error.name:
         name = error.name if error.name in given else f"{error.name}=0.5"
         close = suggestion(error.name, given)
@@ -93,6 +100,6 @@ def explain_error(error: Exception, function: Callable[..., Any], given: Mapping
     text += describe_call(error)
     shapes = ", ".join(f"{n} is {v.rows} x {v.cols}" for n, v in given.items() if isinstance(v, sp.MatrixBase))
     for what, where, remedy in _REMEDIES:
-        if (found := re.search(what, said)) and (there := re.search(where, line)):
+        if (found := re.search(what, message)) and (there := re.search(where, line)):
             return f"{text}; {remedy.format(*found.groups(), *there.groups(), shapes=shapes)}"
     return text

@@ -1,4 +1,4 @@
-"""A sequence multi-index model as its author writes it, and the same at a given structure.
+"""A sequence multi-index model as its author writes it, and the same model at a given structure.
 
 `Model` is the family (any L, s, t, K it admits); `Model.at(structure)` is a `ModelAt`, in which the loss is a SymPy
 expression of finitely many symbols. A model holds physics only (docs/theory.md section 1).
@@ -17,11 +17,11 @@ from typing import Any
 import mpmath as mp
 import sympy as sp
 
-from ..calculus.numeric import counterexample
+from ..calculus.numeric import find_nonzero_point
 from ..errors import ModelError, suggestion
-from .language import CLUSTERS, FieldMatrix, by_label, exact, token_weight
+from .language import CLUSTERS, FieldMatrix, by_label, to_exact, token_weight
 from .mistakes import explain_error
-from .outputs import Output, OutputAt, output_at
+from .outputs import Output, OutputAt, build_output
 from .parameters import (
     STRUCTURAL,
     DiscreteNoise,
@@ -33,7 +33,7 @@ from .parameters import (
     Trained,
     as_parameter,
     leaves,
-    shape_of,
+    nested_shape,
 )
 from .regulariser import Penalty, PenaltyAt, Regulariser, Ridge, Sphere
 from .tokens import Tokens, unstructured_tokens
@@ -59,13 +59,13 @@ class ModelAt:
         loss, metric: expressions in X, Y, noise, labels, rho_l, Q, phi and parameters; metric and baseline may be None.
         baseline: (expression, B), the error of the best constant L x L prediction matrix B, quadratic in B.
         law: nested tuples of expressions in parameters, see `Tokens`.
-        loss_kinks, metric_kinks: expressions, affine in the integration variables, at whose zero the integrand is as
-            good as not smooth; those that its expression shows are found without (`theory.kinks`).
-        unbounded: whether the author says that the regulariser holds a loss without a lower bound.
+        loss_kinks, metric_kinks: expressions, affine in the integration variables, at whose zero the integrand is not
+            smooth to accuracy; kinks visible in its expression are found without them (`theory.kinks`).
+        unbounded: whether the author declares that the regulariser bounds a loss that has no lower bound itself.
         output: what a Bayes-optimal learner observes of Y, or None.
         written: loss, metric and baseline as their author wrote them, by these names.
-        others: where several metrics have names, those beside the first, which `metric` is: name -> the metric, its
-            kinks, and what its author wrote. first: the name of that one, empty where there is a single metric.
+        others: where several metrics have names, all but the first: name -> the metric, its kinks, and its author's
+            function. first: the name of the first, which `metric` is; empty where there is a single metric.
     """
 
     name: str
@@ -91,13 +91,13 @@ class ModelAt:
     first: str = ""
 
     def with_metric(self, name: str) -> ModelAt:
-        """The same with one of the other metrics in the place of the first."""
+        """Return the same model with one of the other metrics in the place of the first."""
         metric, kinks, written = self.others[name]
         return replace(self, metric=metric, metric_kinks=kinks, written={**self.written, "metric": written}, first=name)
 
     @property
-    def own(self) -> list[sp.Symbol]:
-        """What loss and metric hold of the solution itself: entries of q, token by token, and the trained numbers."""
+    def solution_symbols(self) -> list[sp.Symbol]:
+        """Return the quantities of the solution in loss and metric: entries of q by token, and trained numbers."""
         q = [list(dict.fromkeys(matrix)) for matrix in self.Q]
         others = [e for e in (self.metric, *self.loss_kinks, *self.metric_kinks) if e is not None]
         others += [e for metric, kinks, _ in self.others.values() for e in (metric, *kinks)]
@@ -106,52 +106,57 @@ class ModelAt:
 
     @property
     def loss_holds_q(self) -> bool:
-        """Whether the loss depends on the overlaps q themselves."""
+        """Return whether the loss depends on the overlaps q themselves."""
         return self.loss.has(*leaves(self.Q))
 
     @property
     def multipliers(self) -> tuple[sp.Symbol, ...]:
-        """Symbols of the Lagrange multipliers of given norms; empty where none are given."""
+        """Return the symbols of the Lagrange multipliers of given norms; () where none are given."""
         held = self.regulariser
         return held.rows.strengths(self.structure) if isinstance(held, Sphere) else ()
 
     @property
-    def has_few_values(self) -> bool:
-        """Whether the teacher's rows take few values."""
+    def has_discrete_teacher(self) -> bool:
+        """Return whether the teacher's rows take few values."""
         return "rows" in self.law
 
     @property
     def penalty(self) -> PenaltyAt | None:
-        """The penalty's expression, where the regulariser is one."""
+        """Return the penalty's expression, or None for other regularisers."""
         return self.regulariser.at(self.structure) if isinstance(self.regulariser, Penalty) else None
 
     @property
     def averages_over_teacher(self) -> bool:
-        """Whether averages over a row of W run over the teacher's row, too, and not over the field b alone: where the
-        penalty depends on it, or where it takes few values, so that b is normal only given its value."""
+        """Return whether averages over a row of W run over the teacher's row, too, and not over the field b alone.
+
+        This is so where the penalty depends on it, or where it takes few values, so that b is normal only given its
+        value.
+        """
         penalty = self.penalty
-        return penalty is not None and (penalty.knows_teacher or self.has_few_values)
+        return penalty is not None and (penalty.depends_on_teacher or self.has_discrete_teacher)
 
     @property
     def constants(self) -> tuple[sp.Symbol, ...]:
-        """What is constant over its averages, in the order of the vector that generated functions take: rho_l, labels
-        k_l, parameters, and what losses hold of the solution itself."""
+        """Return the constants of the averages, in the order of the vector that generated functions take.
+
+        These are rho_l, labels k_l, parameters, and the quantities of the solution that the losses contain.
+        """
         weights = [token_weight(l) for l in range(self.structure.tokens)]
-        return (*weights, *self.labels, *self.parameter_symbols(), *self.own)
+        return (*weights, *self.labels, *self.parameter_symbols(), *self.solution_symbols)
 
     def parameter_symbols(self) -> list[sp.Symbol]:
-        """All scalar symbols of the parameters, in the order of declaration, rows first."""
+        """Return all scalar symbols of the parameters, in the order of declaration, rows first."""
         flat: list[sp.Symbol] = []
         for parameter in self.parameters.values():
             flat.extend(leaves(parameter.symbols(self.structure)))
         return flat
 
     def parameter_defaults(self) -> list[sp.Expr]:
-        """Default values in the order of `parameter_symbols`."""
+        """Return default values in the order of `parameter_symbols`."""
         return [leaf for p in self.parameters.values() for leaf in leaves(p.value(self.structure))]
 
     def digest(self) -> str:
-        """Identity of the physics a solver is generated from: symbols, loss, law's form, regulariser (hex, 16)."""
+        """Return the digest of the physics of a solver: symbols, loss, law's form, regulariser (hex, 16)."""
         parts = [
             self.name,
             self.structure.key,
@@ -161,12 +166,12 @@ class ModelAt:
             sp.srepr(self.baseline[0]) if self.baseline else None,
             [(n, str(s), repr(law)) for n, (s, law) in self.noise.items()],
             repr(self.law),
-            self.regulariser.identity(self.structure),
+            self.regulariser.digest_text(self.structure),
             [sp.srepr(e) for e in (*self.loss_kinks, *self.metric_kinks)],
             [(n, str(s), repr(value.ridge)) for n, (s, value) in self.trained.items()],
         ]
         if self.output is not None:
-            parts.append(self.output.identity)
+            parts.append(self.output.digest_text)
         if self.others:
             parts.append(self.first)
             parts.append([(n, sp.srepr(e), [sp.srepr(k) for k in kinks]) for n, (e, kinks, _) in self.others.items()])
@@ -203,20 +208,20 @@ _FIELDS: tuple[tuple[str, Any, str], ...] = (
 
 @dataclass(frozen=True)
 class Model:
-    """A sequence multi-index model: loss, law of the tokens, noise, regulariser; beside them metric and starts.
+    """A sequence multi-index model: loss, law of the tokens, noise and regulariser, with metric and starts.
 
     Made by the decorator `model`. The loss function takes X (L x s) and Y (L x t) as SymPy matrices, the noise by
-    name, `k` (tuple of labels) and `Q` (the overlaps q of the tokens, L matrices s x s) if it wants them, and
-    parameters as keywords whose defaults are numbers, arrays, `Parameter`s or, for numbers trained with W,
-    `trained(start)`. `output` says what is observed of Y, for Bayes-optimal inference: an `Output`, or a function of
-    the Structure that returns one or None.
+    name, `k` (tuple of labels) and `Q` (the overlaps q of the tokens, L matrices s x s) if they are among its
+    arguments, and parameters as keywords whose defaults are numbers, arrays, `Parameter`s or, for numbers trained with
+    W, `trained(start)`. `output` is the channel through which Y is observed, for Bayes-optimal inference: an
+    `Output`, or a function of the Structure that returns one or None.
 
-    `metric` is the test error of a sentence, a function of h (L x s, the student's fields) and of what else the loss
-    may ask for: Y, noise, k, Q, parameters, trained numbers; or several of these by name, {"all": ..., "one": ...},
-    of which the first is the test error. `metric_kinks` are then by name, too.
+    `metric` is the test error of a sample, a function of h (L x s, the student's fields) and of the other
+    possible arguments of the loss: Y, noise, k, Q, parameters, trained numbers; or several of these by name,
+    {"all": ..., "one": ...}, of which the first is the test error. `metric_kinks` are then by name, too.
 
     Raises:
-        ModelError: on construction, when a field does not fit; the sentence names it.
+        ModelError: on construction, when a field does not fit; the message names it.
 
     Example:
         >>> @sf.model()
@@ -250,19 +255,19 @@ class Model:
             raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
         for name, kinds, wanted in _FIELDS:
             if not isinstance(getattr(self, name), kinds):
-                raise self._is_not(name, getattr(self, name), wanted)
+                raise self._type_error(name, getattr(self, name), wanted)
         for what, functions in (("metric", self.metrics), ("metric_kinks", self._kinks_by_metric)):
             for name, function in functions.items():
                 if not callable(function):
-                    raise self._is_not(f"{what} {name!r}", function, "a function, as of a single metric")
+                    raise self._type_error(f"{what} {name!r}", function, "a function, as of a single metric")
         for name, value in self.starts.items():
             if not re.fullmatch(_NAME, name):
                 raise ModelError(f"model {self.name}: the start's name {name!r} is not allowed ({_ALLOWED})")
             if not isinstance(value, Start):
-                raise self._is_not(f"start {name!r}", value, "a Start, as Start(teacher=0.6)")
+                raise self._type_error(f"start {name!r}", value, "a Start, as Start(teacher=0.6)")
         for name, law in self.noise.items():
             if not isinstance(law, GaussianNoise | DiscreteNoise):
-                raise self._is_not(
+                raise self._type_error(
                     f"noise {name!r}", law, "GaussianNoise(variance) or DiscreteNoise(values, probabilities)"
                 )
         for name in self.metrics:
@@ -280,34 +285,36 @@ class Model:
                 'numbers; noise is declared, as noise={"u": sf.GaussianNoise(0.25)}, and an argument of the loss'
             )
 
-    def _is_not(self, what: str, value: object, wanted: str) -> ModelError:
+    def _type_error(self, what: str, value: object, wanted: str) -> ModelError:
+        """Return the error that a field has the wrong type."""
         given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
         return ModelError(f"model {self.name}: {what} must be {wanted}, not {given}")
 
     @property
     def metrics(self) -> Mapping[str, Callable[..., Any]]:
-        """Test errors by name, the first first; a single one has the name ''."""
+        """Return the test errors by name, the first first; a single one has the name ''."""
         if self.metric is None:
             return {}
         return self.metric if isinstance(self.metric, Mapping) else {"": self.metric}
 
     @property
     def _kinks_by_metric(self) -> Mapping[str, Callable[..., Any]]:
+        """Return the declared kinks of each metric, by the metrics' names."""
         kinks = self.metric_kinks
         if kinks is None:
             return {}
         return kinks if isinstance(kinks, Mapping) else {next(iter(self.metrics), ""): kinks}
 
-    def kinks_of(self, metric: str) -> Callable[..., Any] | None:
-        """What the author says of where a metric has kinks."""
+    def declared_kinks(self, metric: str) -> Callable[..., Any] | None:
+        """Return the author's function for the kinks of a metric, or None."""
         return self._kinks_by_metric.get(metric)
 
     def default_structure(self) -> Structure:
-        """The structure with every free size at its default."""
+        """Return the structure with every free size at its default."""
         return Structure(**{n: v.default if isinstance(v, Structural) else v for n, v in self.sizes.items()})
 
     def structure(self, **sizes: int) -> Structure:
-        """The structure with some free sizes changed.
+        """Return the structure with some free sizes changed.
 
         Raises:
             ModelError: a size is fixed by the model, or out of its bounds.
@@ -326,7 +333,7 @@ class Model:
         return self.default_structure().replace(**sizes)
 
     def at(self, structure: Structure | None = None) -> ModelAt:
-        """The model at a structure (default: its own), checked.
+        """Return the model at a structure (default: its own), after checks.
 
         Raises:
             ModelError: the loss, metric, law or noise is not well posed there.
@@ -334,12 +341,13 @@ class Model:
         structure = structure or self.default_structure()
         if structure.teacher_rank < 1:
             raise ModelError(f"model {self.name}: teacher_rank = 0: allowed are whole numbers from 1")
-        builder = _Builder(self, structure)
-        return builder.build()
+        builder = _ModelBuilder(self, structure)
+        return builder.build_model()
 
-    def physics(self, structure: Structure | None = None) -> str:
-        """Digest of what the files of a generated solver hold beside its metadata (hex, 16): the physics, with defaults
-        and ranges of the parameters.
+    def physics_digest(self, structure: Structure | None = None) -> str:
+        """Return the digest of a generated solver's files without the metadata (hex, 16).
+
+        It covers the physics, with defaults and ranges of the parameters.
 
         Raises:
             ModelError: as `at`.
@@ -354,8 +362,8 @@ class Model:
         ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def words(self, structure: Structure | None = None) -> str:
-        """Digest of what its metadata hold beside that (hex, 16): starts, and words of the model and its parameters.
+    def metadata_digest(self, structure: Structure | None = None) -> str:
+        """Return the digest of a generated solver's metadata (hex, 16): starts, and texts of model and parameters.
 
         Raises:
             ModelError: as `at`.
@@ -374,8 +382,8 @@ class Model:
 _GIVEN = ("k", "Q", "structure")
 
 
-class _Builder:
-    """Calls a model's functions with symbols and checks what comes back."""
+class _ModelBuilder:
+    """A builder that calls a model's functions with symbols and checks the results."""
 
     def __init__(self, model: Model, structure: Structure) -> None:
         self.model, self.structure = model, structure
@@ -391,10 +399,11 @@ class _Builder:
         )
         self.trained: dict[str, tuple[sp.Symbol, Trained]] = {}
 
-    def build(self) -> ModelAt:
+    def build_model(self) -> ModelAt:
+        """Return the model at the structure."""
         model, structure = self.model, self.structure
-        law_arrays = self._law()
-        loss = self._scalar(self.call("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss")
+        law_arrays = self._law_arrays()
+        loss = self._check_scalar(self.call_with_symbols("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss")
         if not loss.has(*self.X):
             raise ModelError(f"model {model.name}: the loss does not depend on X, so nothing can be learned")
         if structure.clusters == 1 and loss.has(*self.k) and not loss.subs(dict.fromkeys(self.k, 0)).has(*self.X):
@@ -405,8 +414,8 @@ class _Builder:
         baseline = None
         metrics = {
             metric: (
-                self._scalar(self.call(where, function, h=self.X, Y=self.Y, **self.u), where),
-                self._kinks(f"metric_kinks {metric}".strip(), model.kinks_of(metric), "h"),
+                self._check_scalar(self.call_with_symbols(where, function, h=self.X, Y=self.Y, **self.u), where),
+                self._evaluate_kinks(f"metric_kinks {metric}".strip(), model.declared_kinks(metric), "h"),
                 function,
             )
             for metric, function in model.metrics.items()
@@ -422,10 +431,10 @@ class _Builder:
         first, *others = metrics or [""]
         if model.baseline is not None:
             B = sp.Matrix(structure.tokens, structure.tokens, lambda i, j: sp.Symbol(f"B_{i}_{j}", real=True))
-            expression = self._scalar(
-                self.call("baseline", model.baseline, B=B, Y=self.Y, **self.u), "baseline", extra=set(B)
+            expression = self._check_scalar(
+                self.call_with_symbols("baseline", model.baseline, B=B, Y=self.Y, **self.u), "baseline", extra=set(B)
             )
-            if not _quadratic(expression, list(B)):
+            if not _is_quadratic(expression, list(B)):
                 raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
             baseline = (expression, B)
         used = sp.Tuple(loss, *[sp.Tuple(e, *kinks) for e, kinks, _ in metrics.values()], *(baseline or ())[:1])
@@ -441,8 +450,8 @@ class _Builder:
                     f"model {model.name}: nothing depends on the noise {name!r}: let the loss take it as an argument "
                     f"and use it, as Y[0] + {name}, or remove it from noise"
                 )
-        noise = {name: (self.u[name], self._noise(name, law)) for name, law in model.noise.items()}
-        output = self._output()
+        noise = {name: (self.u[name], self._resolve_noise(name, law)) for name, law in model.noise.items()}
+        output = self._output_channel()
         parameters = {**self.parameters, **model.regulariser.parameters(structure)}
         overlap = {*self.parameters, *self.trained} & set(model.regulariser.parameters(structure))
         if overlap:
@@ -450,7 +459,7 @@ class _Builder:
                 f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's: remove it from the "
                 "arguments of the loss, or rename it"
             )
-        self._check_symbols(parameters)
+        self._check_symbols_unique(parameters)
         for start, value in model.starts.items():
             try:
                 value.at(structure)
@@ -471,8 +480,10 @@ class _Builder:
             baseline=baseline,
             law=law_arrays,
             regulariser=model.regulariser,
-            loss_kinks=self._kinks("loss_kinks", model.loss_kinks, "X"),
-            metric_kinks=(metrics[first][1] if metrics else self._kinks("metric_kinks", model.kinks_of(""), "h")),
+            loss_kinks=self._evaluate_kinks("loss_kinks", model.loss_kinks, "X"),
+            metric_kinks=(
+                metrics[first][1] if metrics else self._evaluate_kinks("metric_kinks", model.declared_kinks(""), "h")
+            ),
             unbounded=model.unbounded,
             output=output,
             written={"loss": model.loss, "metric": model.metrics.get(first), "baseline": model.baseline},
@@ -480,8 +491,8 @@ class _Builder:
             first=first,
         )
 
-    def _check_symbols(self, parameters: Mapping[str, Parameter]) -> None:
-        """Two names must not make one symbol, as `a` and `a_` do, or `a_0` and the first entry of an array `a`."""
+    def _check_symbols_unique(self, parameters: Mapping[str, Parameter]) -> None:
+        """Raise ModelError if two names make one symbol, as `a` and `a_`, or `a_0` and an entry of an array `a`."""
         owner: dict[sp.Symbol, str] = {}
         named = [(name, leaves(p.symbols(self.structure))) for name, p in parameters.items()]
         for name, symbols in [*named, *((name, [symbol]) for name, (symbol, _) in self.trained.items())]:
@@ -490,7 +501,8 @@ class _Builder:
                     both = f"{owner[symbol]!r} and {name!r}"
                     raise ModelError(f"model {self.model.name}: {both} would be one symbol, {symbol}; rename one")
 
-    def _output(self) -> OutputAt | None:
+    def _output_channel(self) -> OutputAt | None:
+        """Return the output channel at the structure, or None."""
         output = self.model.output
         if callable(output):
             try:
@@ -507,13 +519,22 @@ class _Builder:
                 f"model {self.model.name}: output must be an Output, as {_OUTPUT}, not {type(output).__name__}"
             )
 
-        def known(used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
-            self._known(used, field_name, fields={*fields, *self.k})
+        def _check_known(used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+            self._check_symbols_known(used, field_name, fields={*fields, *self.k})
 
-        return output_at(self.model.name, output, self.structure, self.call, known)
+        return build_output(self.model.name, output, self.structure, self.call_with_symbols, _check_known)
 
-    def call(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
-        """Call one of the model's functions with the symbols its signature asks for."""
+    def call_with_symbols(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
+        """Call one of the model's functions with the symbols that its signature asks for.
+
+        Args:
+            field_name: field of the model that the function is, for messages.
+            function: the function.
+            **fields: symbols by name that the function may ask for.
+
+        Raises:
+            ModelError: the signature asks for something unknown, or the function fails.
+        """
         arguments: dict[str, Any] = {}
         for name, spec in inspect.signature(function).parameters.items():
             if spec.kind is inspect.Parameter.VAR_KEYWORD:
@@ -568,19 +589,22 @@ class _Builder:
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {field_name}: {error}") from error
         except Exception as error:
-            said = explain_error(error, function, {**fields, **arguments})
-            raise ModelError(f"model {self.model.name}: {field_name} failed at {self.structure.key}: {said}") from error
+            message = explain_error(error, function, {**fields, **arguments})
+            raise ModelError(
+                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {message}"
+            ) from error
         finally:
             CLUSTERS.reset(clusters)
 
-    def _law(self) -> dict[str, Any]:
-        tokens = self.call("law", self.model.law)
+    def _law_arrays(self) -> dict[str, Any]:
+        """Return the arrays of the tokens' law, with checked shapes and symbols."""
+        tokens = self.call_with_symbols("law", self.model.law)
         structure = self.structure
         contexts = structure.tokens * structure.clusters
         if not isinstance(tokens, Tokens):
             raise ModelError(f"model {self.model.name}: law must return Tokens, not {type(tokens).__name__}")
-        expected_shape = len(exact(tokens.weights)), contexts
-        if (found := shape_of(exact(tokens.covariance))) != expected_shape:
+        expected_shape = len(to_exact(tokens.weights)), contexts
+        if (found := nested_shape(to_exact(tokens.covariance))) != expected_shape:
             known = ", as sf.clustered_tokens" if self.model.law is unstructured_tokens else ""
             clusters, left = divmod(found[1], structure.tokens) if len(found) == 2 else (0, 0)
             known += f", or @sf.model(clusters={clusters})" if not left and clusters > structure.clusters else ""
@@ -589,7 +613,7 @@ class _Builder:
                 f"spectral weight, a column for each context (token, cluster){known}"
             )
         try:
-            arrays = tokens.arrays()
+            arrays = tokens.exact_arrays()
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {error}") from None
         atoms = len(arrays["weights"])
@@ -600,37 +624,40 @@ class _Builder:
             "teacher_means": (contexts, structure.teacher_rank),
         }
         for name, shape in expected.items():
-            if shape_of(arrays[name]) != shape:
+            if nested_shape(arrays[name]) != shape:
                 raise ModelError(
-                    f"model {self.model.name}: law.{name} has shape {shape_of(arrays[name])}, expected {shape}"
+                    f"model {self.model.name}: law.{name} has shape {nested_shape(arrays[name])}, expected {shape}"
                 )
         if "rows" in arrays:
             expected_rows = [(len(arrays["rows"][0]),), (len(arrays["rows"][0]), structure.teacher_rank)]
-            if [shape_of(part) for part in arrays["rows"]] != expected_rows:
+            if [nested_shape(part) for part in arrays["rows"]] != expected_rows:
                 raise ModelError(f"model {self.model.name}: law.rows must be n probabilities and n x t values")
         try:
-            tokens.check()
+            tokens.check_teacher_means()
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {error}") from None
         for name, value in arrays.items():
-            self._known(set().union(*(e.free_symbols for e in leaves(value))), f"law.{name}", fields=set())
+            self._check_symbols_known(
+                set().union(*(e.free_symbols for e in leaves(value))), f"law.{name}", fields=set()
+            )
         return arrays
 
-    def _noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
+    def _resolve_noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
+        """Return the law of a noise with its entries as expressions in the model's symbols."""
         if isinstance(law, GaussianNoise):
-            return GaussianNoise(*self._law_numbers(f"noise {name}: variance", [law.variance]))
+            return GaussianNoise(*self._noise_expressions(f"noise {name}: variance", [law.variance]))
         probabilities = law.probabilities
         if callable(probabilities):
-            probabilities = self.call(f"noise {name}", probabilities, Y=self.Y)
-        probabilities = self._law_numbers(f"noise {name}: probabilities", probabilities, set(self.Y))
-        values = self._law_numbers(f"noise {name}: values", law.values)
+            probabilities = self.call_with_symbols(f"noise {name}", probabilities, Y=self.Y)
+        probabilities = self._noise_expressions(f"noise {name}: probabilities", probabilities, set(self.Y))
+        values = self._noise_expressions(f"noise {name}: values", law.values)
         if len(values) != len(probabilities):
             raise ModelError(
                 f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} probabilities"
             )
         if wrong := [p for p in probabilities if p.is_number and not 0 <= p <= 1]:
             raise ModelError(f"model {self.model.name}: noise {name}: {wrong[0]} is no probability, which is in [0, 1]")
-        if (found := counterexample(sp.Add(*probabilities, -1))) is not None:
+        if (found := find_nonzero_point(sp.Add(*probabilities, -1))) is not None:
             at, excess = found
             where = f" at {', '.join(f'{symbol} = {float(value):g}' for symbol, value in at.items())}" if at else ""
             raise ModelError(
@@ -639,10 +666,10 @@ class _Builder:
             )
         return DiscreteNoise(values, probabilities)
 
-    def _law_numbers(self, what: str, given: Any, fields: set[sp.Symbol] = frozenset()) -> tuple[sp.Expr, ...]:  # type: ignore[assignment]
+    def _noise_expressions(self, what: str, given: Any, fields: set[sp.Symbol] = frozenset()) -> tuple[sp.Expr, ...]:  # type: ignore[assignment]
         """Return numbers and expressions of a noise's law as expressions in the model's symbols."""
         try:
-            listed = list(exact(given))
+            listed = list(to_exact(given))
         except TypeError:
             listed = []
         if not listed or not all(isinstance(e, sp.Expr) for e in listed):
@@ -650,20 +677,23 @@ class _Builder:
                 f"model {self.model.name}: {what}: numbers or expressions in names of parameters, one for each value "
                 f"as ('1 - flip', 'flip'), are expected, not {given!r}; of several noises each has a name"
             )
-        self._known(set().union(*(self._by_name(e).free_symbols for e in listed)), what, fields)
-        return tuple(map(self._by_name, listed))
+        self._check_symbols_known(set().union(*(self._bind_parameters(e).free_symbols for e in listed)), what, fields)
+        return tuple(map(self._bind_parameters, listed))
 
-    def _by_name(self, expression: sp.Expr) -> sp.Expr:
-        """Symbols that are called as parameters are these."""
+    def _bind_parameters(self, expression: sp.Expr) -> sp.Expr:
+        """Return an expression with plain symbols replaced by the parameters of their names."""
         known = [leaf for p in self.parameters.values() for leaf in leaves(p.symbols(self.structure))]
         names = {str(s).rstrip("_"): s for s in known}
         return expression.xreplace({s: names[str(s)] for s in expression.free_symbols if str(s) in names})
 
-    def _kinks(self, field_name: str, function: Callable[..., Any] | None, student: str) -> tuple[sp.Expr, ...]:
+    def _evaluate_kinks(
+        self, field_name: str, function: Callable[..., Any] | None, student: str
+    ) -> tuple[sp.Expr, ...]:
+        """Return the kinks that a function declares, checked to be affine in fields and noise."""
         if function is None:
             return ()
-        kinks = self.call(field_name, function, **{student: self.X}, Y=self.Y, **self.u)
-        kinks = tuple(exact(e) for e in (kinks if isinstance(kinks, list | tuple) else [kinks]))
+        kinks = self.call_with_symbols(field_name, function, **{student: self.X}, Y=self.Y, **self.u)
+        kinks = tuple(to_exact(e) for e in (kinks if isinstance(kinks, list | tuple) else [kinks]))
         variables = [*self.X, *self.Y, *self.u.values()]
         for kink in kinks:
             inside = [v for v in variables if kink.has(v)]
@@ -672,10 +702,13 @@ class _Builder:
                     f"model {self.model.name}: {field_name}: {kink} must be affine in the fields {student} and Y and "
                     "the noise, and hold one of them"
                 )
-            self._known(kink.free_symbols, field_name, fields={*variables, *self.k, *leaves(self.Q), *self._phi()})
+            self._check_symbols_known(
+                kink.free_symbols, field_name, fields={*variables, *self.k, *leaves(self.Q), *self._trained_symbols()}
+            )
         return kinks
 
-    def _scalar(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]
+    def _check_scalar(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]
+        """Return a returned value as one exact expression, checked to contain known symbols only."""
         if isinstance(value, sp.MatrixBase):
             if value.shape != (1, 1):
                 raise ModelError(
@@ -684,13 +717,13 @@ class _Builder:
                 )
             value = value[0, 0]
         try:
-            value = exact(value)
+            value = to_exact(value)
         except (TypeError, sp.SympifyError) as error:
             raise ModelError(
                 f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression"
                 f"{' (is there a return?)' if value is None else ''}"
             ) from error
-        for k in self.k:  # what is compared with a label is chosen by it
+        for k in self.k:  # a comparison with a label selects by the label
             if any(relation.has(k) for relation in value.atoms(sp.core.relational.Relational)):
                 value = by_label(k, *[value.subs(k, n) for n in range(self.structure.clusters)])
         if value.has(sp.nan):
@@ -698,17 +731,18 @@ class _Builder:
                 f"model {self.model.name}: {field_name} has no value for some labels, which are 0 to "
                 f"{self.structure.clusters - 1}; write sf.by_label(k[0], one, other)"
             )
-        self._known(
+        self._check_symbols_known(
             value.free_symbols - extra,
             field_name,
-            fields={*self.X, *self.Y, *self.k, *self.u.values(), *leaves(self.Q), *self._phi()},
+            fields={*self.X, *self.Y, *self.k, *self.u.values(), *leaves(self.Q), *self._trained_symbols()},
         )
         return value
 
-    def _phi(self) -> set[sp.Symbol]:
+    def _trained_symbols(self) -> set[sp.Symbol]:
         return {symbol for symbol, _ in self.trained.values()}
 
-    def _known(self, used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+    def _check_symbols_known(self, used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+        """Raise ModelError if symbols are none of the fields, the parameters and the tokens' weights."""
         parameters = {s for p in self.parameters.values() for s in leaves(p.symbols(self.structure))}
         weights = {token_weight(l) for l in range(self.structure.tokens)}
         unknown = used - parameters - weights - fields
@@ -723,10 +757,11 @@ class _Builder:
             )
 
 
-def _quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
-    """Whether all third derivatives vanish; few second derivatives still hold a variable, if any does."""
+def _is_quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
+    """Return whether all third derivatives vanish."""
     first = [sp.diff(expression, a) for a in variables]
     second = {sp.diff(slope, b) for a, slope in enumerate(first) for b in variables[a:]}
+    # Few second derivatives still contain a variable, if any does.
     return all(sp.diff(entry, c) == 0 for entry in second if entry.has(*variables) for c in variables)
 
 
@@ -741,14 +776,19 @@ def model(
     name: str | None = None,
     **fields: Any,
 ) -> Any:
-    """Decorator that makes a `Model` of a loss function; the docstring's first line is the summary.
+    """Make a `Model` of a loss function, as a decorator; the docstring's first line is the summary.
 
     It stands with arguments or without, as `@sf.model`.
 
     Args:
-        tokens, student, teacher, clusters: L, s, t, K; an int fixes the size, `structural(n)` lets the user set it.
-        name: default, the function's name.
+        loss: the loss, where the decorator stands without arguments.
+        tokens: L; an int fixes the size, `structural(n)` lets the user set it; so of the next three.
+        student: s.
+        teacher: t.
+        clusters: K.
+        name: name of the model; default, the function's name.
         fields: the remaining fields of `Model` (law, regulariser, noise, metric, baseline, starts, kinks).
+        **fields: the remaining fields of `Model` (law, regulariser, noise, metric, baseline, starts, kinks).
 
     Example:
         >>> @sf.model(noise={"u": sf.GaussianNoise("Delta")}, metric=lambda h, Y: sf.square(Y - h))

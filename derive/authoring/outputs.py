@@ -1,16 +1,16 @@
-"""Output channels: what is observed of the teacher's fields, as a change of coordinates Y = Psi(observed, hidden).
+"""Output channels: the observed part of the teacher's fields, by a change of coordinates Y = Psi(observed, hidden).
 
-The posterior of the fields Y of a sentence given what is observed needs sums over what stays hidden, never a delta
+The posterior of the fields Y of a sample given the observed coordinates needs sums over the hidden ones, never a delta
 function: for y = |z| one observes y > 0, the sign stays hidden, and z = sign y. With the Gaussian law of Y around a
 cavity field omega,
 
     Z_out(observed; omega, V) = sum over hidden of  N(Psi; omega, V) |det dPsi| P(observed | Y),
 
 sums over discrete coordinates, integrals over the others. The determinant is that of the continuous coordinates in
-which Psi is written; those of `observed` that Psi does not hold carry a density P(observed | Y) of their own.
+which Psi is written; observed coordinates that Psi does not depend on have a density P(observed | Y) of their own.
 
-Psi may hold other coordinates at other values of the discrete ones, and those that it does not hold there do not exist
-there: of y = max(0, z) one observes whether z > 0, and y where it is; else |z| stays hidden.
+Psi may depend on different coordinates at different values of the discrete ones; a coordinate that it does not depend
+on does not exist there: of y = max(0, z) one observes whether z > 0, and y where it is; else |z| stays hidden.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from typing import Any
 import sympy as sp
 from sympy.polys.matrices import DomainMatrix
 
-from ..calculus.numeric import vanishes
+from ..calculus.numeric import is_identically_zero
 from ..errors import ModelError
-from .language import exact
+from .language import to_exact
 from .parameters import Structure
 
 REAL, POSITIVE, ANGLE = "real", "positive", "angle"
-DOMAINS = {REAL: {}, POSITIVE: {"positive": True}, ANGLE: {}}  # and what SymPy is told of a symbol beside being real
-_PROBES = 3  # points at which what is read of the fields is compared with what they were made of
+DOMAINS = {REAL: {}, POSITIVE: {"positive": True}, ANGLE: {}}  # and SymPy's assumptions in addition to `real`
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a learner sees of the teacher's fields, as an author writes it.
+    """An output channel as its author writes it: the learner's observation of the teacher's fields.
 
     Args:
         fields: function of the coordinates by name that returns Y: L x t, or a number where both are 1.
@@ -43,10 +42,10 @@ class Output:
             discrete coordinate takes. A continuous one does not exist at values of the discrete ones at which neither
             fields nor log_likelihood depend on it.
         log_likelihood: function of the coordinates by name, log P(observed | Y); 0 where Psi alone says everything.
-        needs: function of parameters, positive where the channel is the one written, as Delta for noise of variance
-            Delta; None where it always is.
-        read: function of Y, L x t, that returns what is observed in the order of `observed`. With it averages can be
-            drawn from the teacher's side where what is observed does not follow from Y by linear equations.
+        needs: function of parameters that must be positive for the channel to be valid, as Delta for noise of variance
+            Delta; None if it always is.
+        read: function of Y, L x t, that returns the observed coordinates in the order of `observed`. It lets averages
+            be sampled from the teacher's fields where the observed coordinates are no linear functions of Y.
 
     The functions may take the model's parameters by name.
 
@@ -68,12 +67,12 @@ class Output:
 
 
 def sign_of_field() -> Output:
-    """y = sign z of one field: the label is seen, |z| is not."""
+    """Return the channel y = sign z of one field: the label is observed, |z| is not."""
     return Output(lambda label, size: label * size, observed={"label": (-1, 1)}, hidden={"size": POSITIVE})
 
 
 def noisy_field() -> Output:
-    """y = z + noise of variance Delta, a parameter of the model."""
+    """Return the channel y = z + noise of variance Delta, a parameter of the model."""
     return Output(
         lambda z: z,
         observed={"y": REAL},
@@ -84,65 +83,89 @@ def noisy_field() -> Output:
 
 
 def products_of_fields(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
-    """What the matrix Y Y^T tells: everything but a common sign of the fields at t = 1, a rotation of them at t = 2.
+    """Return the channel observing Y Y^T: all but a common sign of the fields at t = 1, a rotation of them at t = 2.
 
-    softmax(Y Y^T) tells as much but for t = 2 and two tokens (`attention_scores`): its rows give products with
+    softmax(Y Y^T) determines as much except for t = 2 and two tokens (`attention_scores`): its rows give products with
     differences, y_l (y_l - y_m), hence Y Y^T up to a constant, of which one alone leaves a matrix of rank t.
+
+    Args:
+        structure: sizes of the model.
+        needs: as in `Output`.
+
+    Returns:
+        The channel; None for one token or more than two columns, of which no coordinates are implemented.
     """
     if structure.tokens < 2:
         return None
-    return {1: known_up_to_sign, 2: known_up_to_rotation}.get(structure.teacher_rank, _unknown)(structure, needs)
+    return {1: output_up_to_sign, 2: output_up_to_rotation}.get(structure.teacher_rank, _return_no_channel)(
+        structure, needs
+    )
 
 
 def attention_scores(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
-    """What softmax(Y Y^T) tells: Y Y^T, but for two tokens and t = 2.
+    """Return the channel that observes softmax(Y Y^T): that of Y Y^T except for two tokens and t = 2.
 
-    There it is y_1 d and y_2 d, d = y_1 - y_2: the length of d and the sum's part along d, neither the direction of d
-    nor the sum's part across it.
+    There the observed coordinates are y_1 d and y_2 d, d = y_1 - y_2: the length of d and the component of y_1 + y_2
+    along d; the direction of d and the component across it are hidden.
+
+    Args:
+        structure: sizes of the model.
+        needs: as in `Output`.
     """
     if structure.teacher_rank != 2 or structure.tokens != 2:
         return products_of_fields(structure, needs)
 
-    def fields(length: sp.Symbol, along: sp.Symbol, across: sp.Symbol, angle: sp.Symbol) -> sp.Matrix:
-        unit, normal = _turned(angle)
+    def _fields_from_coordinates(length: sp.Symbol, along: sp.Symbol, across: sp.Symbol, angle: sp.Symbol) -> sp.Matrix:
+        unit, normal = _rotated_basis(angle)
         total, difference = along * unit + across * normal, length * unit
         return sp.Matrix.vstack(total + difference, total - difference) / 2
 
-    def read(Y: sp.Matrix) -> list[sp.Expr]:
+    def read_observed(Y: sp.Matrix) -> list[sp.Expr]:
         total, difference = Y[0, :] + Y[1, :], Y[0, :] - Y[1, :]
         length = sp.sqrt(difference.dot(difference))
         return [length, total.dot(difference) / length]
 
     observed, hidden = {"length": POSITIVE, "along": REAL}, {"across": REAL, "angle": ANGLE}
-    return Output(fields, observed, hidden, needs=needs, read=read)
+    return Output(_fields_from_coordinates, observed, hidden, needs=needs, read=read_observed)
 
 
-def _unknown(structure: Structure, needs: Callable[..., Any] | None) -> None:
-    """Of more columns no coordinates are written down."""
+def _return_no_channel(structure: Structure, needs: Callable[..., Any] | None) -> None:
+    """Return None: no coordinates are implemented for more than two columns."""
 
 
-def known_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
-    """Everything but a common sign of the fields of one column."""
+def output_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
+    """Return the channel that observes all but a common sign of the fields of one column.
+
+    Args:
+        structure: sizes of the model, t = 1.
+        needs: as in `Output`.
+    """
     names = [f"y{l + 1}" for l in range(structure.tokens)]
 
-    def fields(sign: sp.Symbol, **y: sp.Symbol) -> list[list[sp.Expr]]:
+    def _fields_from_coordinates(sign: sp.Symbol, **y: sp.Symbol) -> list[list[sp.Expr]]:
         return [[sign * y[name]] for name in names]
 
     observed = {name: POSITIVE if l == 0 else REAL for l, name in enumerate(names)}
-    return Output(fields, observed, hidden={"sign": (-1, 1)}, needs=needs)
+    return Output(_fields_from_coordinates, observed, hidden={"sign": (-1, 1)}, needs=needs)
 
 
-def known_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
-    """Everything but a common rotation of the fields of two columns: the length of the first token's, and of every
-    other token's the parts along and across it."""
+def output_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
+    """Return the channel that observes all but a common rotation of the fields of two columns.
+
+    Observed are the length of the first token's field and the components of every other token's along and across it.
+
+    Args:
+        structure: sizes of the model, t = 2.
+        needs: as in `Output`.
+    """
     others = range(2, structure.tokens + 1)
 
-    def fields(length: sp.Symbol, angle: sp.Symbol, side: sp.Symbol, **parts: sp.Symbol) -> sp.Matrix:
-        unit, normal = _turned(angle)
+    def _fields_from_coordinates(length: sp.Symbol, angle: sp.Symbol, side: sp.Symbol, **parts: sp.Symbol) -> sp.Matrix:
+        unit, normal = _rotated_basis(angle)
         rows = [parts[f"along{l}"] * unit + side * parts[f"across{l}"] * normal for l in others]
         return sp.Matrix.vstack(length * unit, *rows)
 
-    def read(Y: sp.Matrix) -> list[sp.Expr]:
+    def read_observed(Y: sp.Matrix) -> list[sp.Expr]:
         first = Y[0, :]
         length = sp.sqrt(first.dot(first))
         along = [Y[l - 1, :].dot(first) / length for l in others]
@@ -154,17 +177,19 @@ def known_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None 
     observed: dict[str, Any] = {"length": POSITIVE}
     for l in others:
         observed |= {f"along{l}": REAL, f"across{l}": POSITIVE if l == 2 else REAL}
-    return Output(fields, observed, hidden={"angle": ANGLE, "side": (-1, 1)}, needs=needs, read=read)
+    return Output(
+        _fields_from_coordinates, observed, hidden={"angle": ANGLE, "side": (-1, 1)}, needs=needs, read=read_observed
+    )
 
 
-def _turned(angle: sp.Symbol) -> tuple[sp.Matrix, sp.Matrix]:
-    """A direction and the one across it, 1 x 2."""
+def _rotated_basis(angle: sp.Symbol) -> tuple[sp.Matrix, sp.Matrix]:
+    """Return the unit vector at an angle and the one orthogonal to it, 1 x 2."""
     return sp.Matrix([[sp.cos(angle), sp.sin(angle)]]), sp.Matrix([[-sp.sin(angle), sp.cos(angle)]])
 
 
 @dataclass(frozen=True)
 class Coordinate:
-    """A coordinate of the channel: its symbol, and its values if discrete (else None and its kind)."""
+    """A coordinate of the channel: its symbol, its kind, and its values if it is discrete."""
 
     name: str
     symbol: sp.Symbol
@@ -172,8 +197,8 @@ class Coordinate:
     values: tuple[sp.Expr, ...] = ()
 
     @property
-    def continuous(self) -> bool:
-        """Whether it runs over R or the positive numbers, hence is summed out by an integral."""
+    def is_continuous(self) -> bool:
+        """Return whether it runs over R or the positive numbers, hence is summed out by an integral."""
         return self.kind != "discrete"
 
 
@@ -187,7 +212,7 @@ class OutputAt:
         log_likelihood: log P(observed | Y).
         needs: expression in parameters that must be positive.
         written: as its author wrote it.
-        read: what is observed as functions of the fields, whose symbols are `fields_read`; empty where it is not told.
+        read: the observed coordinates as functions of the fields, whose symbols are `field_symbols`; empty if unknown.
     """
 
     observed: tuple[Coordinate, ...]
@@ -200,30 +225,35 @@ class OutputAt:
     read: tuple[sp.Expr, ...] = ()
 
     @property
-    def free(self) -> tuple[int, ...]:
-        """Of every hidden coordinate the field, counted token by token, that it is itself; -1 where it is none."""
+    def field_indices(self) -> tuple[int, ...]:
+        """Return for every hidden coordinate the index of the field that it equals, token by token; -1 if none."""
         places = {field: place for place, field in enumerate(self.fields)}
-        return tuple(places.get(c.symbol, -1) if c.continuous else -1 for c in self.hidden)
+        return tuple(places.get(c.symbol, -1) if c.is_continuous else -1 for c in self.hidden)
 
     @property
-    def affine(self) -> bool:
-        """Whether the observed coordinates follow from the fields by linear equations, the hidden ones being known."""
+    def is_affine(self) -> bool:
+        """Return whether the observed coordinates are linear functions of the fields at fixed hidden coordinates."""
         seen = [c.symbol for c in self.observed]
-        if self.log_likelihood != 0 or not all(c.continuous for c in self.observed):
+        if self.log_likelihood != 0 or not all(c.is_continuous for c in self.observed):
             return False
         slopes = self.fields.reshape(len(self.fields), 1).jacobian(seen)
-        return all(vanishes(sp.diff(entry, symbol)) for entry in slopes for symbol in seen)
+        return all(is_identically_zero(sp.diff(entry, symbol)) for entry in slopes for symbol in seen)
 
     @property
-    def identity(self) -> str:
-        """What a digest must see of it."""
+    def digest_text(self) -> str:
+        """Return a string that changes whenever the channel does; digests hash it."""
         parts = [(c.name, c.kind, repr(c.values)) for c in (*self.observed, *self.hidden)]
         told = (self.fields, self.jacobian, self.log_likelihood, self.needs, *self.read)
         return repr([parts, *map(sp.srepr, told)])
 
 
-def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coordinate, ...]:
-    """Symbols of the coordinates of a group.
+def declare_coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coordinate, ...]:
+    """Return the coordinates of a group with their symbols.
+
+    Args:
+        model: name of the model, for messages.
+        group: "observed" or "hidden", for messages.
+        given: name -> domain, as in `Output`.
 
     Raises:
         ModelError: a domain is none of those allowed.
@@ -234,7 +264,7 @@ def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coord
             symbol = sp.Symbol(f"c_{name}", real=True, **DOMAINS[domain])
             made.append(Coordinate(name, symbol, domain))
         elif isinstance(domain, tuple | list) and len(domain) > 0:
-            made.append(Coordinate(name, sp.Symbol(f"c_{name}", real=True), "discrete", exact(domain)))
+            made.append(Coordinate(name, sp.Symbol(f"c_{name}", real=True), "discrete", to_exact(domain)))
         else:
             raise ModelError(
                 f"model {model}: output: {group} coordinate {name!r} has domain {domain!r}; allowed are "
@@ -243,15 +273,15 @@ def coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coord
     return tuple(made)
 
 
-def _squared_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.Expr:
-    """Of the Jacobian, in lowest terms.
+def _squared_jacobian_determinant(fields: sp.Matrix, declare_coordinates: list[sp.Symbol]) -> sp.Expr:
+    """Return the squared determinant of the Jacobian of the fields, in lowest terms.
 
     Fields that are coordinates themselves leave the block of the others. Of that block everything that is no quotient
     of polynomials is one symbol: SymPy would look into it at every step.
     """
-    free = [symbol for symbol in coordinates if symbol in list(fields)]
+    free = [symbol for symbol in declare_coordinates if symbol in list(fields)]
     bound = [entry for entry in fields if entry not in free]
-    others = [symbol for symbol in coordinates if symbol not in free]
+    others = [symbol for symbol in declare_coordinates if symbol not in free]
     if not others:
         return sp.Integer(1)
     block = sp.Matrix(bound).jacobian(others).replace(sp.DiracDelta, lambda *_: sp.Integer(0))  # where a sign is smooth
@@ -272,13 +302,13 @@ def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinat
     Raises:
         ModelError: Psi is no change of coordinates.
     """
-    discrete = [c for c in every if not c.continuous]
+    discrete = [c for c in every if not c.is_continuous]
     symbols = [c.symbol for c in discrete]
     cases = [dict(zip(symbols, choice, strict=True)) for choice in product(*[c.values for c in discrete])]
     found = []
     for case in cases:
         psi = fields.subs(case)
-        inside = [c.symbol for c in every if c.continuous and psi.has(c.symbol)]
+        inside = [c.symbol for c in every if c.is_continuous and psi.has(c.symbol)]
         if len(inside) != len(fields):
             where = ", ".join(f"{c.name} = {case[c.symbol]}" for c in discrete)
             raise ModelError(
@@ -288,7 +318,7 @@ def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinat
                 "observed in one case and hidden in the other, as of a rectifier, write a coordinate for each: see "
                 "docs/bayes-optimal.md"
             )
-        square = _squared_determinant(psi, inside)
+        square = _squared_jacobian_determinant(psi, inside)
         if square == 0:
             raise ModelError(
                 f"model {model}: output: the Jacobian of the fields vanishes: two coordinates change the fields in the "
@@ -305,7 +335,9 @@ def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinat
     ]
     if not deciding:
         # Signs, which are discrete coordinates, drop out of it in the kernel.
-        square = _squared_determinant(fields, [c.symbol for c in every if c.continuous and fields.has(c.symbol)])
+        square = _squared_jacobian_determinant(
+            fields, [c.symbol for c in every if c.is_continuous and fields.has(c.symbol)]
+        )
         return fields, _half_log(square)
     parts: dict[sp.Basic, tuple[sp.Matrix, sp.Expr]] = {}
     for case, (_, square) in zip(cases, found, strict=True):
@@ -313,34 +345,35 @@ def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinat
         parts.setdefault(sp.And(*[sp.Eq(symbol, value) for symbol, value in at.items()]), (fields.subs(at), square))
     *conditions, _ = parts
 
-    def by_case(values: list[sp.Expr]) -> sp.Expr:
+    def piecewise_by_case(values: list[sp.Expr]) -> sp.Expr:
         return sp.Piecewise(*zip(values, [*conditions, True], strict=True))
 
     return (
-        sp.Matrix(*fields.shape, [by_case([psi[i] for psi, _ in parts.values()]) for i in range(len(fields))]),
-        by_case([_half_log(square) for _, square in parts.values()]),
+        sp.Matrix(
+            *fields.shape, [piecewise_by_case([psi[i] for psi, _ in parts.values()]) for i in range(len(fields))]
+        ),
+        piecewise_by_case([_half_log(square) for _, square in parts.values()]),
     )
 
 
 def _half_log(square: sp.Expr) -> sp.Expr:
+    """Return half the logarithm of a square, expanded."""
     return sp.expand_log(sp.log(square)) / 2
 
 
-def fields_read(structure: Structure) -> sp.Matrix:
-    """Symbols y_l_a of the fields, L x t."""
+def field_symbols(structure: Structure) -> sp.Matrix:
+    """Return the symbols y_l_a of the fields, L x t."""
     return sp.Matrix(structure.tokens, structure.teacher_rank, lambda l, a: sp.Symbol(f"y_{l}_{a}", real=True))
 
 
-def _check_read(model: str, read: tuple[sp.Expr, ...], Y: sp.Matrix, psi: sp.Matrix, every: list[Coordinate]) -> None:
-    """Whether the coordinates are read of the fields that are made of them.
-
-    Raises:
-        ModelError: they are not.
-    """
+def _check_read_function(
+    model: str, read: tuple[sp.Expr, ...], Y: sp.Matrix, psi: sp.Matrix, every: list[Coordinate], points: int = 3
+) -> None:
+    """Raise ModelError if `read` does not return the coordinates that the fields are made of."""
     others = sorted(psi.free_symbols.union(*(e.free_symbols for e in read)) - set(Y), key=str)
-    for probe in range(_PROBES):
+    for probe in range(points):
         at = {s: sp.Rational(3 + 7 * i + 5 * probe, 11 + 4 * i) for i, s in enumerate(others)}
-        at |= {c.symbol: c.values[probe % len(c.values)] for c in every if not c.continuous}
+        at |= {c.symbol: c.values[probe % len(c.values)] for c in every if not c.is_continuous}
         made = dict(zip(Y, psi.subs(at), strict=True))
         for coordinate, expression in zip(every, read, strict=False):
             expected = sp.sympify(at.get(coordinate.symbol, coordinate.symbol))
@@ -350,20 +383,23 @@ def _check_read(model: str, read: tuple[sp.Expr, ...], Y: sp.Matrix, psi: sp.Mat
                 )
 
 
-def output_at(
+def build_output(
     model: str, output: Output, structure: Structure, call: Callable[..., Any], known: Callable[..., None]
 ) -> OutputAt:
-    """The channel at a structure, checked.
+    """Return the output channel at a structure, after checks.
 
     Args:
+        model: name of the model, for messages.
+        output: the channel as its author wrote it.
+        structure: sizes of the model.
         call: calls a function of the model with fields and parameters by name.
-        known: refuses symbols that are neither coordinates nor parameters.
+        known: raises ModelError for symbols that are neither coordinates nor parameters.
 
     Raises:
-        ModelError: Psi is no change of coordinates.
+        ModelError: Psi is no change of coordinates, or shapes, symbols or `read` do not fit.
     """
-    observed = coordinates(model, "observed", output.observed)
-    hidden = coordinates(model, "hidden", output.hidden)
+    observed = declare_coordinates(model, "observed", output.observed)
+    hidden = declare_coordinates(model, "hidden", output.hidden)
     every = (*observed, *hidden)
     if len({c.name for c in every}) != len(every) or not observed:
         raise ModelError(f"model {model}: output: one observed coordinate or more is expected, each named once")
@@ -371,29 +407,30 @@ def output_at(
     value = call("output", output.fields, **names)
     tokens, teachers = structure.tokens, structure.teacher_rank
     fields = sp.Matrix(value) if isinstance(value, sp.MatrixBase | list | tuple) else sp.Matrix([[value]])
-    fields = exact(fields)
+    fields = to_exact(fields)
     if fields.shape != (tokens, teachers):
         raise ModelError(f"model {model}: output: fields has shape {fields.shape}; {(tokens, teachers)} is expected")
     fields, jacobian = _change_of_coordinates(model, fields, every)
     likelihood = sp.Integer(0)
     if output.log_likelihood is not None:
-        likelihood = exact(call("output", output.log_likelihood, **names))
-    lonely = [c for c in observed if c.continuous and not fields.has(c.symbol) and not likelihood.has(c.symbol)]
-    if lonely:
+        likelihood = to_exact(call("output", output.log_likelihood, **names))
+    unused = [c for c in observed if c.is_continuous and not fields.has(c.symbol) and not likelihood.has(c.symbol)]
+
+    if unused:
         raise ModelError(
-            f"model {model}: output: nothing depends on the observed coordinate {lonely[0].name!r}; leave it out"
+            f"model {model}: output: nothing depends on the observed coordinate {unused[0].name!r}; leave it out"
         )
     for expression in (*fields, likelihood):
         known(expression.free_symbols, "output", fields=set(names.values()))
     read: tuple[sp.Expr, ...] = ()
     if output.read is not None:
-        Y = fields_read(structure)
-        read = tuple(exact(sp.Matrix(list(call("output", output.read, Y=Y)))))
+        Y = field_symbols(structure)
+        read = tuple(to_exact(sp.Matrix(list(call("output", output.read, Y=Y)))))
         if len(read) != len(observed):
             raise ModelError(f"model {model}: output: read returns {len(read)} values; {len(observed)} are expected")
         for expression in read:
             known(expression.free_symbols, "output", fields=set(Y))
-        _check_read(model, read, Y, fields, list(every))
-    needs = sp.Integer(1) if output.needs is None else exact(call("output", output.needs))
+        _check_read_function(model, read, Y, fields, list(every))
+    needs = sp.Integer(1) if output.needs is None else to_exact(call("output", output.needs))
     known(needs.free_symbols, "output", fields=set())
     return OutputAt(observed, hidden, fields, jacobian, likelihood, needs, output, read)

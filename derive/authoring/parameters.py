@@ -9,11 +9,11 @@ from typing import Any
 import sympy as sp
 
 from ..errors import ModelError
-from .language import exact
+from .language import to_exact
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
 _SHORT = {"tokens": "l", "student_rank": "s", "teacher_rank": "t", "clusters": "k"}
-# What the functions of a model are given, or a problem takes, under these names.
+# Names that arguments of a model's functions, or of a problem, already have.
 _RESERVED = {
     *("alpha", "lambda", "inverse_temperature", "spectrum", "law", "model", *STRUCTURAL),
     *("X", "Y", "h", "B", "k", "Q", "structure"),
@@ -22,7 +22,7 @@ _RESERVED = {
 
 @dataclass(frozen=True)
 class Structure:
-    """L tokens, s student columns, t teacher columns, K clusters a token."""
+    """The structural sizes: L tokens, s student columns, t teacher columns, K clusters a token."""
 
     tokens: int
     student_rank: int
@@ -32,17 +32,17 @@ class Structure:
     def __post_init__(self) -> None:
         for name in STRUCTURAL:
             value = getattr(self, name)
-            lowest = 0 if name == "teacher_rank" else 1  # what is left of a loss may read nothing of Y alone
+            lowest = 0 if name == "teacher_rank" else 1  # a reduced loss may depend on no combination of Y alone
             if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
                 raise ModelError(f"{name} = {value!r} is out of range; allowed are whole numbers from {lowest}")
 
     @property
     def key(self) -> str:
-        """Folder name of the generated solver, as l2_s1_t1_k1."""
+        """Return the folder name of the generated solver, as l2_s1_t1_k1."""
         return "_".join(f"{_SHORT[name]}{getattr(self, name)}" for name in STRUCTURAL)
 
     def replace(self, **changes: int) -> Structure:
-        """The structure with some sizes changed, whatever the model allows; see `Model.structure`.
+        """Return the structure with some sizes changed, without the model's bounds; see `Model.structure`.
 
         Raises:
             ModelError: a size is no whole number from 1.
@@ -62,6 +62,11 @@ class Structural:
 def structural(default: int, low: int = 1, high: int | None = None) -> Structural:
     """Mark a structural size of a model as free: `@model(tokens=structural(2))`.
 
+    Args:
+        default: size where the user sets none.
+        low: lowest value allowed.
+        high: highest value allowed; None for no bound.
+
     Example:
         >>> @sf.model(student=sf.structural(2, high=3))
         ... def sum_of_columns(X, Y):
@@ -80,8 +85,8 @@ class Parameter:
         default: a number, a nested list, or a function of the Structure that returns one of these.
         low, high: range allowed for every entry; open_low, open_high exclude the end.
         doc: a few words for the catalogue.
-        vanishing: whether the model is meant at zero, as a width over which a corner is rounded: half widths hold what
-            its value moves.
+        vanishing: whether the model is meant in the limit zero, as of a width over which a corner is rounded: error
+            bars then include the shift that its value causes.
 
     Example:
         >>> steepness = sf.Parameter(1, low=0, open_low=True, doc="of the teacher's labels")
@@ -101,8 +106,8 @@ class Parameter:
     name: str = ""
     vanishing: bool = False
 
-    def named(self, name: str) -> Parameter:
-        """The same under a name, the keyword it has in the model's function.
+    def with_name(self, name: str) -> Parameter:
+        """Return a copy under a name, the keyword it has in the model's function.
 
         Raises:
             ModelError: the name is no plain identifier, or means something else to a command or to a model's functions.
@@ -119,10 +124,10 @@ class Parameter:
             ModelError: it is neither.
         """
         default = self.default(structure) if callable(self.default) else self.default
-        return exact_numbers(default, f"the default of the parameter {self.name.rstrip('_')!r}")
+        return to_exact_numbers(default, f"the default of the parameter {self.name.rstrip('_')!r}")
 
     def shape(self, structure: Structure) -> tuple[int, ...]:
-        """Lengths of the axes of its default; () for a number."""
+        """Return the lengths of the axes of its default; () for a number."""
         value, shape = self.value(structure), []
         while isinstance(value, tuple):
             shape.append(len(value))
@@ -130,23 +135,23 @@ class Parameter:
         return tuple(shape)
 
     def symbols(self, structure: Structure) -> Any:
-        """What the model function receives: a Symbol, a nested tuple of them, or for two axes a Matrix.
+        """Return the argument of the model function: a Symbol, a nested tuple of them, or for two axes a Matrix.
 
         Their names end in an underscore, as no name of the generated code does: a parameter may be called `weight`.
         """
         shape = self.shape(structure)
 
-        def build(prefix: str, rest: tuple[int, ...]) -> Any:
+        def _build_symbols(prefix: str, rest: tuple[int, ...]) -> Any:
             if not rest:
                 return sp.Symbol(f"{prefix.rstrip('_')}_", real=True)
-            return tuple(build(f"{prefix}_{i}", rest[1:]) for i in range(rest[0]))
+            return tuple(_build_symbols(f"{prefix}_{i}", rest[1:]) for i in range(rest[0]))
 
-        built = build(self.name, shape)
+        built = _build_symbols(self.name, shape)
         return sp.Matrix(built) if len(shape) == 2 else built
 
     @property
     def allowed(self) -> str:
-        """The range in interval notation."""
+        """Return the allowed range in interval notation."""
         left = "(" if self.open_low or self.low is None else "["
         right = ")" if self.open_high or self.high is None else "]"
         low = "-inf" if self.low is None else f"{self.low:g}"
@@ -171,6 +176,10 @@ class Trained:
 def trained(start: Any = 1, ridge: Any = 0) -> Trained:
     """Mark an argument of the loss as trained: `def loss(X, Y, *, beta=trained(1))`.
 
+    Args:
+        start: where an iteration starts.
+        ridge: strength of its own penalty 1/2 ridge phi^2, counted per d.
+
     Example:
         >>> @sf.model()
         ... def with_bias(X, Y, *, bias=sf.trained(0)):
@@ -179,11 +188,13 @@ def trained(start: Any = 1, ridge: Any = 0) -> Trained:
         >>> [round(float(number), 6) for number in found.overlaps.phi]
         [1.0]
     """
-    return Trained(*(exact_numbers(n, what) for n, what in ((start, "a trained number's start"), (ridge, "its ridge"))))
+    return Trained(
+        *(to_exact_numbers(n, what) for n, what in ((start, "a trained number's start"), (ridge, "its ridge")))
+    )
 
 
 def leaves(value: Any) -> list[Any]:
-    """The entries of a number, nested tuple or matrix, rows first."""
+    """Return the entries of a number, nested tuple or matrix, rows first."""
     if isinstance(value, sp.MatrixBase):
         return list(value)
     if isinstance(value, list | tuple):
@@ -191,14 +202,18 @@ def leaves(value: Any) -> list[Any]:
     return [value]
 
 
-def exact_numbers(value: Any, what: str) -> Any:
+def to_exact_numbers(value: Any, what: str) -> Any:
     """Return a number or nested lists of numbers as exact ones.
 
+    Args:
+        value: a number, or nested lists of numbers.
+        what: description of the value, for the message.
+
     Raises:
-        ModelError: something else, or a number that is not finite; `what` says whose it is.
+        ModelError: something else, or a number that is not finite.
     """
     try:
-        found = exact(value)
+        found = to_exact(value)
         if all(leaf.is_number and leaf.is_extended_real and leaf.is_finite for leaf in leaves(found)):
             return found
     except (TypeError, AttributeError):
@@ -207,9 +222,14 @@ def exact_numbers(value: Any, what: str) -> Any:
 
 
 def as_parameter(name: str, default: Any) -> Parameter:
-    """A signature's default as a Parameter; plain numbers and arrays get an unlimited range."""
+    """Return a signature's default as a Parameter; plain numbers and arrays get an unlimited range.
+
+    Args:
+        name: name of the argument.
+        default: its default, a Parameter, a number or an array.
+    """
     parameter = default if isinstance(default, Parameter) else Parameter(default)
-    return parameter.named(name)
+    return parameter.with_name(name)
 
 
 @dataclass(frozen=True)
@@ -255,7 +275,7 @@ class DiscreteNoise:
 
 @dataclass(frozen=True)
 class Start:
-    """Where an iteration starts: weights w_i = teacher . pi_i + encodings . tau_i + noise, and a scale for V.
+    """A start of an iteration: weights w_i = teacher . pi_i + encodings . tau_i + noise, and a scale for V.
 
     Args:
         teacher: coefficient of the teacher's rows, s x t; a number goes on the diagonal (column a learns row a).
@@ -267,11 +287,11 @@ class Start:
     Each may also be a function of the Structure.
 
     Example:
-        >>> @sf.model(starts={"near": sf.Start(teacher=0.9, noise=0), "far": sf.Start(noise=1)})
+        >>> @sf.model(starts={"informed": sf.Start(teacher=0.9, noise=0), "noisy": sf.Start(noise=1)})
         ... def regression(X, Y):
         ...     return sf.half_square(Y - X)
         >>> sorted(regression.starts)
-        ['far', 'near']
+        ['informed', 'noisy']
     """
 
     teacher: Any = 0
@@ -280,14 +300,14 @@ class Start:
     susceptibility: Any = 20
 
     def at(self, structure: Structure) -> dict[str, Any]:
-        """The four as exact numbers and nested tuples, checked.
+        """Return the four fields as exact numbers and nested tuples, after checks.
 
         Raises:
             ModelError: a matrix does not have the shape of the structure.
         """
         given = {name: getattr(self, name) for name in ("teacher", "encodings", "noise", "susceptibility")}
         values = {
-            name: exact_numbers(value(structure) if callable(value) else value, f"{name} of a start")
+            name: to_exact_numbers(value(structure) if callable(value) else value, f"{name} of a start")
             for name, value in given.items()
         }
         s, tokens = structure.student_rank, structure.tokens
@@ -296,18 +316,18 @@ class Start:
             "encodings": list(dict.fromkeys([(s, tokens), (s, tokens * structure.clusters)])),
         }
         for name, value in values.items():
-            shape = shape_of(value)
+            shape = nested_shape(value)
             if shape and shape not in allowed.get(name, []):
                 matrices = " or ".join(["a number", *[f"a {a} x {b} matrix" for a, b in allowed.get(name, [])]])
                 raise ModelError(f"{name} of a start has shape {shape}; {matrices} is expected")
         return values
 
 
-def shape_of(value: Any) -> tuple[int, ...]:
-    """Shape of a number or nested tuple or matrix, whose rows may be unequal: then the shape has a -1."""
+def nested_shape(value: Any) -> tuple[int, ...]:
+    """Return the shape of a number, nested tuple or matrix; it contains -1 where rows are unequal."""
     if isinstance(value, sp.MatrixBase):
         return tuple(value.shape)
     if not isinstance(value, tuple):
         return ()
-    inner = {shape_of(item) for item in value}
+    inner = {nested_shape(item) for item in value}
     return (len(value), *(inner.pop() if len(inner) == 1 else (-1,)))

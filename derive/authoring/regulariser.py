@@ -1,7 +1,7 @@
-"""The prior side behind one protocol: what a regulariser must tell the derivation.
+"""Regularisers behind one protocol, the interface of the prior to the derivation.
 
 `Ridge` has a closed form in second moments; `Sphere` fixes the norms of the columns of W, by a ridge of multipliers.
-`Penalty` is any convex r(w), or r(w, pi) that knows the teacher's row, as an expression; its averages run over the
+`Penalty` is any convex r(w), or r(w, pi) that depends on the teacher's row, as an expression; its averages run over the
 field b of a row of W (docs/theory.md section 6).
 """
 
@@ -18,40 +18,40 @@ import sympy as sp
 from ..calculus.averages import Symbols
 from ..calculus.functions import Box
 from ..errors import ModelError
-from .language import exact
+from .language import to_exact
 from .mistakes import explain_error
 from .parameters import Parameter, Structure, as_parameter, leaves
 
 
 class Regulariser(ABC):
-    """r(w) of one row w of W (docs/theory.md (1.3), (4.5), (6.1))."""
+    """A regulariser: r(w) of one row w of W (docs/theory.md (1.3), (4.5), (6.1))."""
 
     @abstractmethod
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """Its named parameters at a structure."""
+        """Return its named parameters at a structure."""
 
     @abstractmethod
     def potential(self, symbols: Symbols) -> sp.Expr:
-        """E_eta max_w {-r(w) - w^T G w / 2 + w^T (B + Q^{1/2} eta)}: traces of G, B, Q, or the symbol `envelope`."""
+        """Return E_eta max_w {-r(w) - w^T G w / 2 + w^T (B + Q^{1/2} eta)} in traces of G, B, Q, or as `envelope`."""
 
     @property
     @abstractmethod
     def kind(self) -> str:
-        """Which theory it belongs to: regularisers of one kind share every equation."""
+        """Return the name of the theory it belongs to: regularisers of one kind share every equation."""
 
     @property
     def rows(self) -> Regulariser:
-        """What a row of W feels, all multipliers given: itself, unless it constrains the weights."""
+        """Return the regulariser of a row of W at given multipliers: itself, unless it constrains the weights."""
         return self
 
     @abstractmethod
-    def identity(self, structure: Structure) -> str:
-        """A string that changes when the mathematics does."""
+    def digest_text(self, structure: Structure) -> str:
+        """Return a string that changes when the mathematics does."""
 
 
 @dataclass(frozen=True)
 class Ridge(Regulariser):
-    """r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s), of either sign (docs/theory.md (4.10)).
+    """The ridge r(w) = 1/2 w^T Lambda w, Lambda = diag(lambda_1, ..., lambda_s) of either sign (docs/theory.md (4.10)).
 
     Example:
         >>> @sf.model(regulariser=sf.Ridge(0.5))
@@ -64,32 +64,32 @@ class Ridge(Regulariser):
     default: float | str = 0.01
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """The strengths `lambda_`, (s,), all at `default`."""
+        """Return the strengths `lambda_`, (s,), all at `default`."""
         values = (self.default,) * structure.student_rank
         return {"lambda_": Parameter(values, doc="ridge strength, one a column of W", name="lambda_")}
 
     def strengths(self, structure: Structure) -> tuple[sp.Symbol, ...]:
-        """Symbols of the diagonal of Lambda."""
+        """Return the symbols of the diagonal of Lambda."""
         return tuple(leaves(self.parameters(structure)["lambda_"].symbols(structure)))
 
     def potential(self, symbols: Symbols) -> sp.Expr:
-        """E_b[N] in closed form, 1/2 Tr[R (B B^T + Q)] with R = (Lambda + G)^{-1} (docs/theory.md (4.6))."""
+        """Return E_b[N] in closed form, 1/2 Tr[R (B B^T + Q)] with R = (Lambda + G)^{-1} (docs/theory.md (4.6))."""
         p = symbols
         return sp.Trace((p.Lambda + p.G).inv() * (p.B * p.B.T + p.Q)) / 2
 
     @property
     def kind(self) -> str:
-        """`ridge`, the closed form in second moments."""
+        """Return `ridge`, the closed form in second moments."""
         return "ridge"
 
-    def identity(self, structure: Structure) -> str:
-        """The kind alone: a default is no mathematics."""
+    def digest_text(self, structure: Structure) -> str:
+        """Return the kind alone: a default is no mathematics."""
         return self.kind
 
 
 @dataclass(frozen=True)
 class Sphere(Regulariser):
-    """No penalty, but |w_a|^2 = norm_a^2 d for every column a of W (docs/theory.md (6.5)).
+    """A constraint without a penalty: |w_a|^2 = norm_a^2 d for every column a of W (docs/theory.md (6.5)).
 
     Example:
         >>> @sf.model(regulariser=sf.Sphere(1))
@@ -102,31 +102,31 @@ class Sphere(Regulariser):
     default: float | str = 1
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """The norms over sqrt(d), `norm`, (s,), all at `default`."""
+        """Return the norms over sqrt(d), `norm`, (s,), all at `default`."""
         values = (self.default,) * structure.student_rank
         doc = "norm of a column of W over sqrt(d), one a column"
         return {"norm": Parameter(values, low=0, open_low=True, doc=doc, name="norm")}
 
     def potential(self, symbols: Symbols) -> sp.Expr:
-        """That of the ridge, and 1/2 Tr[Lambda Norms], extremised over Lambda as well (docs/theory.md (6.5))."""
-        return self.rows.potential(symbols) + self.multiplied(symbols)
+        """Return the ridge's potential plus 1/2 Tr[Lambda Norms], extremised over Lambda (docs/theory.md (6.5))."""
+        return self.rows.potential(symbols) + self.multiplier_term(symbols)
 
-    def multiplied(self, symbols: Symbols) -> sp.Expr:
-        """What the norms add to the free entropy of the ridge, Norms = diag(norm_1^2, ..., norm_s^2)."""
+    def multiplier_term(self, symbols: Symbols) -> sp.Expr:
+        """Return the term that the norms add to the ridge's free entropy, Norms = diag(norm_1^2, ..., norm_s^2)."""
         return sp.Trace(symbols.Lambda * symbols.Norms) / 2
 
     @property
     def kind(self) -> str:
-        """`sphere`: the ridge's equations, and one for the multiplier of each column."""
+        """Return `sphere`: the ridge's equations, and one for the multiplier of each column."""
         return "sphere"
 
     @property
     def rows(self) -> Ridge:
-        """The ridge, its strengths the multipliers."""
+        """Return the ridge, its strengths the multipliers."""
         return Ridge()
 
-    def identity(self, structure: Structure) -> str:
-        """The kind alone."""
+    def digest_text(self, structure: Structure) -> str:
+        """Return the kind alone."""
         return self.kind
 
 
@@ -151,37 +151,38 @@ class PenaltyAt:
     written: Callable[..., Any] | None = None
 
     @property
-    def inside(self) -> sp.Expr:
-        """r(w, pi) where it is finite."""
+    def finite_part(self) -> sp.Expr:
+        """Return r(w, pi) where it is finite."""
         return self.expression.replace(Box, lambda *_: sp.Integer(0))
 
     @property
-    def knows_teacher(self) -> bool:
-        """Whether r holds pi: averages over a row then run over pi beside its field b."""
+    def depends_on_teacher(self) -> bool:
+        """Return whether r contains pi: averages over a row then run over pi in addition to its field b."""
         return self.expression.has(*self.pi)
 
 
 @dataclass(frozen=True)
 class Penalty(Regulariser):
-    """A convex r(w, pi), written as a function of w (s x 1), if wanted pi (t x 1), and parameters; see `penalty`.
+    """A convex r(w, pi), as a function of w (s x 1), optionally pi (t x 1), and parameters; see `penalty`.
 
-    Convexity is probed at the parameters' defaults and again at the values of a problem; a probe is not a proof.
+    Convexity is tested at the parameters' defaults and again at the values of a problem; a test is not a proof.
     """
 
     function: Callable[..., Any]
     known: dict[Structure, PenaltyAt] = field(default_factory=dict, compare=False, repr=False)
 
     def at(self, structure: Structure) -> PenaltyAt:
-        """The penalty at a structure.
+        """Return the penalty at a structure.
 
         Raises:
             ModelError: it is not a convex function of w that the prior's averages can take.
         """
         if structure not in self.known:
-            self.known[structure] = self._built(structure)
+            self.known[structure] = self._build_at(structure)
         return self.known[structure]
 
-    def _built(self, structure: Structure) -> PenaltyAt:
+    def _build_at(self, structure: Structure) -> PenaltyAt:
+        """Call the author's function with symbols and check the result."""
         name = getattr(self.function, "__name__", "penalty")
         w = sp.Matrix(structure.student_rank, 1, lambda a, _: sp.Symbol(f"w_{a}", real=True))
         pi = sp.Matrix(structure.teacher_rank, 1, lambda b, _: sp.Symbol(f"pi_{b}", real=True))
@@ -198,12 +199,12 @@ class Penalty(Regulariser):
                     f"unknown argument {key!r} of penalty {name}; known are w, pi and parameters with a default"
                 )
         try:
-            expression = exact(self.function(**arguments))
+            expression = to_exact(self.function(**arguments))
         except ModelError:
             raise
         except Exception as error:
-            said = explain_error(error, self.function, arguments)
-            raise ModelError(f"penalty {name} failed at {structure.key}: {said}") from error
+            message = explain_error(error, self.function, arguments)
+            raise ModelError(f"penalty {name} failed at {structure.key}: {message}") from error
         if isinstance(expression, sp.MatrixBase | tuple):
             raise ModelError(f"penalty {name} returned {expression}; a number is expected")
         known = {*w, *pi, *[s for p in parameters.values() for s in leaves(p.symbols(structure))]}
@@ -213,12 +214,12 @@ class Penalty(Regulariser):
             raise ModelError(
                 f"penalty {name} uses {first}, which it does not declare: add {first}=0.5 to its arguments"
             )
-        bounds = _bounds(name, expression, w)
-        kinks = tuple(dict.fromkeys(_kinks(name, expression, w) + bounds))
+        bounds = _penalty_bounds(name, expression, w)
+        kinks = tuple(dict.fromkeys(_penalty_kinks(name, expression, w) + bounds))
         return PenaltyAt(w, pi, parameters, expression, kinks, bounds, self.function)
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """Those with a default in the function's signature.
+        """Return the parameters: the arguments with a default in the function's signature.
 
         Raises:
             ModelError: as `at`.
@@ -226,16 +227,16 @@ class Penalty(Regulariser):
         return dict(self.at(structure).parameters)
 
     def potential(self, symbols: Symbols) -> sp.Expr:
-        """The symbol `envelope`: N(b) of docs/theory.md (4.5) stays unevaluated."""
+        """Return the symbol `envelope`: N(b) of docs/theory.md (4.5) stays unevaluated."""
         return symbols.envelope
 
     @property
     def kind(self) -> str:
-        """`penalty`, whatever the function."""
+        """Return `penalty`, for every function."""
         return "penalty"
 
-    def identity(self, structure: Structure) -> str:
-        """The expression r(w, pi) at the structure, beside the kind.
+    def digest_text(self, structure: Structure) -> str:
+        """Return the kind and the expression r(w, pi) at the structure.
 
         Raises:
             ModelError: as `at`.
@@ -244,7 +245,7 @@ class Penalty(Regulariser):
 
 
 def penalty(function: Callable[..., Any]) -> Penalty:
-    """A convex penalty r(w) or r(w, pi) of one row of W, from a function; its parameters come from the signature.
+    """Return a convex penalty r(w) or r(w, pi) of one row of W, from a function; its signature declares parameters.
 
     Example:
         >>> @sf.penalty
@@ -259,7 +260,7 @@ def penalty(function: Callable[..., Any]) -> Penalty:
     return Penalty(function)
 
 
-def _bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
+def _penalty_bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
     """Return the ends of the interval of w outside of which a penalty is infinite, none where there is no such."""
     if expression.has(sp.oo, sp.zoo, sp.nan):
         raise ModelError(f"penalty {name} contains infinity; write sf.box(w[0], low, high) for an interval of w")
@@ -274,8 +275,8 @@ def _bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]
     return low, high
 
 
-def _kinks(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
-    """Where a penalty of one column has a corner: zeros in w of what stands in |.|, max, min, sign and steps."""
+def _penalty_kinks(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
+    """Return the corners of a penalty of one column: zeros in w of the arguments of |.|, max, min, sign and steps."""
     found: list[sp.Expr] = []
     for atom in sorted(expression.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
         if not atom.has(*w):

@@ -18,23 +18,23 @@ from typing import Any
 import sympy as sp
 
 from ..errors import ModelError
-from .language import exact
-from .parameters import Parameter, Structure, shape_of
+from .language import to_exact
+from .parameters import Parameter, Structure, nested_shape
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Law of the tokens; entries are numbers or expressions in parameters.
+    """The law of the tokens; entries are numbers or expressions in parameters.
 
     Means mu, encodings p and the teacher's rows are given by the products of each pair, which decide all the theory
-    needs: the Gram matrix of tau = sqrt(d) (mu + p) and pi that the student sees, and m* = W*^T mu / sqrt(d) that the
-    teacher sees, which knows nothing of encodings. What is not given is zero. Each is a matrix, or one an atom.
+    needs: the Gram matrix of tau = sqrt(d) (mu + p) and pi for the student, and m* = W*^T mu / sqrt(d) for the teacher,
+    which does not depend on encodings. A product that is not given is zero. Each is a matrix, or one per atom.
 
     Args:
         weights: probability of each spectral atom, shape (atoms,).
         covariance: gamma, shape (atoms, C), C = L K contexts (token, cluster), the cluster fastest.
         gram: E[z z^T], z = (tau_1..tau_C, pi_1..pi_t), given the atom, shape (atoms, C + t, C + t), in place of the
-            products below; there may be `encodings_taught` beside it.
+            products below, of which only `encodings_taught` may be given in addition.
         labels: p(k_1, ..., k_L), flattened with the last label fastest, shape (K^L,).
         teacher_means: m*_c, shape (C, t); it follows from the others and need not be given.
         rows: (probabilities, values), shapes (n,) and (n, t), where the teacher's rows take few values; the default is
@@ -44,7 +44,7 @@ class Tokens:
         along: means . encodings, (C, L).
         teacher: teacher . teacher, second moments of the rows of W*, (t, t).
         taught: means . teacher, (C, t): in an average over the atoms it is m*.
-        encodings_taught: encodings . teacher, (L, t); beside `gram`, in an average over the atoms.
+        encodings_taught: encodings . teacher, (L, t); together with `gram`, averaged over the atoms.
 
     Example:
         >>> x = np.random.default_rng(1).normal(size=(400, 20)) * np.linspace(0.5, 1.5, 20)
@@ -70,9 +70,16 @@ class Tokens:
     def from_arrays(
         cls, x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int | None = None
     ) -> Tokens:
-        """The law of tokens seen as data, with numbers for entries.
+        """Return the law of tokens estimated from data, with numbers for entries.
 
-        `law_of_data` has the arguments, and measures of how far the data are from it, of which it warns.
+        `law_of_data` describes the arguments; it also measures and warns of deviations of the data from the law.
+
+        Args:
+            x: tokens, as `law_of_data` takes them.
+            labels: cluster labels of the tokens, or None.
+            encodings: positional encodings contained in the tokens, or None.
+            teacher: the teacher's weights, or None.
+            atoms: number of spectral atoms, or None for the default of `law_of_data`.
 
         Raises:
             InputError: the arrays do not fit together.
@@ -87,76 +94,85 @@ class Tokens:
             encodings_taught=law.encodings_taught.tolist(),
         )
 
-    def arrays(self) -> dict[str, Any]:
-        """Weights, covariance, gram, labels, teacher means and, if any, rows as nested tuples of exact expressions.
+    def exact_arrays(self) -> dict[str, Any]:
+        """Return weights, covariance, gram, labels, teacher means and, if any, rows as nested tuples of exact numbers.
 
         Raises:
             ModelError: products of vectors do not fit together, or are given twice.
         """
-        arrays = {"weights": _tuples(self.weights), "covariance": _tuples(self.covariance)}
-        arrays["gram"] = self._of_vectors() if self.gram is None else self._given_gram()
-        arrays["labels"] = _tuples(self.labels)
+        arrays = {"weights": _to_exact_tuples(self.weights), "covariance": _to_exact_tuples(self.covariance)}
+        arrays["gram"] = self._gram_from_products() if self.gram is None else self._validate_gram()
+        arrays["labels"] = _to_exact_tuples(self.labels)
         given = self.teacher_means is not None
-        arrays["teacher_means"] = _tuples(self.teacher_means) if given else self._derived_means(arrays["gram"])
-        return arrays | ({"rows": _tuples(self.rows)} if self.rows else {})
+        arrays["teacher_means"] = (
+            _to_exact_tuples(self.teacher_means) if given else self._derive_teacher_means(arrays["gram"])
+        )
+        return arrays | ({"rows": _to_exact_tuples(self.rows)} if self.rows else {})
 
-    def check(self) -> None:
-        """Compare teacher means that are given with those that follow; shapes are taken to be right.
+    def check_teacher_means(self) -> None:
+        """Compare teacher means that are given with those that follow; shapes must be right.
 
         Raises:
             ModelError: they differ.
         """
         if self.teacher_means is None:
             return
-        arrays = self.arrays()
+        arrays = self.exact_arrays()
         for c, (given, derived) in enumerate(
-            zip(arrays["teacher_means"], self._derived_means(arrays["gram"]), strict=True)
+            zip(arrays["teacher_means"], self._derive_teacher_means(arrays["gram"]), strict=True)
         ):
             for b, (one, other) in enumerate(zip(given, derived, strict=True)):
-                if not _vanishes(one - other):
+                if not _is_identically_zero(one - other):
                     raise ModelError(
                         f"law.teacher_means[{c}][{b}] is {one}, where {other} follows: gram holds the overlap of mean "
                         "and encoding with the teacher, teacher_means that of the mean. Leave teacher_means out and, "
                         "where encodings overlap the teacher, give encodings_taught (L x t)"
                     )
 
-    def _given_gram(self) -> Any:
+    def _validate_gram(self) -> Any:
+        """Return the given Gram matrices, after a check that no products are given as well."""
         given = [
             name for name in ("means", "encodings", "along", "teacher", "taught") if getattr(self, name) is not None
         ]
         if given:
             raise ModelError(f"law.gram contains law.{given[0]} already; give gram, or the products of vectors")
-        return _tuples(self.gram)
+        return _to_exact_tuples(self.gram)
 
     @property
-    def _sizes(self) -> tuple[int, int]:
-        """Atoms and contexts."""
-        covariance = _tuples(self.covariance)
+    def _atom_and_context_counts(self) -> tuple[int, int]:
+        """Return the numbers of atoms and of contexts."""
+        covariance = _to_exact_tuples(self.covariance)
         return len(covariance), len(covariance[0])
 
-    def _of_vectors(self) -> Any:
-        """Gram matrices of (tau, pi) from the products of means, encodings and teacher."""
-        atoms, contexts = self._sizes
+    def _gram_from_products(self) -> Any:
+        """Return the Gram matrices of (tau, pi) from the products of means, encodings and teacher."""
+        atoms, contexts = self._atom_and_context_counts
         teacher = self.teacher
         if teacher is None and self.rows:
-            shares, values = (sp.Matrix(_tuples(part)) for part in self.rows)
+            shares, values = (sp.Matrix(_to_exact_tuples(part)) for part in self.rows)
             teacher = values.T * sp.diag(*shares) * values
         if teacher is None:
             raise ModelError("law: teacher is missing, the second moments of the teacher's rows (t x t)")
-        teachers = shape_of(_tuples(teacher))[-1]
-        tokens = self._tokens
+        teachers = nested_shape(_to_exact_tuples(teacher))[-1]
+        tokens = self._token_count
         if contexts % tokens:
             raise ModelError(
                 f"law: {contexts} contexts are no multiple of {tokens} encodings; tokens x clusters are expected"
             )
 
-        def each(name: str, value: Any, *shape: int) -> Any:
-            return _one_an_atom(name, value, atoms, shape)
+        def _expand_per_atom(name: str, value: Any, *shape: int) -> Any:
+            return _repeat_per_atom(name, value, atoms, shape)
 
-        means, along = each("means", self.means, contexts, contexts), each("along", self.along, contexts, tokens)
-        encodings, pi = each("encodings", self.encodings, tokens, tokens), each("teacher", teacher, teachers, teachers)
-        taught = each("taught", self.taught, contexts, teachers)
-        shown = each("encodings_taught", self.encodings_taught, tokens, teachers)
+        means, along = (
+            _expand_per_atom("means", self.means, contexts, contexts),
+            _expand_per_atom("along", self.along, contexts, tokens),
+        )
+        encodings, pi = (
+            _expand_per_atom("encodings", self.encodings, tokens, tokens),
+            _expand_per_atom("teacher", teacher, teachers, teachers),
+        )
+        taught = _expand_per_atom("taught", self.taught, contexts, teachers)
+        shown = _expand_per_atom("encodings_taught", self.encodings_taught, tokens, teachers)
         token = [c * tokens // contexts for c in range(contexts)]
         grams = []
         for a in range(atoms):
@@ -169,25 +185,25 @@ class Tokens:
                 for b in range(teachers):
                     gram[c, contexts + b] = gram[contexts + b, c] = taught[a][c][b] + shown[a][token[c]][b]
             grams.append(gram)
-        return _tuples(grams)
+        return _to_exact_tuples(grams)
 
     @property
-    def _tokens(self) -> int:
-        """L, as the encodings say; 1 without any."""
+    def _token_count(self) -> int:
+        """Return L, as the shapes of the encodings' products say; 1 without any."""
         for value, axis in ((self.encodings, -1), (self.along, -1), (self.encodings_taught, -2)):
             if value is not None:
-                return shape_of(_tuples(value))[axis]
+                return nested_shape(_to_exact_tuples(value))[axis]
         return 1
 
-    def _derived_means(self, gram: Any) -> Any:
-        """m*_c: what the teacher has in common with tau beyond the encodings; none where shapes do not fit."""
-        atoms, contexts = self._sizes
-        weights = _tuples(self.weights)
-        size = shape_of(gram)[-1] if gram else 0
-        tokens = self._tokens
-        if shape_of(gram) != (atoms, size, size) or size <= contexts or len(weights) != atoms or contexts % tokens:
+    def _derive_teacher_means(self, gram: Any) -> Any:
+        """Return m*_c, the overlap of tau with the teacher beyond the encodings' part; () where shapes do not fit."""
+        atoms, contexts = self._atom_and_context_counts
+        weights = _to_exact_tuples(self.weights)
+        size = nested_shape(gram)[-1] if gram else 0
+        tokens = self._token_count
+        if nested_shape(gram) != (atoms, size, size) or size <= contexts or len(weights) != atoms or contexts % tokens:
             return ()
-        shown = _one_an_atom("encodings_taught", self.encodings_taught, atoms, (tokens, size - contexts))
+        shown = _repeat_per_atom("encodings_taught", self.encodings_taught, atoms, (tokens, size - contexts))
         return tuple(
             tuple(
                 sp.Add(
@@ -202,16 +218,16 @@ class Tokens:
         )
 
 
-def _one_an_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> Any:
-    """A matrix an atom; the same for all where one is given, zeros where none is.
+def _repeat_per_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> Any:
+    """Return one matrix for each atom: a single given one repeated, zeros where none is given.
 
     Raises:
         ModelError: another shape.
     """
     if value is None:
         value = sp.zeros(*shape)
-    value = _tuples(value)
-    found = shape_of(value)
+    value = _to_exact_tuples(value)
+    found = nested_shape(value)
     if found == shape:
         return (value,) * atoms
     if found != (atoms, *shape):
@@ -223,8 +239,8 @@ def _one_an_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> A
     return value
 
 
-def _vanishes(expression: sp.Expr) -> bool:
-    """Whether it is zero, to rounding of decimals, identically in its parameters: at random points where unclear."""
+def _is_identically_zero(expression: sp.Expr) -> bool:
+    """Return whether an expression is zero identically in its parameters, to rounding, by values at random points."""
     expression = sp.expand(expression)
     generator = random.Random(6)
     for _ in range(3):
@@ -235,16 +251,16 @@ def _vanishes(expression: sp.Expr) -> bool:
     return True
 
 
-def _tuples(value: Any) -> Any:
+def _to_exact_tuples(value: Any) -> Any:
     if isinstance(value, sp.MatrixBase):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return tuple(_tuples(item) for item in value)
-    return exact(value)
+        return tuple(_to_exact_tuples(item) for item in value)
+    return to_exact(value)
 
 
-def simplex(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
-    """Gram matrix of a regular simplex of unit vectors, one a token: -1/(L-1) off the diagonal."""
+def simplex_gram(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
+    """Return the Gram matrix of a regular simplex of unit vectors, one a token: -1/(L-1) off the diagonal."""
     count = structure.tokens
     return tuple(
         tuple(sp.Integer(1) if i == j else -sp.Rational(1, count - 1) for j in range(count)) for i in range(count)
@@ -255,9 +271,16 @@ def isotropic_tokens(
     structure: Structure,
     *,
     sigma: Any = Parameter(0.5, low=0, open_low=True, doc="standard deviation of a token's coordinates"),  # noqa: B008
-    encodings: Any = Parameter(simplex, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
+    encodings: Any = Parameter(simplex_gram, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
 ) -> Tokens:
-    """Independent tokens N(0, sigma^2 I) with positional encodings, teacher rows standard normal (paper, section 5).
+    """Return the law of independent tokens N(0, sigma^2 I) with positional encodings (paper, section 5).
+
+    Rows of the teacher are standard normal.
+
+    Args:
+        structure: sizes of the model.
+        sigma: standard deviation of a token's coordinates, positive.
+        encodings: Gram matrix of the positional encodings, L x L.
 
     Example:
         >>> @sf.model(tokens=2, law=sf.isotropic_tokens)
@@ -280,7 +303,13 @@ def unstructured_tokens(
     *,
     sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
 ) -> Tokens:
-    """Inputs N(0, sigma^2 I) without encodings, teacher rows standard normal: the usual generalised linear setting.
+    """Return the law of inputs N(0, sigma^2 I) without encodings: the usual generalised linear setting.
+
+    Rows of the teacher are standard normal.
+
+    Args:
+        structure: sizes of the model.
+        sigma: standard deviation of an input's coordinates, positive.
 
     Example:
         >>> @sf.model(law=sf.unstructured_tokens)
@@ -302,7 +331,11 @@ def binary_teacher(
     *,
     sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
 ) -> Tokens:
-    """Inputs N(0, sigma^2 I), every entry of the teacher's rows +1 or -1, alike and independent.
+    """Return the law of inputs N(0, sigma^2 I) whose teacher has independent entries, +1 or -1 with equal probability.
+
+    Args:
+        structure: sizes of the model.
+        sigma: standard deviation of an input's coordinates, positive.
 
     Example:
         >>> @sf.model(law=sf.binary_teacher)
@@ -327,9 +360,16 @@ def sparse_teacher(
     sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
     density: Any = Parameter(0.2, 0, 1, open_low=True, doc="share of the teacher's rows that are not zero"),  # noqa: B008
 ) -> Tokens:
-    """Inputs N(0, sigma^2 I), teacher rows zero or, in a share `density`, N(0, I / density): of variance one in all.
+    """Return the law of inputs N(0, sigma^2 I) whose teacher's rows are zero or, with probability `density`, Gaussian.
+
+    A row that is not zero has the law N(0, I / density); the variance is one in all.
 
     Two atoms of the law of a coordinate differ in the teacher's row only; within an atom (tau, pi) is Gaussian.
+
+    Args:
+        structure: sizes of the model.
+        sigma: standard deviation of an input's coordinates, positive.
+        density: probability that a row of the teacher is not zero, in (0, 1].
 
     Example:
         >>> @sf.model(law=sf.sparse_teacher)
@@ -348,45 +388,57 @@ def sparse_teacher(
 
 
 def uniform_labels(structure: Structure) -> tuple[sp.Rational, ...]:
-    """Independent labels, each cluster as likely as the others."""
+    """Return the law of independent labels, each cluster equally likely."""
     count = structure.clusters**structure.tokens
     return (sp.Rational(1, count),) * count
 
 
 def opposite_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """Gram matrix of balanced means along one direction shared by the tokens: evenly spaced from -1 to 1."""
+    """Return the Gram matrix of balanced means along one direction shared by the tokens: evenly spaced from -1 to 1."""
     last = structure.clusters - 1
     places = [sp.Rational(2 * k - last, last) if last else sp.Integer(0) for k in range(structure.clusters)]
     along = places * structure.tokens
     return tuple(tuple(a * b for b in along) for a in along)
 
 
-def _per_context(value: Any) -> Any:
+def _fill_contexts(value: Any) -> Any:
     return lambda structure: (sp.Rational(value),) * (structure.tokens * structure.clusters)
 
 
-def _zeros(columns: str) -> Any:
-    def zeros(structure: Structure) -> tuple[tuple[sp.Integer, ...], ...]:
+def _zero_contexts(columns: str) -> Any:
+    def zero_matrix(structure: Structure) -> tuple[tuple[sp.Integer, ...], ...]:
         count = getattr(structure, columns)
         return ((sp.Integer(0),) * count,) * (structure.tokens * structure.clusters)
 
-    return zeros
+    return zero_matrix
 
 
 def clustered_tokens(
     structure: Structure,
     *,
-    sigma: Any = Parameter(_per_context("1/2"), low=0, open_low=True, doc="deviation of a context's coordinates"),  # noqa: B008
+    sigma: Any = Parameter(_fill_contexts("1/2"), low=0, open_low=True, doc="deviation of a context's coordinates"),  # noqa: B008
     labels: Any = Parameter(uniform_labels, 0, 1, doc="p(k_1..k_L), the last label fastest"),  # noqa: B008
     separation: Any = Parameter(1, 0, doc="length of the means, a factor on `means`"),  # noqa: B008
     means: Any = Parameter(opposite_means, doc="Gram matrix of the means at separation 1, contexts x contexts"),  # noqa: B008
-    along: Any = Parameter(_zeros("tokens"), doc="means . encodings at separation 1, contexts x L"),  # noqa: B008
-    encodings: Any = Parameter(simplex, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
-    taught: Any = Parameter(_zeros("teacher_rank"), doc="means . teacher at separation 1, contexts x t"),  # noqa: B008
+    along: Any = Parameter(_zero_contexts("tokens"), doc="means . encodings at separation 1, contexts x L"),  # noqa: B008
+    encodings: Any = Parameter(simplex_gram, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
+    taught: Any = Parameter(_zero_contexts("teacher_rank"), doc="means . teacher at separation 1, contexts x t"),  # noqa: B008
 ) -> Tokens:
-    """Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings; the labels' law correlates tokens.
+    """Return the law of Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings.
+
+    The law of the labels correlates tokens.
 
     Contexts are (token, cluster) with the cluster fastest (docs/theory.md (1.1)).
+
+    Args:
+        structure: sizes of the model.
+        sigma: standard deviation of a context's coordinates, (L K,), positive.
+        labels: p(k_1..k_L), the last label fastest, (K^L,).
+        separation: length of the means, a factor on `means`.
+        means: Gram matrix of the means at separation 1, contexts x contexts.
+        along: means . encodings at separation 1, contexts x L.
+        encodings: Gram matrix of the positional encodings, L x L.
+        taught: means . teacher at separation 1, contexts x t.
 
     Example:
         >>> @sf.model(clusters=2, law=sf.clustered_tokens)

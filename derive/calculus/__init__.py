@@ -1,1 +1,1 @@
-"""Calculus on SymPy expressions that knows no model: averages, functions, chain rules, pieces, subexpressions."""
+"""Calculus on SymPy expressions, without models: averages, functions, chain rules, pieces, subexpressions."""

@@ -2,14 +2,14 @@
 
 Three linear operations appear in a free entropy: the sum over contexts c = (token, cluster), the average over one
 coordinate of the common eigenbasis (E_nu), and the average over the channel (labels, fields, noise). They stay
-unevaluated here; `differentiate` knows how each of them depends on an order parameter:
+unevaluated here; `differentiate` has a rule for each of them:
 
 - a context sum: by ordinary matrix calculus on its summand;
 - a coordinate average: by the chain rule through the composites G, B, Q that collect the conjugates;
 - a channel average: through its integrand (envelope theorem, for V) and through the Gaussian law of the fields
   (mean rule for m, Price's theorem for q and theta).
 
-`stein` then removes the remaining derivatives of the field g by Gaussian integration by parts, which keeps the
+`integrate_by_parts` then removes the remaining derivatives of the field g by Stein's lemma, which keeps the
 contribution of jumps of the proximal map. All rules are those of arXiv 2402.03902, Appendix C.
 """
 
@@ -35,40 +35,40 @@ class Average(sp.Expr):
     is_commutative = True
 
     def __new__(cls, kind: str | Str, summand: sp.Expr) -> sp.Expr:
-        """The average unevaluated, its kind a SymPy atom, so that `func(*args)` makes it again."""
+        """Return the average unevaluated, its kind a SymPy atom, so that `func(*args)` makes it again."""
         return sp.Expr.__new__(cls, Str(str(kind)), sp.sympify(summand))
 
     @property
     def kind(self) -> str:
-        """What it runs over: CONTEXTS, COORDINATE or CHANNEL; derive/replicas has further kinds of its own."""
+        """Return the kind of average: CONTEXTS, COORDINATE or CHANNEL; derive/replicas has further kinds of its own."""
         return str(self.args[0])
 
     @property
     def summand(self) -> sp.Expr:
-        """The scalar under the sum or average."""
+        """Return the scalar under the sum or average."""
         return self.args[1]
 
 
 class MatrixAverage(MatrixExpr):
-    """The same for a matrix summand. A CHANNEL one carries the indicator of its context: E_c[.] = E[1(k_l = k) .]."""
+    """A linear operation on a matrix. A CHANNEL one contains the indicator of its context: E_c[.] = E[1(k_l = k) .]."""
 
     def __new__(cls, kind: str | Str, summand: MatrixExpr) -> MatrixExpr:
-        """As of `Average`."""
+        """Return the average unevaluated, its kind a SymPy atom, so that `func(*args)` makes it again."""
         return MatrixExpr.__new__(cls, Str(str(kind)), sp.sympify(summand))
 
     @property
     def kind(self) -> str:
-        """As of `Average`."""
+        """Return the kind of average, as `Average.kind` does."""
         return str(self.args[0])
 
     @property
     def summand(self) -> MatrixExpr:
-        """The matrix under the sum or average."""
+        """Return the matrix under the sum or average."""
         return self.args[1]
 
     @property
     def shape(self) -> tuple[sp.Expr, sp.Expr]:
-        """That of the summand."""
+        """Return the shape of the summand."""
         return self.summand.shape
 
     def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
@@ -79,15 +79,15 @@ class MatrixAverage(MatrixExpr):
 
 
 class Jacobian(MatrixExpr):
-    """d field / d variable^T, unevaluated (a distribution where the field jumps)."""
+    """The derivative d field / d variable^T, unevaluated (a distribution where the field jumps)."""
 
     def __new__(cls, field: MatrixExpr, variable: MatrixExpr) -> MatrixExpr:
-        """Of a field (n, 1) in a variable (m, 1), neither looked into."""
+        """Return the Jacobian of a field (n, 1) in a variable (m, 1), both opaque."""
         return MatrixExpr.__new__(cls, field, variable)
 
     @property
     def shape(self) -> tuple[sp.Expr, sp.Expr]:
-        """(n, m): a row for each component of the field, a column for each of the variable."""
+        """Return (n, m): a row for each component of the field, a column for each of the variable."""
         return (self.args[0].shape[0], self.args[1].shape[0])
 
     def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
@@ -103,7 +103,7 @@ class Symbols:
     W at the minimum and the field it is exposed to); loss_q s x s (dloss/dq, symmetric); phi, loss_phi trained x 1.
 
     Args:
-        trained: how many numbers phi are trained beside the weights.
+        trained: number of entries of phi that are trained with the weights.
         loss_holds_q: whether the loss depends on the overlap q of its tokens itself.
     """
 
@@ -137,23 +137,23 @@ class Symbols:
 
     @property
     def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
-        """The matrices that equal their transposes, as `symmetrised` uses."""
+        """Return the matrices that equal their transposes, for `symmetrise`."""
         own = (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.Norms, self.R, self.rho_star)
         return (*own, self.loss_q, self.Kappa)
 
     @property
     def overlaps(self) -> tuple[sp.MatrixSymbol, ...]:
-        """q, V, m, theta (docs/theory.md (2.1) to (2.4))."""
+        """Return q, V, m, theta (docs/theory.md (2.1) to (2.4))."""
         return (self.q, self.V, self.m, self.theta)
 
     @property
     def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
-        """q_hat, V_hat, m_hat, theta_hat, in the order of `overlaps`."""
+        """Return q_hat, V_hat, m_hat, theta_hat, in the order of `overlaps`."""
         return (self.q_hat, self.V_hat, self.m_hat, self.theta_hat)
 
     @property
     def composites(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """What one context adds to G = sum gamma V^, B = sum (tau m^ + gamma theta^ pi), Q = sum gamma q^."""
+        """Return one context's terms of G = sum gamma V^, B = sum (tau m^ + gamma theta^ pi), Q = sum gamma q^."""
         return {
             self.G: self.gamma * self.V_hat,
             self.B: self.tau * self.m_hat + self.gamma * self.theta_hat * self.pi,
@@ -162,12 +162,17 @@ class Symbols:
 
     @property
     def proximal_objective(self) -> sp.Expr:
-        """1/2 step^T V^{-1} step + loss with step = x - omega: what X minimises, seen from one token."""
+        """Return the objective that X minimises, of one token: 1/2 step^T V^{-1} step + loss with step = x - omega."""
         return sp.Trace(self.step.T * self.V.inv() * self.step) / 2 + self.loss
 
 
-def symmetrised(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
-    """Use A^T = A for the symmetric matrices, and multiply out scalars."""
+def symmetrise(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
+    """Return an expression with A^T = A for the symmetric matrices, and scalars multiplied out.
+
+    Args:
+        expression: a matrix expression.
+        symbols: the symbols whose `symmetric` are replaced.
+    """
     transposed = {a.T: a for a in symbols.symmetric}
     previous = None
     while previous != expression:
@@ -176,8 +181,9 @@ def symmetrised(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
     return expression
 
 
-def multiplied_out(term: MatrixExpr) -> MatrixExpr:
-    """Sums among the factors of a product taken apart, and nothing inside a factor (`expand` visits every corner)."""
+def expand_product(term: MatrixExpr) -> MatrixExpr:
+    """Return a product with sums among its factors expanded, and nothing inside a factor."""
+    # SymPy's `expand` would visit every subexpression.
     flat = term.doit(deep=False)
     scalar, factors = flat.as_coeff_matrices() if isinstance(flat, sp.MatMul) else (sp.Integer(1), [flat])
     choices = product(*[sp.MatAdd.make_args(factor) for factor in factors])
@@ -185,7 +191,7 @@ def multiplied_out(term: MatrixExpr) -> MatrixExpr:
 
 
 @cache
-def explicit(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
+def to_explicit(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
     """Return a matrix expression entry by entry.
 
     Products are taken factor by factor: SymPy's `as_explicit` sums over all inner indices at once, which takes ten
@@ -193,32 +199,37 @@ def explicit(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
     """
     if isinstance(matrix, sp.MatMul):
         scalar, factors = matrix.as_coeff_matrices()
-        return scalar * reduce(mul, map(explicit, factors))
+        return scalar * reduce(mul, map(to_explicit, factors))
     if isinstance(matrix, sp.MatAdd):
-        return reduce(add, map(explicit, matrix.args))
+        return reduce(add, map(to_explicit, matrix.args))
     if isinstance(matrix, sp.Transpose):
-        return explicit(matrix.arg).T
+        return to_explicit(matrix.arg).T
     return sp.ImmutableDenseMatrix(matrix.as_explicit())
 
 
 @cache
 def trace_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """d scalar / d variable of a sum of traces, by SymPy's matrix calculus.
+    """Return d scalar / d variable of a sum of traces, by SymPy's matrix calculus.
 
-    Sums are taken apart first: SymPy 1.14 differentiates a sum of traces to zero without a word. One gradient stands in
+    Sums are differentiated term by term: SymPy 1.14 returns zero for a sum of traces, silently. One gradient occurs in
     several equations and costs a tenth of a second.
+
+    Args:
+        scalar: a sum of traces.
+        variable: the matrix to differentiate in.
+        symbols: the symbols, for the symmetric matrices.
     """
     gradient: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for term in sp.Add.make_args(scalar):
         if term.has(variable):
             gradient = gradient + term.diff(variable)
-    return symmetrised(gradient.doit(), symbols)
+    return symmetrise(gradient.doit(), symbols)
 
 
-def _linear(function: Callable[[MatrixExpr], MatrixExpr], expression: MatrixExpr) -> MatrixExpr:
+def _map_linear(function: Callable[[MatrixExpr], MatrixExpr], expression: MatrixExpr) -> MatrixExpr:
     """Apply a linear function of a matrix term by term, numbers in front."""
     if isinstance(expression, sp.MatAdd):
-        return sp.MatAdd(*[_linear(function, term) for term in expression.args]).doit()
+        return sp.MatAdd(*[_map_linear(function, term) for term in expression.args]).doit()
     if isinstance(expression, sp.MatMul):
         scalar, matrix = expression.as_coeff_matrices()
         number, rest = scalar.as_coeff_Mul()
@@ -228,14 +239,21 @@ def _linear(function: Callable[[MatrixExpr], MatrixExpr], expression: MatrixExpr
 
 
 def envelope_gradient(variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Gradient of the Moreau envelope in omega or V: that of the objective at fixed minimiser, V^{-1} step named g."""
+    """Return the gradient of the Moreau envelope in omega or V: that of the objective at fixed minimiser.
+
+    V^{-1} step is written g.
+
+    Args:
+        variable: omega or V.
+        symbols: the symbols of a generic context.
+    """
     p = symbols
-    if variable == p.omega:  # step = x - omega, the loss does not hold omega
-        return _named_field(-trace_gradient(p.proximal_objective, p.step, p), p)
-    return _named_field(trace_gradient(p.proximal_objective, variable, p), p)
+    if variable == p.omega:  # step = x - omega, the loss does not contain omega
+        return _substitute_field(-trace_gradient(p.proximal_objective, p.step, p), p)
+    return _substitute_field(trace_gradient(p.proximal_objective, variable, p), p)
 
 
-def _named_field(gradient: MatrixExpr, symbols: Symbols) -> MatrixExpr:
+def _substitute_field(gradient: MatrixExpr, symbols: Symbols) -> MatrixExpr:
     """Write g for V^{-1} step, and g^T for step^T V^{-1}, wherever the pair stands in a product."""
     inverse, step = symbols.V.inv(), symbols.step
     scalar, factors = gradient.as_coeff_matrices()
@@ -251,12 +269,17 @@ def _named_field(gradient: MatrixExpr, symbols: Symbols) -> MatrixExpr:
 
 
 def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """d expression / d variable (docs/theory.md (4.7), (5.1)), variable one of the eight matrices of a generic context.
+    """Return d expression / d variable (docs/theory.md (4.7), (5.1)).
 
     A symmetric variable is treated as a full matrix, so that d f = Tr[(d f / d A)^T dA] for symmetric dA.
 
+    Args:
+        expression: a scalar of averages and traces.
+        variable: one of the eight matrices of a generic context, or phi.
+        symbols: the symbols of a generic context.
+
     Raises:
-        TypeError: the expression holds something no rule is known for.
+        TypeError: the expression contains something that no rule covers.
     """
     if isinstance(expression, sp.Add):
         terms = [differentiate(term, variable, symbols) for term in expression.args]
@@ -269,7 +292,7 @@ def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbo
     if isinstance(expression, Average):
         if expression.kind == CONTEXTS:
             return trace_gradient(expression.summand, variable, symbols)
-        rule = {COORDINATE: _coordinate_rule, CHANNEL: _channel_rule}[expression.kind]
+        rule = {COORDINATE: _differentiate_coordinate_average, CHANNEL: _differentiate_channel_average}[expression.kind]
         return rule(expression.summand, variable, symbols)
     if not expression.has(variable):
         return sp.ZeroMatrix(*variable.shape)
@@ -278,24 +301,24 @@ def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbo
     raise TypeError(f"no rule to differentiate {expression} with respect to {variable}")
 
 
-def _coordinate_rule(potential: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Chain rule d potential / d A = sum over composites Z of d Tr[(d potential / dZ)^T Z(A)] / dA."""
+def _differentiate_coordinate_average(potential: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """Return d potential / d A by the chain rule: sum over composites Z of d Tr[(d potential / dZ)^T Z(A)] / dA."""
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for composite, summand in symbols.composites.items():
         if not summand.has(variable):
             continue
-        outer = _envelope_rule(composite, symbols) if potential == symbols.envelope else None
+        outer = _prior_envelope_gradient(composite, symbols) if potential == symbols.envelope else None
         outer = trace_gradient(potential, composite, symbols) if outer is None else outer
         frozen = sp.MatrixSymbol("frozen", *composite.shape)
         inner = trace_gradient(sp.Trace(frozen.T * summand), variable, symbols)
         total = total + inner.subs(frozen, outer).doit()
     if total.is_ZeroMatrix:
         return total
-    return _linear(lambda matrix: MatrixAverage(COORDINATE, matrix), symmetrised(total.doit(), symbols))
+    return _map_linear(lambda matrix: MatrixAverage(COORDINATE, matrix), symmetrise(total.doit(), symbols))
 
 
-def _envelope_rule(composite: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Gradient of E_eta N(B + Q^{1/2} eta; G) with N(b; G) = max_w {-r(w) - w^T G w / 2 + w^T b}.
+def _prior_envelope_gradient(composite: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """Return the gradient of E_eta N(B + Q^{1/2} eta; G) with N(b; G) = max_w {-r(w) - w^T G w / 2 + w^T b}.
 
     Envelope theorem for G and B; Price's theorem for the covariance Q of b.
     """
@@ -304,9 +327,12 @@ def _envelope_rule(composite: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
     return rules[composite]
 
 
-def _channel_rule(integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Envelope theorem for V, phi and a loss that holds q; mean rule for m; Price's theorem for q (1/2 d2/domega2) and
-    theta (d2/domega dY)."""
+def _differentiate_channel_average(integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+    """Return the derivative of a channel average.
+
+    Envelope theorem for V, phi and a loss that contains q; mean rule for m; Price's theorem for q (1/2 d2/domega2) and
+    theta (d2/domega dY).
+    """
     coefficient = integrand.coeff(symbols.moreau)
     if sp.expand(integrand - coefficient * symbols.moreau).has(symbols.moreau) or coefficient.has(symbols.moreau):
         raise TypeError(f"channel averages are linear in the Moreau envelope here, not {integrand}")
@@ -317,23 +343,27 @@ def _channel_rule(integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbol
     elif variable in (symbols.q, symbols.theta):
         field = envelope_gradient(symbols.omega, symbols)
         half, other = (sp.Rational(1, 2), symbols.omega) if variable == symbols.q else (sp.Integer(1), symbols.Y)
-        gradient = half * _linear(lambda matrix: Jacobian(matrix, other), field)
+        gradient = half * _map_linear(lambda matrix: Jacobian(matrix, other), field)
         if variable == symbols.q and symbols.loss_holds_q:
-            gradient = gradient + symbols.loss_q  # envelope theorem: M holds q through the loss, too
+            gradient = gradient + symbols.loss_q  # envelope theorem: M depends on q through the loss, too
     elif variable == symbols.phi:
         gradient = symbols.loss_phi
     else:
         return sp.ZeroMatrix(*variable.shape)
-    return (coefficient * _linear(lambda matrix: MatrixAverage(CHANNEL, matrix), gradient)).doit()
+    return (coefficient * _map_linear(lambda matrix: MatrixAverage(CHANNEL, matrix), gradient)).doit()
 
 
-def stein(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
-    """Remove derivatives of g by Gaussian integration by parts, jumps included.
+def integrate_by_parts(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
+    """Return an expression without derivatives of g, by Gaussian integration by parts, jumps included.
 
     For z = (omega - m, Y - m*) with covariance [[q, theta], [theta^T, rho*]], E[g z^T] = E[dg/dz^T] Cov(z); solved
     for the two blocks with the Schur complement S = rho* - theta^T q^{-1} theta:
     E[dg/dY^T] = (E[g dY^T] - E[g domega^T] q^{-1} theta) S^{-1},
     E[dg/domega^T] = (E[g domega^T] - E[dg/dY^T] theta^T) q^{-1}.
+
+    Args:
+        expression: an expression with channel averages of Jacobians of g.
+        symbols: the symbols of a generic context.
     """
     p = symbols
     with_omega = MatrixAverage(CHANNEL, p.g * p.domega.T)

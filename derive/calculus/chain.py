@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import sympy as sp
 
 from .functions import Sigmoid, SoftmaxEntry, Softplus
-from .piecewise import almost_everywhere
+from .piecewise import drop_deltas
 
 
 @dataclass(frozen=True)
-class Derivatives:
-    """value, gradient[i], hessian[i, j] (i <= j) in terms of the symbols that `definitions` defines, in order."""
+class StagedDerivatives:
+    """The value, gradient[i] and hessian[i, j] (i <= j) of a loss, in symbols that `definitions` defines."""
 
     definitions: dict[str, sp.Expr]
     value: sp.Expr
@@ -26,10 +26,12 @@ class Derivatives:
     hessian: dict[tuple[int, int], sp.Expr]
 
 
-def rows_of_two_as_sigmoids(expression: sp.Expr) -> sp.Expr:
-    """softmax(a, b) = (sigmoid(a - b), 1 - sigmoid(a - b)): one exponential and one derivative less a row.
+def two_entry_softmax_to_sigmoid(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with softmax(a, b) = (sigmoid(a - b), 1 - sigmoid(a - b)).
 
-    Their logarithms are -softplus(b - a) and -softplus(a - b), which hold where 1 - sigmoid rounds to zero.
+    This saves one exponential and one derivative a row.
+
+    The logarithms are -softplus(b - a) and -softplus(a - b), which hold where 1 - sigmoid rounds to zero.
     """
     replacement = {}
     for entry in expression.atoms(SoftmaxEntry):
@@ -41,33 +43,34 @@ def rows_of_two_as_sigmoids(expression: sp.Expr) -> sp.Expr:
     return expression.xreplace(replacement)
 
 
-def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> Derivatives:
-    """Chain rule through the outermost nonlinear atoms that hold a variable.
+def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> StagedDerivatives:
+    """Return gradient and Hessian of a loss, by the chain rule through its outermost nonlinear atoms.
 
     Args:
         loss: a scalar; softmax rows of two are best turned into sigmoids before.
-        variables: what to differentiate in, D of them.
+        variables: the D variables of the derivatives.
     """
-    held = set(variables)
+    variable_set = set(variables)
     definitions: dict[str, sp.Expr] = {}
 
-    def name(stem: str, expression: sp.Expr) -> sp.Expr:
+    def _define(stem: str, expression: sp.Expr) -> sp.Expr:
         if expression.is_Number or expression.is_Symbol:
             return expression
         definitions[stem] = expression
         return sp.Symbol(stem, real=True)
 
-    atoms = _outermost(loss, held)
+    atoms = _outermost_atoms(loss, variable_set)
     symbols = {atom: sp.Symbol(f"n{i}", real=True) for i, atom in enumerate(atoms)}
     for atom, symbol in symbols.items():
         definitions[symbol.name] = atom
     value = loss.xreplace(symbols)
 
-    arguments = sorted({z for atom in atoms for z in _arguments(atom)}, key=sp.default_sort_key)
+    arguments = sorted({z for atom in atoms for z in _atom_arguments(atom)}, key=sp.default_sort_key)
     first_of = {
-        z: {a: _first(atom, z, symbols) for atom, a in symbols.items() if z in _arguments(atom)} for z in arguments
+        z: {a: _first_derivative(atom, z, symbols) for atom, a in symbols.items() if z in _atom_arguments(atom)}
+        for z in arguments
     }
-    gradient_atom = {a: name(f"l{i}", sp.factor_terms(sp.diff(value, a))) for i, a in enumerate(symbols.values())}
+    gradient_atom = {a: _define(f"l{i}", sp.factor_terms(sp.diff(value, a))) for i, a in enumerate(symbols.values())}
     hessian_atom = {
         (a, b): e
         for i, a in enumerate(symbols.values())
@@ -76,15 +79,15 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> Derivatives
     }
     slope: dict[sp.Expr, sp.Expr] = {}
     for n, z in enumerate(arguments):
-        slope[z] = name(f"s{n}", sp.Add(*[gradient_atom[a] * d for a, d in first_of[z].items()]))
+        slope[z] = _define(f"s{n}", sp.Add(*[gradient_atom[a] * d for a, d in first_of[z].items()]))
     curvature: dict[tuple[int, int], sp.Expr] = {}
     for n, z in enumerate(arguments):
         for m in range(n, len(arguments)):
             y = arguments[m]
             terms = [
-                gradient_atom[a] * _second(atom, z, y, symbols)
+                gradient_atom[a] * _second_derivative(atom, z, y, symbols)
                 for atom, a in symbols.items()
-                if z in _arguments(atom) and y in _arguments(atom)
+                if z in _atom_arguments(atom) and y in _atom_arguments(atom)
             ]
             for (a, b), e in hessian_atom.items():
                 da_z, db_z = first_of[z].get(a, 0), first_of[z].get(b, 0)
@@ -92,23 +95,23 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> Derivatives
                 terms.append(e * da_z * db_y if a == b else e * (da_z * db_y + db_z * da_y))
             total = sp.Add(*terms)
             if total != 0:
-                curvature[n, m] = name(f"k{n}_{m}", total)
+                curvature[n, m] = _define(f"k{n}_{m}", total)
 
     jacobian = {
-        (n, i): name(f"j{n}_{i}", e)
+        (n, i): _define(f"j{n}_{i}", e)
         for n, z in enumerate(arguments)
         for i, x in enumerate(variables)
         if (e := sp.diff(z, x)) != 0
     }
     direct = [sp.diff(value, x) for x in variables]
     gradient = [
-        almost_everywhere(
+        drop_deltas(
             direct[i] + sp.Add(*[slope[z] * jacobian[n, i] for n, z in enumerate(arguments) if (n, i) in jacobian])
         )
         for i in range(len(variables))
     ]
     mixed = {
-        (n, i): name(f"q{n}_{i}", total)
+        (n, i): _define(f"q{n}_{i}", total)
         for n, z in enumerate(arguments)
         for i, x in enumerate(variables)
         if (total := sp.Add(*[d * sp.diff(value, a, x) for a, d in first_of[z].items()])) != 0
@@ -124,7 +127,7 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> Derivatives
                 ]
             )
             if total != 0:
-                columns[n, i] = name(f"m{n}_{i}", total) if sp.count_ops(total) > 2 else total
+                columns[n, i] = _define(f"m{n}_{i}", total) if sp.count_ops(total) > 2 else total
     hessian = {}
     for i in range(len(variables)):
         for j in range(i, len(variables)):
@@ -137,36 +140,37 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> Derivatives
                     terms.append(jacobian[n, i] * mixed[n, j])
                 if (n, i) in mixed and (n, j) in jacobian:
                     terms.append(jacobian[n, j] * mixed[n, i])
-            hessian[i, j] = almost_everywhere(sp.Add(*terms))
-    definitions = {symbol: almost_everywhere(e) for symbol, e in definitions.items()}
-    return Derivatives(definitions, value, gradient, hessian)
+            hessian[i, j] = drop_deltas(sp.Add(*terms))
+    definitions = {symbol: drop_deltas(e) for symbol, e in definitions.items()}
+    return StagedDerivatives(definitions, value, gradient, hessian)
 
 
-def _outermost(expression: sp.Expr, held: set[sp.Symbol]) -> list[sp.Expr]:
-    """Nonlinear atoms that hold a variable and stand inside no other such atom, in a fixed order."""
+def _outermost_atoms(expression: sp.Expr, variable_set: set[sp.Symbol]) -> list[sp.Expr]:
+    """Return the nonlinear atoms that contain a variable and lie inside no other such atom, in a fixed order."""
     found: set[sp.Expr] = set()
 
-    def walk(e: sp.Expr) -> None:
-        if not e.free_symbols & held:
+    def collect_atoms(e: sp.Expr) -> None:
+        if not e.free_symbols & variable_set:
             return
         if isinstance(e, SoftmaxEntry | Sigmoid | Softplus):
             found.add(e)
             return
         for a in e.args:
-            walk(a)
+            collect_atoms(a)
 
-    walk(expression)
+    collect_atoms(expression)
     return sorted(found, key=sp.default_sort_key)
 
 
-def _arguments(atom: sp.Expr) -> tuple[sp.Expr, ...]:
+def _atom_arguments(atom: sp.Expr) -> tuple[sp.Expr, ...]:
+    """Return the arguments of an atom, without the index of a softmax entry."""
     return atom.args[1:] if isinstance(atom, SoftmaxEntry) else atom.args
 
 
-def _first(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
-    """d atom / dz, written with the atoms' symbols."""
+def _first_derivative(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
+    """Return d atom / dz, in the atoms' symbols."""
     if isinstance(atom, SoftmaxEntry):
-        entries = _row(atom, symbols)
+        entries = _softmax_row(atom, symbols)
         positions = [b for b, argument in enumerate(atom.args[1:]) if argument == z]
         j = int(atom.args[0])
         return sp.Add(*[entries[j] * (int(j == b) - entries[b]) for b in positions])
@@ -176,10 +180,10 @@ def _first(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.E
     return Sigmoid(atom.args[0])
 
 
-def _second(atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
-    """d2 atom / dz dy, written with the atoms' symbols."""
+def _second_derivative(atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
+    """Return d2 atom / dz dy, in the atoms' symbols."""
     if isinstance(atom, SoftmaxEntry):
-        entries = _row(atom, symbols)
+        entries = _softmax_row(atom, symbols)
         j = int(atom.args[0])
         total: sp.Expr = sp.Integer(0)
         for b in [n for n, argument in enumerate(atom.args[1:]) if argument == z]:
@@ -193,7 +197,7 @@ def _second(atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: dict[sp.Expr, sp.Sym
     return Sigmoid(atom.args[0]) * (1 - Sigmoid(atom.args[0]))
 
 
-def _row(atom: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> list[sp.Expr]:
-    """All entries of an atom's softmax row, as symbols where they occur in the loss."""
+def _softmax_row(atom: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> list[sp.Expr]:
+    """Return all entries of an atom's softmax row, as symbols where they occur in the loss."""
     entries: Iterable[sp.Expr] = (SoftmaxEntry(sp.Integer(b), *atom.args[1:]) for b in range(len(atom.args) - 1))
     return [symbols.get(entry, entry) for entry in entries]

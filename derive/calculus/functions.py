@@ -1,5 +1,4 @@
-"""Functions of losses as SymPy functions with their own derivatives: softmax, sigmoid, softplus, and what
-`stable.py` finds in logarithms and quotients.
+"""Functions of losses as SymPy functions with derivatives: softmax, sigmoid, softplus, and those of `stable.py`.
 
 Keeping `softmax` and `softplus` whole, instead of as quotients of exponentials, keeps derivatives short and lets every
 printer use a form that cannot overflow. No derivative multiplies what underflows by what overflows, or is a difference
@@ -15,20 +14,25 @@ from sympy.core.function import ArgumentIndexError
 
 
 class SoftmaxEntry(sp.Function):
-    """Entry j of softmax(z_0, ..., z_{n-1}); called as SoftmaxEntry(j, z_0, ..., z_{n-1})."""
+    """The entry j of softmax(z_0, ..., z_{n-1}); called as SoftmaxEntry(j, z_0, ..., z_{n-1})."""
 
     nargs = None
     is_real = True
 
     @classmethod
     def eval(cls, index: sp.Expr, *logits: sp.Expr) -> sp.Expr | None:
-        """1 for a single logit; None, which leaves the entry whole, for more."""
+        """Return 1 for a single logit; None, which leaves the entry whole, for more.
+
+        Args:
+            index: j, from 0.
+            *logits: z_0, z_1, ...
+        """
         if len(logits) == 1:
             return sp.Integer(1)
         return None
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """dS_j / dz_i = S_j (delta_ij - S_i); argument 1 is the index j, the logits count from 2.
+        """Return dS_j / dz_i = S_j (delta_ij - S_i); argument 1 is the index j, the logits count from 2.
 
         Raises:
             ArgumentIndexError: the argument is the index.
@@ -53,17 +57,23 @@ class SoftmaxEntry(sp.Function):
 
 
 class Box(sp.Function):
-    """0 for low <= z <= high, infinite elsewhere; called as Box(z, low, high)."""
+    """A constraint: 0 for low <= z <= high, infinite elsewhere; called as Box(z, low, high)."""
 
     nargs = 3
 
     @classmethod
     def eval(cls, z: sp.Expr, low: sp.Expr, high: sp.Expr) -> sp.Expr | None:
-        """The same interval of -z in terms of z, so that signs are seen; None, which leaves it whole, for others."""
+        """Return the same interval of -z in terms of z where z has a leading minus; None, which leaves it whole, else.
+
+        Args:
+            z: the argument.
+            low: lower end of the interval.
+            high: upper end.
+        """
         return cls(-z, -high, -low) if z.could_extract_minus_sign() else None
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Zero inside."""
+        """Return zero, the slope inside."""
         return sp.Integer(0)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
@@ -72,13 +82,13 @@ class Box(sp.Function):
 
 
 class Sigmoid(sp.Function):
-    """1 / (1 + exp(-z))."""
+    """The function 1 / (1 + exp(-z))."""
 
     nargs = 1
     is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """S (1 - S), in S itself: no second exponential."""
+        """Return S (1 - S), in S itself: no second exponential."""
         return self * (1 - self)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
@@ -86,21 +96,21 @@ class Sigmoid(sp.Function):
 
 
 class Softplus(sp.Function):
-    """log(1 + exp(z)), the logistic loss at margin -z."""
+    """The function log(1 + exp(z)), the logistic loss at margin -z."""
 
     nargs = 1
     is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """The sigmoid of the same argument."""
+        """Return the sigmoid of the same argument."""
         return Sigmoid(self.args[0])
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
         return sp.log(1 + sp.exp(self.args[0]))._eval_evalf(prec)
 
 
-class _Elementary(sp.Function):
-    """A function of losses that is written in SymPy's own where its digits do not matter."""
+class _ElementaryFunction(sp.Function):
+    """A function of losses that equals SymPy's own functions where rounding does not matter."""
 
     nargs: Any = 1
     is_real = True
@@ -113,8 +123,8 @@ class _Elementary(sp.Function):
         return self.elementary()._eval_evalf(prec)
 
 
-class LogSumExp(_Elementary):
-    """log(exp(z_1) + ... + exp(z_n))."""
+class LogSumExp(_ElementaryFunction):
+    """The function log(exp(z_1) + ... + exp(z_n))."""
 
     nargs = None
 
@@ -123,24 +133,24 @@ class LogSumExp(_Elementary):
         return sp.log(sp.Add(*map(sp.exp, self.args)))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """The softmax of the arguments."""
+        """Return the softmax of the arguments."""
         return SoftmaxEntry(sp.Integer(argindex - 1), *self.args)
 
 
-class LogSoftplus(_Elementary):
-    """log(log(1 + exp(z))), which is z far below zero."""
+class LogSoftplus(_ElementaryFunction):
+    """The function log(log(1 + exp(z))), which is z far below zero."""
 
     def elementary(self) -> sp.Expr:
         """Return the two logarithms."""
         return sp.log(sp.log(1 + sp.exp(self.args[0])))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Sigmoid over softplus."""
+        """Return sigmoid over softplus."""
         return SigmoidOverSoftplus(self.args[0])
 
 
-class SigmoidOverSoftplus(_Elementary):
-    """sigmoid(z) / softplus(z), between 0 and 1."""
+class SigmoidOverSoftplus(_ElementaryFunction):
+    """The function sigmoid(z) / softplus(z), between 0 and 1."""
 
     is_positive = True
 
@@ -150,12 +160,12 @@ class SigmoidOverSoftplus(_Elementary):
         return 1 / ((1 + sp.exp(-z)) * sp.log(1 + sp.exp(z)))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """R (1 - S - R) in itself, R, and the sigmoid, S."""
+        """Return R (1 - S - R) in itself, R, and the sigmoid, S."""
         return self * (1 - Sigmoid(self.args[0]) - self)
 
 
-class LogNormalCdf(_Elementary):
-    """log Phi(z), Phi the distribution function of the standard normal law: minus the probit loss at margin z."""
+class LogNormalCdf(_ElementaryFunction):
+    """The function log Phi(z), Phi the distribution function of the standard normal law: minus the probit loss."""
 
     is_negative = True
 
@@ -164,12 +174,12 @@ class LogNormalCdf(_Elementary):
         return sp.log(sp.erfc(-self.args[0] / sp.sqrt(2)) / 2)
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """The inverse Mills ratio."""
+        """Return the inverse Mills ratio."""
         return InverseMillsRatio(self.args[0])
 
 
-class InverseMillsRatio(_Elementary):
-    """phi(z) / Phi(z), density over distribution function of the standard normal law."""
+class InverseMillsRatio(_ElementaryFunction):
+    """The function phi(z) / Phi(z), density over distribution function of the standard normal law."""
 
     is_positive = True
 
@@ -179,12 +189,12 @@ class InverseMillsRatio(_Elementary):
         return sp.sqrt(2 / sp.pi) * sp.exp(-(z**2) / 2) / sp.erfc(-z / sp.sqrt(2))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """-h (z + h) in itself, h."""
+        """Return -h (z + h) in itself, h."""
         return -self * TruncatedNormalMean(self.args[0])
 
 
-class TruncatedNormalMean(_Elementary):
-    """z + phi(z) / Phi(z), the mean of a normal number of mean z and variance 1 that is positive."""
+class TruncatedNormalMean(_ElementaryFunction):
+    """The function z + phi(z) / Phi(z), the mean of a normal number of mean z and variance 1 that is positive."""
 
     is_positive = True
 
@@ -193,12 +203,12 @@ class TruncatedNormalMean(_Elementary):
         return self.args[0] + InverseMillsRatio(self.args[0]).elementary()
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """The variance of that number."""
+        """Return the variance of that number."""
         return 1 - InverseMillsRatio(self.args[0]) * self
 
 
-class LogGumbelCdf(_Elementary):
-    """log(1 - exp(-exp(z))), of the complementary log-log link: the logarithm of Gumbel's distribution of minima."""
+class LogGumbelCdf(_ElementaryFunction):
+    """The function log(1 - exp(-exp(z))) of the complementary log-log link: the log of a Gumbel distribution."""
 
     is_negative = True
 
@@ -207,11 +217,11 @@ class LogGumbelCdf(_Elementary):
         return sp.log(1 - sp.exp(-sp.exp(self.args[0])))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """exp(z) / (exp(exp(z)) - 1)."""
+        """Return exp(z) / (exp(exp(z)) - 1)."""
         return GumbelRatio(sp.Integer(1), self.args[0])
 
 
-class _OfPower(_Elementary):
+class _FunctionWithPower(_ElementaryFunction):
     """A positive function of z and a power n, called as F(n, z), which has no derivative in n."""
 
     nargs = 2
@@ -232,8 +242,8 @@ class _OfPower(_Elementary):
         return self.slope()
 
 
-class GumbelRatio(_OfPower):
-    """exp(n z) / (exp(exp(z)) - 1), n = 1, 2, ..."""
+class GumbelRatio(_FunctionWithPower):
+    """The function exp(n z) / (exp(exp(z)) - 1), n = 1, 2, ..."""
 
     def elementary(self) -> sp.Expr:
         """Return the quotient."""
@@ -241,13 +251,13 @@ class GumbelRatio(_OfPower):
         return sp.exp(n * z) / (sp.exp(sp.exp(z)) - 1)
 
     def slope(self) -> sp.Expr:
-        """Return n K_n - K_(n + 1) - K_n K_1: products of what is bounded."""
+        """Return n K_n - K_(n + 1) - K_n K_1: products of bounded functions."""
         n, z = self.args
         return n * self - GumbelRatio(n + 1, z) - self * GumbelRatio(sp.Integer(1), z)
 
 
-class GumbelTerm(_OfPower):
-    """exp(n z - exp(z)), n = 0, 1, ..."""
+class GumbelTerm(_FunctionWithPower):
+    """The function exp(n z - exp(z)), n = 0, 1, ..."""
 
     def elementary(self) -> sp.Expr:
         """Return one exponential, whose exponent is at worst minus infinity."""

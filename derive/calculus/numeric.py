@@ -1,5 +1,7 @@
-"""Values of losses and laws in multiple precision: every subexpression once, softmax without its quotients; and from
-them, whether an expression vanishes."""
+"""Values of losses and laws in multiple precision, and tests of whether an expression vanishes.
+
+Every subexpression is evaluated once, softmax without its quotients.
+"""
 
 from __future__ import annotations
 
@@ -16,105 +18,131 @@ _FUNCTIONS = {
     sp.exp: "exp", sp.log: "log", sp.tanh: "tanh", sp.cosh: "cosh", sp.sinh: "sinh", sp.sin: "sin", sp.cos: "cos",
     sp.atan: "atan", sp.erf: "erf", sp.erfc: "erfc", sp.Abs: "fabs", sp.sign: "sign",
 }  # fmt: skip
-_LARGEST = 64  # logarithm to base 2 of the arguments beyond which functions take their limits
 _LIMITS = {
     "exp": (0, "inf"), "expm1": (-1, "inf"), "cosh": ("inf", "inf"), "sinh": ("-inf", "inf"), "tanh": (-1, 1),
     "erf": (-1, 1), "erfc": (2, 0), "sin": ("nan", "nan"), "cos": ("nan", "nan"), "tan": ("nan", "nan"),
 }  # fmt: skip
-_DIGITS = 50
-_POINTS = 5  # at which an expression must vanish
+_DIGITS = 50  # decimal digits of the tests
 
 
 class BoundedFunctions:
-    """mpmath's functions, but for arguments that would take for ever: e^(e^(10^6)) has 10^434294 digits.
+    """The functions of mpmath, with limits for arguments that would take too long: e^(e^(10^6)) has 10^434294 digits.
 
-    There they take their limits at infinity, nan where they have none.
+    Such arguments give the limits at infinity, nan where there are none.
+
+    Args:
+        max_log2: logarithm to base 2 of the largest argument that is evaluated.
     """
+
+    def __init__(self, max_log2: int = 64) -> None:
+        self.max_log2 = max_log2
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(mpmath.mp, name)
-        return self._bounded(function, *_LIMITS[name]) if name in _LIMITS else function
+        return self._limit_arguments(function, *_LIMITS[name]) if name in _LIMITS else function
 
-    @staticmethod
-    def _bounded(function: Callable[[Any], Any], below: Any, above: Any) -> Callable[[Any], Any]:
-        def value(z: Any) -> Any:
-            if mpmath.mag(z) > _LARGEST:
+    def _limit_arguments(self, function: Callable[[Any], Any], below: Any, above: Any) -> Callable[[Any], Any]:
+        """Return a function that takes its limits for large arguments."""
+
+        def limited_function(z: Any) -> Any:
+            if mpmath.mag(z) > self.max_log2:
                 return mpmath.mpf(above if mpmath.re(z) > 0 else below)
             return function(z)
 
-        return value
+        return limited_function
 
     def power(self, base: Any, exponent: Any) -> Any:
-        """Return base^exponent."""
+        """Return base^exponent.
+
+        Args:
+            base: a number of mpmath.
+            exponent: a number of mpmath.
+        """
         logarithm = exponent * mpmath.log(base)
-        return self.exp(logarithm) if mpmath.mag(logarithm) > _LARGEST else base**exponent
+        return self.exp(logarithm) if mpmath.mag(logarithm) > self.max_log2 else base**exponent
 
 
 _BOUNDED = BoundedFunctions()
 
 
-def rational(value: sp.Rational) -> Any:
-    """An exact number as one of mpmath."""
+def to_mpf(value: sp.Rational) -> Any:
+    """Return an exact number as one of mpmath."""
     return mpmath.mpf(int(value.p)) / int(value.q)
 
 
-def value_at(expression: Any, at: Mapping[sp.Symbol, Any], digits: int) -> Any:
-    """The value at exact numbers, as a number of mpmath."""
+def evaluate_at(expression: Any, at: Mapping[sp.Symbol, Any], digits: int) -> Any:
+    """Return the value at exact numbers, as a number of mpmath.
+
+    Args:
+        expression: an expression in the symbols of `at`.
+        at: symbol -> exact number.
+        digits: decimal digits of the arithmetic.
+    """
     with mpmath.workdps(digits):
-        return _value(sp.sympify(expression), at, {}, digits)
+        return _evaluate_node(sp.sympify(expression), at, {}, digits)
 
 
-def _value(e: Any, at: Mapping[sp.Symbol, Any], known: dict[Any, Any], digits: int) -> Any:
+def _evaluate_node(e: Any, at: Mapping[sp.Symbol, Any], known: dict[Any, Any], digits: int) -> Any:
+    """Return the value of a node, each node evaluated once."""
     if e in known:
         return known[e]
 
-    def of(inner: Any) -> Any:
-        return _value(inner, at, known, digits)
+    def value_of(inner: Any) -> Any:
+        return _evaluate_node(inner, at, known, digits)
 
     if e.is_Symbol and e in at:
-        found = of(sp.sympify(at[e]))
+        found = value_of(sp.sympify(at[e]))
     elif e.is_Rational:
-        found = rational(e)
+        found = to_mpf(e)
     elif e.is_Add:
-        found = mpmath.fsum(of(a) for a in e.args)
+        found = mpmath.fsum(value_of(a) for a in e.args)
     elif e.is_Mul:
-        found = mpmath.fprod(of(a) for a in e.args)
+        found = mpmath.fprod(value_of(a) for a in e.args)
     elif e.is_Pow:
-        found = of(e.base) ** int(e.exp) if e.exp.is_Integer else _BOUNDED.power(of(e.base), of(e.exp))
+        found = (
+            value_of(e.base) ** int(e.exp) if e.exp.is_Integer else _BOUNDED.power(value_of(e.base), value_of(e.exp))
+        )
     elif isinstance(e, SoftmaxEntry):
-        logits = [of(z) for z in e.args[1:]]
+        logits = [value_of(z) for z in e.args[1:]]
         weights = [_BOUNDED.exp(z - max(logits)) for z in logits]
         found = weights[int(e.args[0])] / mpmath.fsum(weights)
     elif isinstance(e, Sigmoid):
-        found = 1 / (1 + _BOUNDED.exp(-of(e.args[0])))
+        found = 1 / (1 + _BOUNDED.exp(-value_of(e.args[0])))
     elif isinstance(e, Softplus):
-        found = mpmath.log(1 + _BOUNDED.exp(of(e.args[0])))
+        found = mpmath.log(1 + _BOUNDED.exp(value_of(e.args[0])))
     elif e.func in _FUNCTIONS:
-        found = getattr(_BOUNDED, _FUNCTIONS[e.func])(of(e.args[0]))
+        found = getattr(_BOUNDED, _FUNCTIONS[e.func])(value_of(e.args[0]))
     else:  # cases and steps: decided in exact numbers
         found = mpmath.mpmathify(e.xreplace(dict(at)).doit().evalf(digits))
     known[e] = found
     return found
 
 
-def counterexample(expression: sp.Expr) -> tuple[dict[sp.Symbol, sp.Expr], Any] | None:
+def find_nonzero_point(expression: sp.Expr, points: int = 5) -> tuple[dict[sp.Symbol, sp.Expr], Any] | None:
     """Return a point at which an expression does not vanish, and its value there; None where it does.
 
     Points are random and values are of 50 digits: the time does not depend on how an identity would be proved. Points
     at which the expression has no finite value do not count; if it has none anywhere, the last one is returned.
+
+    Args:
+        expression: an expression of real symbols.
+        points: least number of random points.
+
+    Returns:
+        The point and the value; None where the expression vanishes at all points.
     """
     if expression == 0:
         return None
     random, symbols = Random("vanishes"), sorted(expression.free_symbols, key=str)
     labels = [s for s in symbols if s.is_integer]
     decided, last = False, None
-    for n in range(max(_POINTS, 3 ** min(len(labels), 4)) if symbols else 1):
-        at: dict[sp.Symbol, sp.Expr] = {s: _drawn(s, random) for s in symbols}
+    for n in range(max(points, 3 ** min(len(labels), 4)) if symbols else 1):
+        at: dict[sp.Symbol, sp.Expr] = {s: _draw_number(s, random) for s in symbols}
         at |= {s: sp.Integer(n // 3**i % 3) for i, s in enumerate(labels)}
         known: dict[Any, Any] = {}
         with mpmath.workdps(_DIGITS):
             try:
-                value = _value(expression, at, known, _DIGITS)
+                value = _evaluate_node(expression, at, known, _DIGITS)
             except (ArithmeticError, ValueError, TypeError):
                 value = mpmath.nan
             if not mpmath.isfinite(value):
@@ -126,19 +154,19 @@ def counterexample(expression: sp.Expr) -> tuple[dict[sp.Symbol, sp.Expr], Any] 
     return None if decided else last
 
 
-def vanishes(expression: sp.Expr) -> bool:
-    """Whether an expression is zero at random points, to 50 digits."""
-    return counterexample(expression) is None
+def is_identically_zero(expression: sp.Expr) -> bool:
+    """Return whether an expression is zero at random points, to 50 digits."""
+    return find_nonzero_point(expression) is None
 
 
-def _drawn(symbol: sp.Symbol, random: Random) -> sp.Expr:
+def _draw_number(symbol: sp.Symbol, random: Random) -> sp.Expr:
     """Return an exact number of moderate size that a symbol may stand for."""
     size = sp.Rational(random.randint(1, 2 * 10**4), 10**4)
     return size if symbol.is_nonnegative else size * random.choice((-1, 1))
 
 
 def _is_rounding(e: sp.Expr, known: Mapping[Any, Any]) -> bool:
-    """Whether a value is zero but for rounding: of a sum, relative to its largest term."""
+    """Return whether a value is zero up to rounding: of a sum, relative to its largest term."""
     if e.is_Atom:
         return known[e] == 0
     if e.is_Mul:

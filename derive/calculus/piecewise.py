@@ -1,4 +1,4 @@
-"""Functions in pieces: their derivatives almost everywhere, their pieces, and where these meet."""
+"""Functions in pieces: their derivatives almost everywhere, their pieces, and the points where these meet."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .functions import Sigmoid, Softplus
-from .subexpressions import factored
+from .subexpressions import factor_if_short
 
 PIECEWISE = (sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise)
 
 
 def pieces_of(atom: sp.Expr) -> list[sp.Expr]:
-    """What a function in pieces is equal to, piece by piece."""
+    """Return the expressions that a function in pieces is equal to, piece by piece."""
     if isinstance(atom, sp.Max | sp.Min):
         return list(atom.args)
     if isinstance(atom, sp.Piecewise):
@@ -25,28 +25,34 @@ def pieces_of(atom: sp.Expr) -> list[sp.Expr]:
     return [sp.Integer(1), sp.Integer(-1 if isinstance(atom, sp.sign) else 0)]
 
 
-def almost_everywhere(expression: sp.Expr) -> sp.Expr:
-    """Without the deltas that differentiating a step leaves: right where the slope is continuous there."""
+def drop_deltas(expression: sp.Expr) -> sp.Expr:
+    """Return an expression without the deltas that differentiating a step leaves.
+
+    This is right where the slope is continuous there.
+    """
     return expression.replace(sp.DiracDelta, lambda *_: sp.Integer(0))
 
 
-def held_at(expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], implicit: Collection[sp.Expr] = ()) -> sp.Expr:
-    """The piece that holds a reference point, as a function of all of space.
+def restrict_to_piece(
+    expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], implicit: Collection[sp.Expr] = ()
+) -> sp.Expr:
+    """Return the smooth piece that contains a reference point, as a function of all of space.
 
     Args:
+        expression: the function in pieces.
         moved: variable -> its value at the reference point.
-        implicit: switches that may vanish within a piece: functions that switch there stay as they are.
+        implicit: switching functions that may vanish within a piece: functions that switch there stay unchanged.
     """
 
-    def walk(e: sp.Expr) -> sp.Expr:
+    def restrict_node(e: sp.Expr) -> sp.Expr:
         if e in moved or not e.has(*moved):
             return e
-        stays = isinstance(e, PIECEWISE) and not _own_switches(e).isdisjoint(implicit)
+        stays = isinstance(e, PIECEWISE) and not _atom_switching_functions(e).isdisjoint(implicit)
         if isinstance(e, sp.Piecewise):
-            return sp.Piecewise(*[(walk(value), at if stays else at.xreplace(moved)) for value, at in e.args])
+            return sp.Piecewise(*[(restrict_node(value), at if stays else at.xreplace(moved)) for value, at in e.args])
         if stays:
-            return e.func(*map(walk, e.args))
-        inside = [walk(a) for a in e.args]
+            return e.func(*map(restrict_node, e.args))
+        inside = [restrict_node(a) for a in e.args]
         there = [a.xreplace(moved) for a in e.args]
         if isinstance(e, sp.Abs):
             return sp.Piecewise((inside[0], there[0] >= 0), (-inside[0], True))
@@ -60,34 +66,41 @@ def held_at(expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], implicit:
             return value
         return e.func(*inside)
 
-    return walk(expression)
+    return restrict_node(expression)
 
 
-def switches(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:
-    """What vanishes where one of the expressions may not be smooth."""
+def switching_functions(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:
+    """Return the switching functions: they vanish where one of the expressions may not be smooth."""
     found: set[sp.Expr] = set()
     for expression in expressions:
-        found = found.union(*map(_own_switches, expression.atoms(*PIECEWISE, Relational)))
+        found = found.union(*map(_atom_switching_functions, expression.atoms(*PIECEWISE, Relational)))
     return sorted(found, key=sp.default_sort_key)
 
 
-def _own_switches(atom: sp.Basic) -> set[sp.Expr]:
-    """Return what vanishes where one function in pieces, or relation, passes from one to the next."""
+def _atom_switching_functions(atom: sp.Basic) -> set[sp.Expr]:
+    """Return the switching functions of one function in pieces, or relation."""
     if isinstance(atom, Relational):
         return {atom.lhs - atom.rhs}
     if isinstance(atom, sp.Piecewise):
-        return set().union(*[_own_switches(each) for _, at in atom.args for each in at.atoms(Relational)])
+        return set().union(*[_atom_switching_functions(each) for _, at in atom.args for each in at.atoms(Relational)])
     if isinstance(atom, sp.Max | sp.Min):
         return {a - b for a, b in combinations(atom.args, 2)}
     return {atom.args[0]}
 
 
-def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """All zeros in a variable, and possibly more: of every piece, over all of the line. None where no formula says;
-    zeros that are not real for some values of the other symbols are listed, too.
+def find_zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return all zeros in a variable, and possibly more: of every piece, over all of the line.
 
     Formulas are those of polynomials of degree two or less, of cubic ones that grow everywhere, and of powers and
     increasing functions of these, in pieces.
+
+    Args:
+        switch: the function of which zeros are wanted.
+        variable: the variable.
+
+    Returns:
+        The zeros; None where no formula gives them. Zeros that are not real for some values of other symbols are
+        included.
     """
     for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
         if not atom.has(variable) or any(nested.has(variable) for nested in atom.atoms(*PIECEWISE) - {atom}):
@@ -107,11 +120,11 @@ def zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     return [*[sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1) if root.is_real is not False], *linear]
 
 
-def _zeros_of_all(switches: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.Expr] | None:
+def _zeros_of_all(functions: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.Expr] | None:
     """Return the zeros of several switches, each once; None where one has no formula."""
     found: dict[sp.Expr, None] = {}
-    for switch in switches:
-        part = zeros(switch, variable)
+    for switch in functions:
+        part = find_zeros(switch, variable)
         if part is None:
             return None
         found |= dict.fromkeys(part)
@@ -119,8 +132,8 @@ def _zeros_of_all(switches: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.E
 
 
 def _zeros_of_factors(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zeros of all factors that hold the variable; None where one has no formula, or there is one alone."""
-    powers = [factor.as_base_exp() for factor in sp.Mul.make_args(factored(switch))]
+    """Return the zeros of all factors that contain the variable; None without formulas or for a single factor."""
+    powers = [factor.as_base_exp() for factor in sp.Mul.make_args(factor_if_short(switch))]
     if len(powers) == 1:
         return None
     return _zeros_of_all([base for base, power in powers if base.has(variable) and power.is_positive], variable)
@@ -132,7 +145,7 @@ def _zeros_of_inverse(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | N
     factor, function = moving.as_independent(variable, as_Add=False)
     value, inside, power = -rest / factor, function.args[0] if function.args else function, function.as_base_exp()[1]
     if function.func in _INVERSES:
-        return zeros(inside - _INVERSES[function.func](value), variable)
+        return find_zeros(inside - _INVERSES[function.func](value), variable)
     if not function.is_Pow or not power.is_Integer or power < 2:
         return None
     root = sp.sign(value) * sp.Abs(value) ** (1 / power) if power % 2 else value ** (1 / power)

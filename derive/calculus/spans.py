@@ -1,4 +1,4 @@
-"""Row spaces whose entries hold symbols: echelon forms for generic values, coordinates in a basis, right inverses."""
+"""Row spaces whose entries contain symbols: echelon forms at generic values, coordinates in a basis, inverses."""
 
 from __future__ import annotations
 
@@ -8,67 +8,73 @@ from collections.abc import Iterable, Mapping, Sequence
 import sympy as sp
 
 Row = tuple[sp.Expr, ...]
-_DIGITS = 30
-_ZERO = sp.Float("1e-18")
-_LOST = 1e-8  # of a vector, below which a direction is rounding
-_DENOMINATOR = 60
+_ZERO = sp.Float("1e-18")  # rounding of values to 30 digits
 
 
-class Entries:
-    """Arithmetic of entries: what vanishes is seen at values of the symbols, what is left is brought to lowest terms.
+class EntryArithmetic:
+    """The arithmetic of symbolic entries: zeros are recognised by values at draws, results are in lowest terms.
 
     Args:
-        draws: generic exact values of every symbol that entries hold.
+        draws: generic exact values of every symbol in the entries.
+        digits: decimal digits of the values.
     """
 
-    def __init__(self, draws: Sequence[Mapping[sp.Symbol, sp.Expr]]) -> None:
-        self.draws = draws
+    def __init__(self, draws: Sequence[Mapping[sp.Symbol, sp.Expr]], digits: int = 30) -> None:
+        self.draws, self.digits = draws, digits
         self._tidied: dict[sp.Expr, sp.Expr] = {}
 
-    def vanishes(self, entry: sp.Expr) -> bool:
-        """Whether it is zero at every draw."""
+    def is_zero(self, entry: sp.Expr) -> bool:
+        """Return whether an entry is zero at every draw."""
         if entry.is_Rational:
             return bool(entry == 0)
         values = [entry.xreplace(dict(draw)) for draw in (self.draws if entry.free_symbols else [{}])]
-        return all(bool(abs(value.evalf(_DIGITS)) < _ZERO) for value in values)
+        return all(bool(abs(value.evalf(self.digits)) < _ZERO) for value in values)
 
-    def tidy(self, entry: sp.Expr) -> sp.Expr:
-        """The same in lowest terms."""
+    def to_lowest_terms(self, entry: sp.Expr) -> sp.Expr:
+        """Return an entry in lowest terms."""
         if entry.is_Rational:
             return entry
         if entry not in self._tidied:
-            self._tidied[entry] = self._lowest(entry)
+            self._tidied[entry] = self._simplify_entry(entry)
         return self._tidied[entry]
 
-    def _lowest(self, entry: sp.Expr) -> sp.Expr:
-        if self.vanishes(entry):
+    def _simplify_entry(self, entry: sp.Expr) -> sp.Expr:
+        if self.is_zero(entry):
             return sp.Integer(0)
         try:
             lowest = sp.cancel(entry) if entry.free_symbols else sp.radsimp(entry)
         except sp.PolynomialError:
             return entry
         if not lowest.free_symbols and not lowest.is_Rational:
-            near = sp.Rational(str(lowest.evalf(_DIGITS))).limit_denominator(1000)
-            lowest = near if self.vanishes(lowest - near) else lowest
+            near = sp.Rational(str(lowest.evalf(self.digits))).limit_denominator(1000)
+            lowest = near if self.is_zero(lowest - near) else lowest
         return sp.factor_terms(lowest)
 
 
-def combined(coefficients: Iterable[sp.Expr], rows: Iterable[Row], entries: Entries) -> Row:
-    """The sum of multiples of rows."""
+def linear_combination(coefficients: Iterable[sp.Expr], rows: Iterable[Row], entries: EntryArithmetic) -> Row:
+    """Return a linear combination of rows.
+
+    Args:
+        coefficients: one for each row.
+        rows: the rows.
+        entries: arithmetic of the entries.
+    """
     pairs = [(c, row) for c, row in zip(coefficients, rows, strict=True) if c != 0]
-    return tuple(entries.tidy(sp.Add(*[c * e for (c, _), e in zip(pairs, column, strict=True)]))
+    return tuple(entries.to_lowest_terms(sp.Add(*[c * e for (c, _), e in zip(pairs, column, strict=True)]))
                  for column in zip(*[row for _, row in pairs], strict=True))  # fmt: skip
 
 
-def _less(row: Row, factor: sp.Expr, other: Row, entries: Entries) -> Row:
-    return tuple(entries.tidy(a - factor * b) if b != 0 else a for a, b in zip(row, other, strict=True))
+def _subtract_multiple(row: Row, factor: sp.Expr, other: Row, entries: EntryArithmetic) -> Row:
+    """Return a row minus a multiple of another."""
+    return tuple(entries.to_lowest_terms(a - factor * b) if b != 0 else a for a, b in zip(row, other, strict=True))
 
 
-def _cost(entry: sp.Expr) -> tuple[bool, bool, int]:
+def _pivot_cost(entry: sp.Expr) -> tuple[bool, bool, int]:
+    """Return the cost of a pivot, for comparison: numbers of modulus 1 first, then numbers, then short expressions."""
     return entry not in (1, -1), bool(entry.free_symbols), int(sp.count_ops(entry))
 
 
-class Echelon:
+class EchelonForm:
     """The reduced echelon form of a row space; columns are taken in their order.
 
     Attributes:
@@ -76,95 +82,136 @@ class Echelon:
         pivots: their columns, in order.
     """
 
-    def __init__(self, rows: Iterable[Row], entries: Entries) -> None:
+    def __init__(self, rows: Iterable[Row], entries: EntryArithmetic) -> None:
         self.entries = entries
-        left = [row for row in dict.fromkeys(tuple(entries.tidy(e) for e in row) for row in rows) if any(row)]
+        left = [
+            row for row in dict.fromkeys(tuple(entries.to_lowest_terms(e) for e in row) for row in rows) if any(row)
+        ]
         self.rows: list[Row] = []
         self.pivots: list[int] = []
         for column in range(len(left[0]) if left else 0):
             here = [row for row in left if row[column] != 0]
             if not here:
                 continue
-            chosen = min(here, key=lambda row: (_cost(row[column]), sum(e != 0 for e in row)))
+            chosen = min(here, key=lambda row: (_pivot_cost(row[column]), sum(e != 0 for e in row)))
             left.remove(chosen)
-            pivot = tuple(entries.tidy(e / chosen[column]) for e in chosen)
-            left = [row for row in (_less(row, row[column], pivot, entries) for row in left) if any(row)]
-            self.rows = [*[_less(row, row[column], pivot, entries) for row in self.rows], pivot]
+            pivot = tuple(entries.to_lowest_terms(e / chosen[column]) for e in chosen)
+            left = [row for row in (_subtract_multiple(row, row[column], pivot, entries) for row in left) if any(row)]
+            self.rows = [*[_subtract_multiple(row, row[column], pivot, entries) for row in self.rows], pivot]
             self.pivots.append(column)
 
     @property
     def rank(self) -> int:
-        """Dimension of the space."""
+        """Return the dimension of the space."""
         return len(self.rows)
 
     def __contains__(self, row: Row) -> bool:
-        rest = tuple(self.entries.tidy(e) for e in row)
+        rest = tuple(self.entries.to_lowest_terms(e) for e in row)
         for own, pivot in zip(self.rows, self.pivots, strict=True):
-            rest = _less(rest, rest[pivot], own, self.entries)
+            rest = _subtract_multiple(rest, rest[pivot], own, self.entries)
         return not any(rest)
 
 
-def independent(rows: Iterable[Row], most: int, entries: Entries, columns: slice = slice(None)) -> list[Row]:
-    """The first rows of which no one depends on those before it, seen in some of the columns; at most so many."""
+def independent_rows(
+    rows: Iterable[Row], max_rows: int, entries: EntryArithmetic, columns: slice = slice(None)
+) -> list[Row]:
+    """Return the first linearly independent rows, judged in some of the columns.
+
+    Args:
+        rows: the rows.
+        max_rows: largest number of rows returned.
+        entries: arithmetic of the entries.
+        columns: the columns that count.
+    """
     chosen: list[Row] = []
     for row in rows:
-        if len(chosen) == most:
+        if len(chosen) == max_rows:
             break
-        if Echelon([other[columns] for other in (*chosen, row)], entries).rank > len(chosen):
+        if EchelonForm([other[columns] for other in (*chosen, row)], entries).rank > len(chosen):
             chosen.append(row)
     return chosen
 
 
-def coordinates(row: Row, basis: Sequence[Row], entries: Entries) -> Row:
-    """Of a row in a basis of a space that holds it."""
+def coordinates_in_basis(row: Row, basis: Sequence[Row], entries: EntryArithmetic) -> Row:
+    """Return the coordinates of a row in a basis of a space that contains it.
+
+    Args:
+        row: the row.
+        basis: rows of the basis.
+        entries: arithmetic of the entries.
+    """
     inverse = right_inverse(basis, entries)
-    return tuple(entries.tidy(sp.Add(*[row[i] * inverse[i][j] for i in range(len(row))])) for j in range(len(basis)))
+    return tuple(
+        entries.to_lowest_terms(sp.Add(*[row[i] * inverse[i][j] for i in range(len(row))])) for j in range(len(basis))
+    )
 
 
-def right_inverse(basis: Sequence[Row], entries: Entries) -> list[Row]:
-    """R of basis R = 1, n x r, with rows of zeros for all columns of the basis but r, the simplest ones."""
+def right_inverse(basis: Sequence[Row], entries: EntryArithmetic) -> list[Row]:
+    """Return R with basis R = 1, n x r, whose rows vanish except for the r simplest columns of the basis.
+
+    Args:
+        basis: r independent rows of length n.
+        entries: arithmetic of the entries.
+    """
     count = len(basis)
     width = len(basis[0]) if basis else 0
     rows = [(*row, *[sp.Integer(int(i == j)) for j in range(count)]) for i, row in enumerate(basis)]
     pivots: list[int] = []
-    for n in reversed(range(count)):  # from below: rows that hold few variables leave theirs alone
-        crowd = [sum(row[column] != 0 for row in rows) for column in range(width)]
-        pivots.append(min((c for c in range(width) if rows[n][c] != 0), key=lambda c: (_cost(rows[n][c]), crowd[c], c)))
+    for n in reversed(range(count)):  # from below: rows with few variables keep theirs
+        row_counts = [sum(row[column] != 0 for row in rows) for column in range(width)]
+        pivots.append(
+            min((c for c in range(width) if rows[n][c] != 0), key=lambda c: (_pivot_cost(rows[n][c]), row_counts[c], c))
+        )
         column = pivots[-1]
-        rows[n] = tuple(entries.tidy(e / rows[n][column]) for e in rows[n])
-        rows = [row if i == n else _less(row, row[column], rows[n], entries) for i, row in enumerate(rows)]
+        rows[n] = tuple(entries.to_lowest_terms(e / rows[n][column]) for e in rows[n])
+        rows = [row if i == n else _subtract_multiple(row, row[column], rows[n], entries) for i, row in enumerate(rows)]
     owner = dict(zip(pivots, reversed(range(count)), strict=True))
     nothing: Row = (sp.Integer(0),) * count
     return [rows[owner[column]][width:] if column in owner else nothing for column in range(width)]
 
 
-def orthonormal(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
-    """A basis of their span, the longest part that is left first."""
+def orthonormal_basis(vectors: Sequence[Sequence[float]], rank_tolerance: float = 1e-8) -> list[list[float]]:
+    """Return an orthonormal basis of the span of vectors, the longest remaining part first.
+
+    Args:
+        vectors: the vectors.
+        rank_tolerance: relative length below which a remaining direction counts as rounding; larger gives a smaller
+            basis.
+    """
     scale = max((math.hypot(*v) for v in vectors), default=0.0)
-    left = [[e / math.hypot(*v) for e in v] for v in vectors if math.hypot(*v) > _LOST * scale]
+    left = [[e / math.hypot(*v) for e in v] for v in vectors if math.hypot(*v) > rank_tolerance * scale]
     basis: list[list[float]] = []
     while left:
         longest = max(left, key=lambda v: math.hypot(*v))
         size = math.hypot(*longest)
-        if size < _LOST:
+        if size < rank_tolerance:
             break
         unit = [e / size for e in longest]
         for _ in range(2):
             for other in basis:
-                unit = _without(unit, other)
+                unit = _remove_component(unit, other)
         unit = [e / math.hypot(*unit) for e in unit]
         basis.append(unit)
-        left = [_without(v, unit) for v in left]
+        left = [_remove_component(v, unit) for v in left]
     return basis
 
 
-def _without(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
+def _remove_component(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
+    """Return a vector without its component along a unit vector."""
     along = math.fsum(a * b for a, b in zip(vector, unit, strict=True))
     return [a - along * b for a, b in zip(vector, unit, strict=True)]
 
 
-def rational_echelon(rows: list[list[float]]) -> tuple[Row, ...] | None:
-    """Reduced echelon form, if its entries are rationals of small denominator."""
+def rational_echelon(rows: list[list[float]], max_denominator: int = 60) -> tuple[Row, ...] | None:
+    """Return the reduced echelon form of rows in doubles, if its entries are rationals of small denominator.
+
+    Args:
+        rows: the rows, changed in place.
+        max_denominator: largest denominator; larger accepts more accidental fractions.
+
+    Returns:
+        The form; None where an entry is no such rational.
+    """
     width, done = len(rows[0]), 0
     for column in range(width):
         if done == len(rows):
@@ -178,7 +225,7 @@ def rational_echelon(rows: list[list[float]]) -> tuple[Row, ...] | None:
             if n != done:
                 rows[n] = [a - rows[n][column] * b for a, b in zip(rows[n], rows[done], strict=True)]
         done += 1
-    exact = tuple(tuple(sp.Rational(str(e)).limit_denominator(_DENOMINATOR) for e in row) for row in rows)
+    exact = tuple(tuple(sp.Rational(str(e)).limit_denominator(max_denominator) for e in row) for row in rows)
     near = all(
         abs(float(a) - b) < 1e-6
         for one, other in zip(exact, rows, strict=True)

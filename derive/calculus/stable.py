@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import sympy as sp
 from sympy.logic.boolalg import Boolean
 
-from .chain import rows_of_two_as_sigmoids
+from .chain import two_entry_softmax_to_sigmoid
 from .functions import (
     GumbelTerm,
     LogGumbelCdf,
@@ -23,103 +23,112 @@ from .functions import (
     SoftmaxEntry,
     Softplus,
 )
-from .subexpressions import factored
+from .subexpressions import factor_if_short
 
 Exponentials = dict[sp.Expr, sp.Expr]  # exponent -> coefficient, of a sum of exponentials
-_MOST_TERMS = 32
-_MOST_POWER = 4  # in which a sum of exponentials is multiplied out
+_MAX_POWER = 4  # of a sum of exponentials that is multiplied out
 _ZERO, _ONE = sp.Integer(0), sp.Integer(1)
 _EXPONENTIAL = (sp.exp, sp.cosh, sp.sinh)
 _DISTRIBUTIONS = (sp.erf, sp.erfc, sp.tanh, Sigmoid, SoftmaxEntry)
 
 
-def stable(expression: sp.Expr) -> sp.Expr:
-    """Return an expression, real where its symbols are, with its logarithms and quotients in such functions."""
-    written = expression.has(sp.log) or _holds_exponential(expression)
-    return rows_of_two_as_sigmoids(_walk(expression) if written else expression)
+def stabilise(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with its logarithms and quotients in functions that neither overflow nor cancel.
+
+    The expression must be real where its symbols are.
+    """
+    written = expression.has(sp.log) or _has_exponential(expression)
+    return two_entry_softmax_to_sigmoid(_stabilise_parts(expression) if written else expression)
 
 
-def _holds_exponential(e: sp.Expr) -> bool:
+def _has_exponential(e: sp.Expr) -> bool:
     return e.has(*_EXPONENTIAL) or any(_is_exponential(power) for power in e.atoms(sp.Pow))
 
 
 def _is_exponential(e: sp.Expr) -> bool:
-    """Whether an expression is a power of a positive number, as 2^x."""
+    """Return whether an expression is a power of a positive number, as 2^x."""
     return bool(e.is_Pow and e.base.is_number and e.base.is_positive and e.exp.free_symbols)
 
 
-def _walk(e: sp.Basic) -> sp.Basic:
+def _stabilise_parts(e: sp.Basic) -> sp.Basic:
+    """Return an expression with its logarithms, exponentials and quotients replaced, from the outside in."""
     if not e.args or isinstance(e, Boolean):
         return e
     if isinstance(e, sp.log):
-        return _logarithm(e.args[0])
+        return _stable_log(e.args[0])
     if isinstance(e, sp.exp):
-        return _exponential(e.args[0])
-    if (e.is_Mul or e.is_Pow) and (quotient := _quotient(e)) is not None:
+        return _stable_exp(e.args[0])
+    if (e.is_Mul or e.is_Pow) and (quotient := _stable_quotient(e)) is not None:
         return quotient
-    inside = [_walk(a) for a in e.args]
+    inside = [_stabilise_parts(a) for a in e.args]
     return e if all(a is b for a, b in zip(inside, e.args, strict=True)) else e.func(*inside)
 
 
 # --- sums of exponentials --------------------------------------------------------------------------------------------
 
 
-def _exponentials(e: sp.Expr) -> Exponentials | None:
-    """Return an expression as a sum of exponentials with coefficients that hold none outside of functions; None where
-    there are too many."""
+def _as_exponentials(e: sp.Expr) -> Exponentials | None:
+    """Return an expression as a sum of exponentials whose coefficients contain none outside of functions.
+
+    None where there are too many.
+    """
     if e.is_Add:
-        parts = [_exponentials(term) for term in e.args]
-        return None if None in parts else _collected(pair for part in parts if part for pair in part.items())
+        parts = [_as_exponentials(term) for term in e.args]
+        return None if None in parts else _collect_exponents(pair for part in parts if part for pair in part.items())
     if e.is_Mul:
         total: Exponentials | None = {_ZERO: _ONE}
         for factor in e.args:
-            part = _exponentials(factor)
+            part = _as_exponentials(factor)
             if total is None or part is None:
                 return None
-            total = _product(total, part)
+            total = _multiply_sums(total, part)
         return total
     if isinstance(e, sp.exp):
         return {e.args[0]: _ONE}
     if isinstance(e, sp.cosh | sp.sinh):
         z, half = e.args[0], sp.Rational(1, 2)
-        return _collected([(z, half), (-z, half if isinstance(e, sp.cosh) else -half)])
+        return _collect_exponents([(z, half), (-z, half if isinstance(e, sp.cosh) else -half)])
     if _is_exponential(e):
         return {e.exp * sp.log(e.base): _ONE}
-    if e.is_Pow and e.exp.is_Integer and 0 < e.exp <= _MOST_POWER and _holds_exponential(e):
-        base = _exponentials(e.base)
+    if e.is_Pow and e.exp.is_Integer and 0 < e.exp <= _MAX_POWER and _has_exponential(e):
+        base = _as_exponentials(e.base)
         found: Exponentials | None = {_ZERO: _ONE}
         for _ in range(int(e.exp)):
-            found = None if found is None or base is None else _product(found, base)
+            found = None if found is None or base is None else _multiply_sums(found, base)
         return found
     return {_ZERO: e}
 
 
-def _product(one: Exponentials, other: Exponentials) -> Exponentials | None:
-    return _collected((a + b, c * d) for a, c in one.items() for b, d in other.items())
+def _multiply_sums(one: Exponentials, other: Exponentials) -> Exponentials | None:
+    """Return the product of two sums of exponentials."""
+    return _collect_exponents((a + b, c * d) for a, c in one.items() for b, d in other.items())
 
 
-def _collected(pairs: Iterable[tuple[sp.Expr, sp.Expr]]) -> Exponentials | None:
+def _collect_exponents(pairs: Iterable[tuple[sp.Expr, sp.Expr]], max_terms: int = 32) -> Exponentials | None:
     """Return coefficients by exponent; None where there are too many."""
     total: Exponentials = {}
     for exponent, coefficient in pairs:
         total[exponent] = total.get(exponent, _ZERO) + coefficient
     found = {exponent: coefficient for exponent, coefficient in total.items() if coefficient != 0}
-    return found if len(found) <= _MOST_TERMS else None
+    return found if len(found) <= max_terms else None
 
 
-def _moving(sums: Exponentials | None) -> bool:
-    """Whether there is an exponent that is not a number."""
+def _has_varying_exponent(sums: Exponentials | None) -> bool:
+    """Return whether there is an exponent that is not a number."""
     return sums is not None and any(exponent.free_symbols for exponent in sums)
 
 
-def _logits(sums: Exponentials) -> list[sp.Expr] | None:
+def _sum_logits(sums: Exponentials) -> list[sp.Expr] | None:
     """Return z_i of a sum of exp(z_i) in a fixed order; None where a coefficient is not known to be positive."""
     if not all(c.is_positive for c in sums.values()):
         return None
-    return [_walk(a) + _logarithm(c) for a, c in sorted(sums.items(), key=lambda pair: sp.default_sort_key(pair[0]))]
+    return [
+        _stabilise_parts(a) + _stable_log(c)
+        for a, c in sorted(sums.items(), key=lambda pair: sp.default_sort_key(pair[0]))
+    ]
 
 
-def _log_sum(logits: list[sp.Expr]) -> sp.Expr:
+def _log_sum_exp(logits: list[sp.Expr]) -> sp.Expr:
     """Return log sum exp(z_i); of two by the softplus where one of them is of the size of their difference or less."""
     if len(logits) == 1:
         return logits[0]
@@ -134,31 +143,35 @@ def _log_sum(logits: list[sp.Expr]) -> sp.Expr:
 # --- logarithms ------------------------------------------------------------------------------------------------------
 
 
-def _logarithm(argument: sp.Expr) -> sp.Expr:
+def _stable_log(argument: sp.Expr) -> sp.Expr:
     """Return log of an expression: the sum of those of its factors that are known to be positive, and of the rest."""
-    total, rest = _split(argument)
+    total, rest = _split_logarithm(argument)
     if total is None:
-        return sp.log(_walk(argument))
+        return sp.log(_stabilise_parts(argument))
     return total if rest == 1 else total + sp.log(rest)
 
 
-def _split(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
-    """Return (sum of logarithms that are known, product of the other factors); (None, e) where none is known."""
+def _split_logarithm(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
+    """Return (sum of the known logarithms of factors, product of the other factors); (None, e) where none is known."""
     if not e.is_Mul:
-        known = _log_of(e)
+        known = _known_log(e)
         if known is not None:
             return known, _ONE
-        short = factored(e)
-        return _split(short) if short != e and short.func in (sp.Mul, sp.Pow) and not _is_scaled(short) else (None, e)
+        short = factor_if_short(e)
+        return (
+            _split_logarithm(short)
+            if short != e and short.func in (sp.Mul, sp.Pow) and not _is_scaled(short)
+            else (None, e)
+        )
     total, rest, found = _ZERO, _ONE, False
     for factor in e.args:
         for sign in (1, -1):
-            known = _log_of(sign * factor)
+            known = _known_log(sign * factor)
             if known is not None:
                 total, rest, found = total + known, sign * rest, True
                 break
         else:
-            rest = rest * _walk(factor)
+            rest = rest * _stabilise_parts(factor)
     if not found:
         return None, e
     if rest.is_positive:
@@ -168,22 +181,22 @@ def _split(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
 
 
 def _is_scaled(product: sp.Expr) -> bool:
-    """Whether a product is a number times one factor."""
+    """Return whether a product is a number times one factor."""
     return len(product.args) == 2 and product.args[0].is_number
 
 
-def _log_of(e: sp.Expr) -> sp.Expr | None:
+def _known_log(e: sp.Expr) -> sp.Expr | None:
     """Return the logarithm of an expression that is known to be positive; None where it has no such form."""
     if e.is_number or e.is_Symbol:
         return None
     if e.is_Pow and e.exp.is_real and not e.base.is_number:
-        inside = _log_of(e.base)
+        inside = _known_log(e.base)
         return None if inside is None else e.exp * inside
-    sums = _exponentials(e)
-    if sums is not None and _moving(sums):
-        logits = _logits(sums)
-        return _log_difference(sums) if logits is None else _log_sum(logits)
-    return _log_probability(_walk(e))
+    sums = _as_exponentials(e)
+    if sums is not None and _has_varying_exponent(sums):
+        logits = _sum_logits(sums)
+        return _log_difference(sums) if logits is None else _log_sum_exp(logits)
+    return _log_probability(_stabilise_parts(e))
 
 
 def _log_difference(sums: Exponentials) -> sp.Expr | None:
@@ -193,12 +206,12 @@ def _log_difference(sums: Exponentials) -> sp.Expr | None:
     (a, c), (b, d) = sorted(sums.items(), key=lambda pair: not pair[1].is_positive)
     if not (-d).is_positive:
         return None
-    higher = a + _logarithm(c)
-    gap = higher - b - _logarithm(-d)
-    known = _log_of(gap)
+    higher = a + _stable_log(c)
+    gap = higher - b - _stable_log(-d)
+    known = _known_log(gap)
     if known is None and gap.is_positive:
         known = sp.log(gap)
-    return None if known is None else _walk(higher) + LogGumbelCdf(known)
+    return None if known is None else _stabilise_parts(higher) + LogGumbelCdf(known)
 
 
 def _log_probability(e: sp.Expr) -> sp.Expr | None:
@@ -215,15 +228,15 @@ def _log_probability(e: sp.Expr) -> sp.Expr | None:
     (f,) = functions
     c, d = e - term, term / f
     w = f.args[0]
-    for whole, ratio, known in _forms(f, w):
+    for whole, ratio, known in _log_forms(f, w):
         if c == 0 and whole is None and d.is_positive:
-            return _logarithm(d) + known
+            return _stable_log(d) + known
         if whole is not None and c.is_positive and d / c == ratio:
-            return _logarithm(whole * c) + known
+            return _stable_log(whole * c) + known
     return None
 
 
-def _forms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp.Expr]]:
+def _log_forms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp.Expr]]:
     """Return (m, r, log p) for every 1 + r f = m p; those of f = m p with m = None."""
     root, half, two = sp.sqrt(2), sp.Rational(1, 2), sp.Integer(2)
     if isinstance(f, sp.erf):
@@ -246,36 +259,36 @@ def _forms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp.Exp
 # --- exponentials outside of logarithms ------------------------------------------------------------------------------
 
 
-def _exponential(exponent: sp.Expr) -> sp.Expr:
+def _stable_exp(exponent: sp.Expr) -> sp.Expr:
     """Return exp of an expression; exp(n z - exp(z)) as one function, none of whose slopes is 0 times infinity."""
-    falling = [term for term in sp.Add.make_args(exponent) if _moving(_exponentials(-term))]
-    logits = _logits(_exponentials(-falling[0]) or {}) if len(falling) == 1 else None
+    falling = [term for term in sp.Add.make_args(exponent) if _has_varying_exponent(_as_exponentials(-term))]
+    logits = _sum_logits(_as_exponentials(-falling[0]) or {}) if len(falling) == 1 else None
     if logits is not None and len(logits) == 1:
         rest = exponent - falling[0]
-        for n in range(_MOST_POWER):
+        for n in range(_MAX_POWER):
             over = rest - n * logits[0]
             if not over.free_symbols & logits[0].free_symbols:
                 return sp.exp(over) * GumbelTerm(sp.Integer(n), logits[0])
-    return sp.exp(_walk(exponent))
+    return sp.exp(_stabilise_parts(exponent))
 
 
-def _quotient(e: sp.Expr) -> sp.Expr | None:
+def _stable_quotient(e: sp.Expr) -> sp.Expr | None:
     """Return exponentials over powers of sums of exponentials, as softmax entries or as one exponential; else None."""
     below: list[tuple[Exponentials, list[sp.Expr], sp.Expr]] = []
     above, rest = _ONE, []
     for factor in sp.Mul.make_args(e):
-        if factor.is_Pow and factor.exp.is_negative and _holds_exponential(factor.base):
-            sums = _exponentials(factor.base)
-            logits = _logits(sums) if sums is not None and _moving(sums) and len(sums) > 1 else None
+        if factor.is_Pow and factor.exp.is_negative and _has_exponential(factor.base):
+            sums = _as_exponentials(factor.base)
+            logits = _sum_logits(sums) if sums is not None and _has_varying_exponent(sums) and len(sums) > 1 else None
             if sums is None or logits is None:
                 return None
             below.append((sums, logits, -factor.exp))
-        elif _holds_exponential(factor):
+        elif _has_exponential(factor):
             above *= factor
         else:
             rest.append(factor)
-    terms = _exponentials(above) if below else None
-    if terms is None or any(_holds_exponential(c) for c in terms.values()):
+    terms = _as_exponentials(above) if below else None
+    if terms is None or any(_has_exponential(c) for c in terms.values()):
         return None
     total = _ZERO
     for exponent, coefficient in terms.items():
@@ -285,5 +298,7 @@ def _quotient(e: sp.Expr) -> sp.Expr | None:
             entry = Sigmoid(logits[place] - logits[1 - place]) if len(logits) == 2 else SoftmaxEntry(place, *logits)
             total += coefficient / sums[exponent] * entry
         else:
-            total += coefficient * sp.exp(_walk(exponent) - sp.Add(*[k * _log_sum(z) for _, z, k in below]))
-    return sp.Mul(*map(_walk, rest), total)
+            total += coefficient * sp.exp(
+                _stabilise_parts(exponent) - sp.Add(*[k * _log_sum_exp(z) for _, z, k in below])
+            )
+    return sp.Mul(*map(_stabilise_parts, rest), total)

@@ -1,4 +1,4 @@
-"""Values and gradients of expressions in doubles, node by node: no code is printed, pieces may be chosen at will."""
+"""Values and gradients of expressions in doubles, node by node: no code is generated, pieces may be prescribed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sympy.logic.boolalg import And, Boolean, BooleanAtom, Not, Or
 from .functions import Sigmoid, SoftmaxEntry, Softplus
 from .piecewise import PIECEWISE
 
-Choice = Callable[[int], int]  # how many pieces -> which
+Choice = Callable[[int], int]  # number of pieces -> index of the one to take
 _FAILED = (ArithmeticError, ValueError, TypeError)
 _COMPARED = {
     ">": operator.gt,
@@ -30,14 +30,14 @@ _COMPARED = {
 
 
 class Tape:
-    """Expressions as a list of nodes, arguments first, that is run at points.
+    """A list of nodes, arguments first, that evaluates expressions at points.
 
     Args:
-        symbols: what a point gives values to.
-        outputs: what is asked for, scalars in these symbols.
+        symbols: coordinates of a point.
+        outputs: scalar expressions in these symbols.
 
     Raises:
-        NotImplementedError: an expression holds something other than functions and relations.
+        NotImplementedError: an expression contains something other than functions and relations.
     """
 
     def __init__(self, symbols: Sequence[sp.Symbol], outputs: Sequence[sp.Basic]) -> None:
@@ -46,58 +46,70 @@ class Tape:
             (s, (), None) for s in symbols
         ]
         self._index: dict[sp.Basic, int] = {s: n for n, s in enumerate(symbols)}
-        self.outputs = [self._node(e) for e in outputs]
+        self.outputs = [self._append_node(e) for e in outputs]
 
-    def _node(self, e: sp.Basic) -> int:
+    def _append_node(self, e: sp.Basic) -> int:
+        """Return the index of an expression's node, appended with those of its arguments where it is new."""
         if e not in self._index:
             if isinstance(e, sp.Symbol):
                 raise NotImplementedError(f"no value is given for {e}")
             number = isinstance(e, sp.Expr) and e.is_number and not isinstance(e, ExprCondPair)
             if not number and not isinstance(e, _KNOWN):
                 raise NotImplementedError(f"no rule to evaluate {e}")
-            arguments = () if number or isinstance(e, BooleanAtom) else tuple(self._node(a) for a in e.args)
+            arguments = () if number or isinstance(e, BooleanAtom) else tuple(self._append_node(a) for a in e.args)
             value = float(e) if number else bool(e) if isinstance(e, BooleanAtom) else None
             self._index[e] = len(self._nodes)
             self._nodes.append((e, arguments, _value_rule(e) if value is None else lambda value=value: value))
         return self._index[e]
 
-    def run(self, point: Sequence[float], choose: Choice | None = None) -> list[Any]:
-        """Values of all nodes, nan where one has none; with a choice, functions in pieces are one of their pieces.
+    def evaluate_nodes(self, point: Sequence[float], choose: Choice | None = None) -> list[Any]:
+        """Return the values of all nodes, nan where one has none.
 
-        In place of its value a node in pieces has (value, number of its piece).
+        A node in pieces has (value, index of its piece) in place of its value.
+
+        Args:
+            point: one value for each symbol.
+            choose: returns the piece to take for a number of pieces; None for the true piece.
         """
         values: list[Any] = list(point)
         for e, arguments, rule in self._nodes[self.width :]:
-            inside = [_bare(values[n]) for n in arguments]
+            inside = [_without_piece_index(values[n]) for n in arguments]
             try:
                 if isinstance(e, PIECEWISE):
-                    values.append(_piece(e, inside, choose))
+                    values.append(_evaluate_piece(e, inside, choose))
                 else:
                     values.append(rule(*inside))  # type: ignore[misc]
             except _FAILED:
                 values.append(math.nan)
         return values
 
-    def at(self, point: Sequence[float]) -> list[float] | None:
-        """Values of the outputs; None where one of them has none."""
-        values = self.run(point)
-        found = self.values(values)
+    def output_values_at(self, point: Sequence[float]) -> list[float] | None:
+        """Return the values of the outputs; None where one of them has none."""
+        values = self.evaluate_nodes(point)
+        found = self.output_values(values)
         return found if all(map(_is_finite, found)) else None
 
-    def values(self, run: Sequence[Any]) -> list[Any]:
+    def output_values(self, run: Sequence[Any]) -> list[Any]:
         """Return the values of the outputs, of a run."""
-        return [_bare(run[n]) for n in self.outputs]
+        return [_without_piece_index(run[n]) for n in self.outputs]
 
     def gradient(self, values: Sequence[Any], output: int) -> list[float] | None:
-        """Of one output in all symbols, after a run; None where it has none."""
+        """Return the gradient of one output in all symbols, after a run; None where it has none.
+
+        Args:
+            values: values of all nodes, as `evaluate_nodes` returns them.
+            output: index of the output.
+        """
         adjoint = [0.0] * len(values)
         adjoint[self.outputs[output]] = 1.0
         for n in range(self.outputs[output], self.width - 1, -1):
             e, arguments, _ = self._nodes[n]
             if adjoint[n] and arguments:
-                inside = [_bare(values[m]) for m in arguments]
+                inside = [_without_piece_index(values[m]) for m in arguments]
                 try:
-                    slopes = _piece_slopes(e, values[n]) if isinstance(e, PIECEWISE) else _slopes(e, inside, values[n])
+                    slopes = (
+                        _piece_slopes(e, values[n]) if isinstance(e, PIECEWISE) else _node_slopes(e, inside, values[n])
+                    )
                 except _FAILED:
                     return None
                 for m, slope in zip(arguments, slopes, strict=True):
@@ -110,8 +122,8 @@ class Tape:
 _KNOWN = (sp.Add, sp.Mul, sp.Pow, sp.Function, Relational, And, Or, Not, BooleanAtom, ExprCondPair, *PIECEWISE)
 
 
-def _bare(value: Any) -> Any:
-    """Without the number of a piece."""
+def _without_piece_index(value: Any) -> Any:
+    """Return a node's value without the index of its piece."""
     return value[0] if isinstance(value, tuple) else value
 
 
@@ -119,8 +131,8 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, float | int) and math.isfinite(value)
 
 
-def _piece(e: sp.Basic, inside: Sequence[Any], choose: Choice | None) -> tuple[float, int]:
-    """Value of a function in pieces, and which of `pieces_of` it is equal to."""
+def _evaluate_piece(e: sp.Basic, inside: Sequence[Any], choose: Choice | None) -> tuple[float, int]:
+    """Return the value of a function in pieces, and the index in `pieces_of` of the piece it is equal to."""
     if isinstance(e, sp.Piecewise):
         values = [pair[0] for pair in inside]
         chosen = choose(len(values)) if choose else next((n for n, pair in enumerate(inside) if pair[1]), -1)
@@ -138,6 +150,7 @@ def _piece(e: sp.Basic, inside: Sequence[Any], choose: Choice | None) -> tuple[f
 
 
 def _piece_slopes(e: sp.Basic, value: tuple[float, int]) -> list[float]:
+    """Return the derivatives of a function in pieces in each of its arguments."""
     chosen = value[1]
     if isinstance(e, sp.Abs):
         return [-1.0 if chosen else 1.0]
@@ -147,6 +160,7 @@ def _piece_slopes(e: sp.Basic, value: tuple[float, int]) -> list[float]:
 
 
 def _value_rule(e: sp.Basic) -> Callable[..., Any]:
+    """Return the function that evaluates a node from its arguments."""
     if isinstance(e, sp.Add):
         return lambda *inside: math.fsum(inside)
     if isinstance(e, sp.Mul):
@@ -156,7 +170,7 @@ def _value_rule(e: sp.Basic) -> Callable[..., Any]:
     if isinstance(e, Relational):
         return _COMPARED[e.rel_op]
     if isinstance(e, ExprCondPair):
-        return lambda *inside: _Pair(inside)
+        return lambda *inside: _ValueAndCondition(inside)
     if isinstance(e, Boolean):
         return {And: lambda *inside: all(inside), Or: lambda *inside: any(inside), Not: operator.not_}[e.func]
     if isinstance(e, SoftmaxEntry):
@@ -167,10 +181,10 @@ def _value_rule(e: sp.Basic) -> Callable[..., Any]:
         return lambda z: max(z, 0.0) + math.log1p(math.exp(-abs(z)))
     if isinstance(e, PIECEWISE):
         return lambda *_: math.nan
-    return _rules(e.func, len(e.args))[0]
+    return _compile_rules(e.func, len(e.args))[0]
 
 
-class _Pair(list):
+class _ValueAndCondition(list):
     """A value and its condition: a list, so that it is not taken for a value and its piece."""
 
 
@@ -184,7 +198,8 @@ def _softmax(logits: Sequence[float]) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-def _slopes(e: sp.Basic, inside: Sequence[Any], value: Any) -> Sequence[float]:
+def _node_slopes(e: sp.Basic, inside: Sequence[Any], value: Any) -> Sequence[float]:
+    """Return the derivatives of a node in each of its arguments."""
     if isinstance(e, sp.Add):
         return [1.0] * len(inside)
     if isinstance(e, sp.Mul):
@@ -203,28 +218,32 @@ def _slopes(e: sp.Basic, inside: Sequence[Any], value: Any) -> Sequence[float]:
         return [value * (1 - value)]
     if isinstance(e, Softplus):
         return [_sigmoid(inside[0])]
-    return [slope(*inside) for slope in _rules(e.func, len(inside))[1]]
+    return [slope(*inside) for slope in _compile_rules(e.func, len(inside))[1]]
 
 
 @cache
-def _rules(function: type[sp.Function], count: int) -> tuple[Callable[..., float], tuple[Callable[..., float], ...]]:
-    """Value of a function of so many arguments, and its slope in each."""
+def _compile_rules(
+    function: type[sp.Function], count: int
+) -> tuple[Callable[..., float], tuple[Callable[..., float], ...]]:
+    """Return the value of a function of so many arguments, and its derivative in each."""
     arguments = [sp.Dummy(real=True) for _ in range(count)]
     value = function(*arguments)
-    return _lambda(arguments, value), tuple(_lambda(arguments, sp.diff(value, a)) for a in arguments)
+    return _compile_expression(arguments, value), tuple(
+        _compile_expression(arguments, sp.diff(value, a)) for a in arguments
+    )
 
 
-def _lambda(arguments: Sequence[sp.Dummy], expression: sp.Expr) -> Callable[..., float]:
-    """A function of doubles; nan where no library has it."""
+def _compile_expression(arguments: Sequence[sp.Dummy], expression: sp.Expr) -> Callable[..., float]:
+    """Return a function of doubles; its value is nan where no library has the function."""
     functions = []
     for library in ("math", "mpmath"):
         with suppress(NotImplementedError, ValueError):
             functions.append(sp.lambdify(arguments, expression, library))
 
-    def value(*inside: float) -> float:
+    def evaluate(*inside: float) -> float:
         for function in functions:
             with suppress(NameError):
                 return float(function(*inside))
         return math.nan
 
-    return value
+    return evaluate

@@ -1,11 +1,11 @@
-"""The boundary at which SymPy ends: typed kernels of scalar statements, ready to be printed in any language.
+"""Typed kernels of scalar statements, ready to be printed in any language: the boundary between SymPy and source text.
 
-`freeze` turns expressions into a `Kernel`: softmax rows become one call that yields the whole row, common
+`as_kernel` turns expressions into a `Kernel`: softmax rows become one call that yields the whole row, common
 subexpressions become temporaries, and every expression a nest of plain tuples
 ("number", p, q) | ("name", n) | ("add", ...) | ("mul", ...) | ("power", base, n) | ("call", function, ...).
 
-A kernel knows the function that built it, where its formulas are and their equations; an `Entry` among its names knows
-which entry of which array it is.
+A kernel records the function that built it, the functions its formulas come from and their equation numbers; an `Entry`
+among its names records which entry of which array it is.
 """
 
 from __future__ import annotations
@@ -78,63 +78,85 @@ _CALLS = {
 
 
 class Entry(str):
-    """The name of an entry of an array, array_i_j, that knows which one it is.
+    """The name of an entry of an array, array_i_j, with the array and the indices as attributes.
 
     Attributes:
-        array: name of the array; place: indices in it.
+        array: name of the array.
+        place: indices in it.
     """
 
     array: str
     place: tuple[int, ...]
 
     def __new__(cls, array: str, *place: int) -> Entry:
-        """Of these indices, in their order."""
+        """Create the name of the entry with these indices.
+
+        Args:
+            array: name of the array.
+            *place: indices, in their order.
+        """
         entry = super().__new__(cls, "_".join([array, *map(str, place)]))
         entry.array, entry.place = array, place
         return entry
 
     @property
     def symbol(self) -> sp.Symbol:
-        """A real symbol of this name."""
+        """Return a real symbol of this name."""
         return sp.Symbol(str(self), real=True)
 
     @property
     def subscript(self) -> str:
-        """The indices as they stand between brackets."""
+        """Return the indices as they are written between brackets."""
         return ", ".join(map(str, self.place))
 
-    def of(self, array: str) -> Entry:
-        """The same entry of another array."""
+    def in_array(self, array: str) -> Entry:
+        """Return the entry of another array with the same indices."""
         return Entry(array, *self.place)
 
 
 def entries(array: str, *shape: int) -> list[Entry]:
-    """All entries of an array, the last index fastest."""
+    """Return all entries of an array, the last index fastest.
+
+    Args:
+        array: name of the array.
+        *shape: its shape.
+    """
     return [Entry(array, *place) for place in product(*map(range, shape))]
 
 
 def upper_entries(array: str, blocks: int, size: int) -> list[Entry]:
-    """Entries of the upper triangles of symmetric blocks, rows first."""
+    """Return the entries of the upper triangles of symmetric blocks, rows first.
+
+    Args:
+        array: name of the array.
+        blocks: number of blocks.
+        size: rows of a block.
+    """
     return [Entry(array, n, a, b) for n in range(blocks) for a in range(size) for b in range(a, size)]
 
 
-def builder(depth: int = 1) -> str:
-    """The function this was called from `depth` levels above, as derive/emit/file:function; empty outside of derive."""
-    return _place(sys._getframe(depth + 1).f_code)
+def calling_function(depth: int = 1) -> str:
+    """Return the function `depth` levels above the caller as derive/emit/file:function; empty outside of derive."""
+    return _code_location(sys._getframe(depth + 1).f_code)
 
 
 def place(function: Any) -> str:
-    """Where a function, method or property is written, as derive/file:function; empty outside of derive."""
+    """Return the definition of a function, method or property as derive/file:function; empty outside of derive."""
     written: Any = inspect.unwrap(getattr(function, "fget", function))  # a property's getter
-    return _place(written.__code__) if hasattr(written, "__code__") else ""
+    return _code_location(written.__code__) if hasattr(written, "__code__") else ""
 
 
-def home(model: ModelAt, function: Any = None) -> str:
-    """Where a function of a model, default its loss, is written in the catalogue; the name of a user's model."""
+def model_source(model: ModelAt, function: Any = None) -> str:
+    """Return the definition of a function of a model in the catalogue, or the name of a user's model.
+
+    Args:
+        model: model at its structure.
+        function: function of the model; its loss by default.
+    """
     return place(function or model.written.get("loss")) or f"model {model.name}"
 
 
-def _place(code: CodeType) -> str:
+def _code_location(code: CodeType) -> str:
     file = Path(code.co_filename)
     if not file.is_relative_to(_ROOT):
         return ""
@@ -145,19 +167,30 @@ def _place(code: CodeType) -> str:
 _ROOT = Path(__file__).parents[1]
 
 
-def stamped(lines: Sequence[str], equations: str = "") -> list[str]:
-    """Lines under the name of the function that this is called from, which puts them together by hand."""
-    return [stamp(builder(), (), equations), *lines] if lines else []
+def add_stamp(lines: Sequence[str], equations: str = "") -> list[str]:
+    """Return lines with a stamp that names the calling function as the one that composes them.
+
+    Args:
+        lines: lines of source text; none gives none.
+        equations: equations that they evaluate, "docs/theory.md (4.3)" for example.
+    """
+    return [stamp(calling_function(), (), equations), *lines] if lines else []
 
 
 def stamp(writer: str, formulas: Sequence[str] = (), equations: str = "") -> str:
-    """The comment that says who writes the lines below it, where their formulas are, and their equations."""
+    """Return the comment that names the writer of the lines below it, the origin of the formulas, and their equations.
+
+    Args:
+        writer: derive/emit/file:function.
+        formulas: derive/file:function of the formulas, the model last.
+        equations: equations that the lines evaluate.
+    """
     return f"# {' < '.join([writer, *formulas])}{', ' if equations else ''}{equations}"
 
 
 @dataclass(frozen=True)
 class Statement:
-    """targets = expression; more than one target where a call yields a row (softmax)."""
+    """An assignment targets = expression; it has more than one target where a call yields a row (softmax)."""
 
     targets: tuple[str, ...]
     expression: Node
@@ -169,7 +202,7 @@ class Kernel:
 
     Attributes:
         builder: the function that made it, derive/emit/file:function.
-        formulas: where what it made it of is written; equations: those that it evaluates.
+        formulas: the functions that its expressions come from; equations: those that it evaluates.
     """
 
     statements: tuple[Statement, ...]
@@ -180,53 +213,54 @@ class Kernel:
 
     @property
     def stamp(self) -> str:
-        """The comment that stands over its lines; empty where nobody is known to have made it."""
+        """Return the comment above its lines; empty if its builder is not known."""
         return stamp(self.builder, self.formulas, self.equations) if self.builder else ""
 
     @property
     def operations(self) -> int:
-        """Arithmetic operations and calls."""
+        """Return the number of arithmetic operations and calls."""
         nodes = [s.expression for s in self.statements] + [node for _, node in self.results]
         return sum(_operations(node) for node in nodes)
 
     @property
     def names(self) -> frozenset[str]:
-        """Names read before any statement defines them: the inputs."""
+        """Return the inputs: names that are used before any statement defines them."""
         defined: set[str] = set()
         read: set[str] = set()
         for statement in self.statements:
-            read |= names(statement.expression) - defined
+            read |= names_in(statement.expression) - defined
             defined.update(statement.targets)
         for _, node in self.results:
-            read |= names(node) - defined
+            read |= names_in(node) - defined
         return frozenset(read)
 
     @property
-    def groups(self) -> list[tuple[list[Statement], str, Node]]:
-        """Every result after the statements that it is the first to need."""
+    def result_groups(self) -> list[tuple[list[Statement], str, Node]]:
+        """Return (statements, name, expression) of each result, with the statements that no earlier result needs."""
         made = {target: statement for statement in self.statements for target in statement.targets}
         done: set[Statement] = set()
         found = []
         for name, node in self.results:
             needed: set[Statement] = set()
-            waiting = names(node)
+            waiting = names_in(node)
             while waiting:
                 statement = made.get(waiting.pop())
                 if statement is not None and statement not in needed and statement not in done:
                     needed.add(statement)
-                    waiting |= names(statement.expression)
+                    waiting |= names_in(statement.expression)
             found.append(([s for s in self.statements if s in needed], name, node))
             done |= needed
         return found
 
 
 @dataclass(frozen=True)
-class Frozen:
-    """A kernel on record.
+class RecordedKernel:
+    """A recorded kernel.
 
     Attributes:
-        inputs: the symbols it reads, with their assumptions.
-        inner: whether its results only feed other kernels, under names that count them (f0, f1, ...).
+        kernel: the kernel.
+        inputs: the symbols it depends on, with their assumptions.
+        inner: whether its results are used only by other kernels, under numbered names (f0, f1, ...).
     """
 
     kernel: Kernel
@@ -234,13 +268,13 @@ class Frozen:
     inner: bool
 
 
-_RECORD: ContextVar[list[Frozen] | None] = ContextVar("record", default=None)
+_RECORD: ContextVar[list[RecordedKernel] | None] = ContextVar("record", default=None)
 
 
 @contextmanager
-def recorded() -> Iterator[list[Frozen]]:
-    """Every kernel that is frozen or split inside the block, in order."""
-    record: list[Frozen] = []
+def record_kernels() -> Iterator[list[RecordedKernel]]:
+    """Record every kernel that is frozen or split inside the block, in order."""
+    record: list[RecordedKernel] = []
     token = _RECORD.set(record)
     try:
         yield record
@@ -248,28 +282,28 @@ def recorded() -> Iterator[list[Frozen]]:
         _RECORD.reset(token)
 
 
-def _put_on_record(kernel: Kernel, inputs: Iterable[sp.Symbol], inner: bool) -> None:
+def _record_kernel(kernel: Kernel, inputs: Iterable[sp.Symbol], inner: bool) -> None:
     if (record := _RECORD.get()) is not None:
         read = kernel.names
-        record.append(Frozen(kernel, frozenset(symbol for symbol in inputs if symbol.name in read), inner))
+        record.append(RecordedKernel(kernel, frozenset(symbol for symbol in inputs if symbol.name in read), inner))
 
 
-def shared(function: Callable[..., T]) -> Callable[..., T]:
-    """Return the function, evaluated once for the same values; what it freezes is put on record every time."""
+def cached_with_record(function: Callable[..., T]) -> Callable[..., T]:
+    """Return the function with its results cached by argument; the kernels it freezes are recorded at every call."""
 
     @cache
-    def once(*given: Hashable) -> tuple[T, list[Frozen]]:
-        with recorded() as frozen:
+    def cached_call(*given: Hashable) -> tuple[T, list[RecordedKernel]]:
+        with record_kernels() as frozen:
             return function(*given), frozen
 
     @wraps(function)
-    def replayed(*given: Hashable) -> T:
-        result, frozen = once(*given)
+    def call_and_record(*given: Hashable) -> T:
+        result, frozen = cached_call(*given)
         if (record := _RECORD.get()) is not None:
             record += frozen
         return result
 
-    return replayed
+    return call_and_record
 
 
 def _operations(node: Node) -> int:
@@ -282,16 +316,16 @@ def _operations(node: Node) -> int:
     return len(node) - 2 + sum(_operations(child) for child in node[1:])
 
 
-def names(node: Node) -> set[str]:
-    """All names in a node."""
+def names_in(node: Node) -> set[str]:
+    """Return all names in a node."""
     if node[0] == "name":
         return {node[1]}
     if node[0] == "number":
         return set()
-    return set().union(*[names(child) for child in node[1:] if isinstance(child, tuple)])
+    return set().union(*[names_in(child) for child in node[1:] if isinstance(child, tuple)])
 
 
-def freeze(
+def as_kernel(
     outputs: Mapping[Name, sp.Expr],
     definitions: Mapping[str, sp.Expr] | None = None,
     prefix: str = "t",
@@ -299,34 +333,34 @@ def freeze(
     equations: str = "",
     formulas: Sequence[Any] = (),
 ) -> Kernel:
-    """Expressions to a kernel with deterministic statements.
+    """Return expressions as a kernel with deterministic statements.
 
     Args:
         outputs: name -> expression.
         definitions: name -> expression, intermediate values that outputs and other definitions use by name.
-        prefix: of the temporaries' names; must not collide with symbols.
-        inner: whether the outputs only feed other kernels, under names that count them; `recorded` keeps it.
-        equations: those that the outputs evaluate.
-        formulas: functions that the expressions come from, or where they are written, as text.
+        prefix: prefix of the temporaries' names; must not collide with symbols.
+        inner: whether the outputs are used only by other kernels, under numbered names; `record_kernels` keeps it.
+        equations: equations that the outputs evaluate.
+        formulas: functions that the expressions come from, or their definitions as text.
 
     Raises:
-        TypeError: an expression holds a function no printer knows.
+        TypeError: an expression contains a function that no printer supports.
     """
     definitions = definitions or {}
-    statements, nodes, read = _lowered(tuple(outputs.items()), tuple(definitions.items()), prefix)
+    statements, nodes, read = _lower_all(tuple(outputs.items()), tuple(definitions.items()), prefix)
     sources = [one if isinstance(one, str) else place(one) for one in formulas]
     results = tuple(zip(outputs, nodes, strict=True))
-    kernel = Kernel(statements, results, builder(), tuple(filter(None, sources)), equations)
-    _put_on_record(kernel, read, inner)
+    kernel = Kernel(statements, results, calling_function(), tuple(filter(None, sources)), equations)
+    _record_kernel(kernel, read, inner)
     return kernel
 
 
 @lru_cache(maxsize=2**12)
-def _lowered(
+def _lower_all(
     outputs: tuple[tuple[str, sp.Expr], ...], definitions: tuple[tuple[str, sp.Expr], ...], prefix: str
 ) -> tuple[tuple[Statement, ...], tuple[Node, ...], frozenset[sp.Symbol]]:
-    """Return statements, an expression an output and the symbols read: models that share a side share them."""
-    every = [_written_out(sp.sympify(expression)) for _, expression in (*definitions, *outputs)]
+    """Return statements, one node an output, and the symbols used; cached, as many models share expressions."""
+    every = [_expand_gumbel_terms(sp.sympify(expression)) for _, expression in (*definitions, *outputs)]
     rows, replaced = _softmax_rows(every, prefix)
     logits = [z for row in rows for z in row[0]]
     temporaries, reduced = sp.cse(
@@ -334,18 +368,18 @@ def _lowered(
     )
     pending: dict[str, Statement] = {}
     for symbol, expression in temporaries:
-        pending[symbol.name] = Statement((symbol.name,), lower(expression))
+        pending[symbol.name] = Statement((symbol.name,), to_node(expression))
     position = 0
     for original, targets in rows:
         values = reduced[position : position + len(original)]
         position += len(original)
-        statement = Statement(tuple(targets), ("call", "softmax", *[lower(z) for z in values]))
+        statement = Statement(tuple(targets), ("call", "softmax", *[to_node(z) for z in values]))
         for target in targets:
             pending[target] = statement
     for name, _ in definitions:
-        pending[name] = Statement((name,), lower(reduced[position]))
+        pending[name] = Statement((name,), to_node(reduced[position]))
         position += 1
-    nodes = [lower(expression) for expression in reduced[position:]]
+    nodes = [to_node(expression) for expression in reduced[position:]]
     ordered: list[Statement] = []
     done: set[str] = set()
 
@@ -354,26 +388,26 @@ def _lowered(
             return
         statement = pending[name]
         done.update(statement.targets)
-        for inner in sorted(names(statement.expression), key=_natural):
+        for inner in sorted(names_in(statement.expression), key=_natural_sort_key):
             visit(inner)
         ordered.append(statement)
 
     for node in nodes:
-        for name in sorted(names(node), key=_natural):
+        for name in sorted(names_in(node), key=_natural_sort_key):
             visit(name)
-    statements, renamed = _without_aliases(ordered, nodes, [name for name, _ in definitions])
-    return statements, renamed, frozenset().union(*[e.free_symbols for e in every])
+    statements, rename_names = _remove_aliases(ordered, nodes, [name for name, _ in definitions])
+    return statements, rename_names, frozenset().union(*[e.free_symbols for e in every])
 
 
-def _written_out(expression: sp.Expr) -> sp.Expr:
-    """Return an expression with one exponential for what is a function of its own for the sake of its derivatives."""
+def _expand_gumbel_terms(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with GumbelTerm, which exists for the sake of its derivatives, as one exponential."""
     return expression.xreplace({term: term.elementary() for term in expression.atoms(GumbelTerm)})
 
 
-def _without_aliases(
+def _remove_aliases(
     statements: Sequence[Statement], nodes: Sequence[Node], definitions: Iterable[str]
 ) -> tuple[tuple[Statement, ...], tuple[Node, ...]]:
-    """Return both with the name of a definition that is nothing but a temporary given to it; of several, the first."""
+    """Return statements and nodes in which a definition that equals a temporary replaces it; of several, the first."""
     known, made = set(definitions), {target for statement in statements for target in statement.targets}
     names_of: dict[str, str] = {}
     kept = []
@@ -384,18 +418,18 @@ def _without_aliases(
         else:
             kept.append(statement)
 
-    def renamed(node: Node) -> Node:
+    def rename_names(node: Node) -> Node:
         if node[0] == "name":
             return ("name", names_of.get(node[1], node[1]))
-        return tuple(renamed(child) if isinstance(child, tuple) else child for child in node)
+        return tuple(rename_names(child) if isinstance(child, tuple) else child for child in node)
 
-    return tuple(Statement(tuple(names_of.get(t, t) for t in s.targets), renamed(s.expression)) for s in kept), tuple(
-        map(renamed, nodes)
-    )
+    return tuple(
+        Statement(tuple(names_of.get(t, t) for t in s.targets), rename_names(s.expression)) for s in kept
+    ), tuple(map(rename_names, nodes))
 
 
-def _natural(name: str) -> tuple[Any, ...]:
-    """Sort key in which t2 comes before t10."""
+def _natural_sort_key(name: str) -> tuple[Any, ...]:
+    """Return a sort key for which t2 comes before t10."""
     head = name.rstrip("0123456789")
     return (head, int(name[len(head) :] or -1))
 
@@ -403,7 +437,7 @@ def _natural(name: str) -> tuple[Any, ...]:
 def _softmax_rows(
     expressions: Sequence[sp.Expr], prefix: str
 ) -> tuple[list[tuple[list[sp.Expr], list[str]]], list[sp.Expr]]:
-    """Replace softmax entries, innermost first, by symbols; one row of symbols for one tuple of logits."""
+    """Replace softmax entries, innermost first, by symbols: one row of symbols for each tuple of logits."""
     current = list(expressions)
     rows: list[tuple[list[sp.Expr], list[str]]] = []
     while True:
@@ -420,8 +454,12 @@ def _softmax_rows(
         current = [e.xreplace(replacement) for e in current]
 
 
-def lower(expression: sp.Expr) -> Node:
-    """One SymPy expression as a node."""
+def to_node(expression: sp.Expr) -> Node:
+    """Return a SymPy expression as a node.
+
+    Raises:
+        TypeError: it contains a function that no printer supports.
+    """
     if expression.is_Rational:
         return ("number", int(expression.p), int(expression.q))
     if expression is sp.pi:
@@ -433,33 +471,35 @@ def lower(expression: sp.Expr) -> Node:
     if expression.is_Add or expression.is_Mul:
         kind = "add" if expression.is_Add else "mul"
         ordered = expression.as_ordered_terms() if expression.is_Add else expression.as_ordered_factors()
-        return (kind, *[lower(a) for a in ordered])
+        return (kind, *[to_node(a) for a in ordered])
     if expression.is_Pow:
         base, exponent = expression.args
         if exponent.is_Integer:
-            return ("power", lower(base), int(exponent))
+            return ("power", to_node(base), int(exponent))
         if exponent == sp.Rational(1, 2):
-            return ("call", "sqrt", lower(base))
+            return ("call", "sqrt", to_node(base))
         if exponent == -sp.Rational(1, 2):
-            return ("power", ("call", "sqrt", lower(base)), -1)
+            return ("power", ("call", "sqrt", to_node(base)), -1)
         if base is sp.E:
-            return ("call", "exp", lower(exponent))
-        return ("call", "pow", lower(base), lower(exponent))
+            return ("call", "exp", to_node(exponent))
+        return ("call", "pow", to_node(base), to_node(exponent))
     if isinstance(expression, sp.logic.boolalg.Boolean):
-        return _condition(expression)  # a condition that several pieces share, named on its own
+        return _condition(expression)  # a condition shared by several pieces, as a temporary
     if isinstance(expression, sp.KroneckerDelta):
-        return ("call", "equal", *[lower(a) for a in expression.args])
+        return ("call", "equal", *[to_node(a) for a in expression.args])
     if isinstance(expression, sp.Piecewise):
         node: Node = ("number", 0, 1)
         for value, condition in reversed(expression.args):
             node = (
-                lower(value) if condition is sp.true else ("call", "where", _condition(condition), lower(value), node)
+                to_node(value)
+                if condition is sp.true
+                else ("call", "where", _condition(condition), to_node(value), node)
             )
         return node
     for function, name in _CALLS.items():
         if isinstance(expression, function):
             arguments = expression.args[:1] if name == "heaviside" else expression.args
-            return ("call", name, *[lower(a) for a in arguments])
+            return ("call", name, *[to_node(a) for a in arguments])
     known = ", ".join(
         sorted(f"sp.{function.__name__}" for function in _CALLS if function.__module__.startswith("sympy"))
     )
@@ -477,58 +517,62 @@ def _condition(condition: sp.Basic) -> Node:
     }  # fmt: skip
     for relation, name in operators.items():
         if isinstance(condition, relation):
-            return ("call", name, lower(condition.lhs), lower(condition.rhs))
+            return ("call", name, to_node(condition.lhs), to_node(condition.rhs))
     raise TypeError(f"no printer knows the condition {condition}")
 
 
 def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]:
-    """Split a kernel in two: what depends on the names in `outer` (and constants) alone, and the rest.
+    """Split a kernel in two: the part that depends only on the names in `outer` (and constants), and the rest.
 
-    The first kernel's results, called `prefix`0, ..., are what the second reads from it. Inside a sum or product the
-    factors that qualify are taken together. `outer` lists all inputs of the first kernel; inputs that belong to both
-    (constants) may be listed too.
+    The first kernel's results, called `prefix`0, ..., are inputs of the second. Within a sum or product those factors
+    are taken together.
+
+    Args:
+        kernel: kernel to split.
+        outer: all inputs of the first kernel; inputs of both (constants) may be among them.
+        prefix: prefix of the names of the first kernel's results.
     """
     known = set(outer)
     first: list[Statement] = []
     second: list[Statement] = []
     results: dict[Node, str] = {}
 
-    def column(node: Node) -> Node:
+    def name_result(node: Node) -> Node:
         if node[0] == "number":
             return node
         return ("name", results.setdefault(node, f"{prefix}{len(results)}"))
 
-    def walk(node: Node) -> Node:
+    def split_node(node: Node) -> Node:
         if node[0] == "number":
             return node
-        if names(node) <= known:
-            return column(node)
+        if names_in(node) <= known:
+            return name_result(node)
         if node[0] in ("add", "mul"):
-            pure = [a for a in node[1:] if names(a) <= known]
-            mixed = [walk(a) for a in node[1:] if not names(a) <= known]
+            pure = [a for a in node[1:] if names_in(a) <= known]
+            mixed = [split_node(a) for a in node[1:] if not names_in(a) <= known]
             if len(pure) == 1:
-                pure = [column(pure[0])]
+                pure = [name_result(pure[0])]
             elif any(a[0] != "number" for a in pure):
-                pure = [column((node[0], *pure))]
+                pure = [name_result((node[0], *pure))]
             return (node[0], *pure, *mixed)
         if node[0] == "power":
-            return ("power", walk(node[1]), node[2])
+            return ("power", split_node(node[1]), node[2])
         if node[0] == "call":
-            return ("call", node[1], *[walk(a) for a in node[2:]])
+            return ("call", node[1], *[split_node(a) for a in node[2:]])
         return node
 
     for statement in kernel.statements:
-        if names(statement.expression) <= known:
+        if names_in(statement.expression) <= known:
             first.append(statement)
             known.update(statement.targets)
         else:
-            second.append(Statement(statement.targets, walk(statement.expression)))
-    last = tuple((name, walk(node)) for name, node in kernel.results)
+            second.append(Statement(statement.targets, split_node(statement.expression)))
+    last = tuple((name, split_node(node)) for name, node in kernel.results)
     columns = tuple((name, node) for node, name in results.items())
     split = (
         replace(kernel, statements=tuple(first), results=columns),
         replace(kernel, statements=tuple(second), results=last),
     )
     for part, inner in zip(split, (True, False), strict=True):
-        _put_on_record(part, (), inner)  # `freeze` has the symbols on record
+        _record_kernel(part, (), inner)  # `as_kernel` has recorded the symbols
     return split

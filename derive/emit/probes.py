@@ -1,13 +1,13 @@
-"""Counterexamples looked for before anything is generated: a loss that is complex or has no lower bound, a penalty
-that is not convex.
+"""A search for counterexamples before code generation: complex or unbounded losses, penalties that are not convex.
 
-These are probes at random points and at the parameters' defaults. What they pass may still be wrong elsewhere.
+Functions are evaluated at random points and at the parameters' defaults. One that passes may still be wrong elsewhere.
 """
 
 from __future__ import annotations
 
 import random
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import mpmath as mp
@@ -16,32 +16,54 @@ import sympy as sp
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, Structure, leaves
 from ..authoring.regulariser import PenaltyAt
-from ..calculus.stable import stable
+from ..calculus.stable import stabilise
 from ..errors import ModelError
-from .kernel import Kernel, freeze
+from .kernel import Kernel, as_kernel
 from .printers.mpmath import evaluate
 
-_RAYS = 40
-_NEAR, _FAR = 10**4, 10**6
-_CHORDS = 200
-_POINTS = 200
+
+@dataclass(frozen=True)
+class ProbeOptions:
+    """Options of the search for counterexamples: more points find rarer ones, and take longer.
+
+    Attributes:
+        rays: random points of the fields at which a loss must be real, and rays along which it must be bounded.
+        near, far: lengths along a ray; the loss at `far` must not be a multiple of a negative one at `near`.
+        points: random fields at which a loss may be finite, and must be nonnegative to count as such.
+        chords: random chords of a penalty, which must not lie above them.
+    """
+
+    rays: int = 40
+    near: int = 10**4
+    far: int = 10**6
+    points: int = 200
+    chords: int = 200
 
 
-def check_real(model: ModelAt) -> None:
-    """Refuse a loss or a metric that is complex somewhere, as the root or logarithm of a field is where it is negative.
+_DEFAULTS = ProbeOptions()
+
+
+def check_real(model: ModelAt, options: ProbeOptions = _DEFAULTS) -> None:
+    """Raise ModelError if the loss or a metric is complex at a random point.
+
+    A root or logarithm of a field is complex where the field is negative.
+
+    Args:
+        model: model at its structure.
+        options: numbers of random points.
 
     Raises:
-        ModelError: with the point at which it was seen.
+        ModelError: a value is complex; the message gives the point.
     """
     for name, expression in (("loss", model.loss), ("metric", model.metric)):
         if expression is None or expression.is_real:
             continue
         generator = random.Random(7)
-        kernel = freeze({name: expression})
-        for _ in range(_RAYS):
-            point = _surroundings(model, kernel, generator)
-            point |= {x.name: mp.mpf(generator.gauss(0, 1)) for x in model.X} | _overlaps(model, generator)
-            value = _value(kernel, point)
+        kernel = as_kernel({name: expression})
+        for _ in range(options.rays):
+            point = _random_point(model, kernel, generator)
+            point |= {x.name: mp.mpf(generator.gauss(0, 1)) for x in model.X} | _random_overlaps(model, generator)
+            value = _evaluate_or_nan(kernel, point)
             if _is_complex(value):
                 fields = [*model.X, *model.Y, *(symbol for symbol, _ in model.noise.values())]
                 where = ", ".join(f"{f} = {mp.nstr(point[f.name], 3)}" for f in fields if f in expression.free_symbols)
@@ -51,8 +73,8 @@ def check_real(model: ModelAt) -> None:
                 )
 
 
-def _value(kernel: Kernel, point: dict[str, Any]) -> Any:
-    """Return the one result of a kernel; nan where it has none, as at a pole."""
+def _evaluate_or_nan(kernel: Kernel, point: dict[str, Any]) -> Any:
+    """Return the only result of a kernel; nan if it has none, as at a pole."""
     try:
         return evaluate(kernel, point)[kernel.results[0][0]]
     except (ArithmeticError, ValueError):
@@ -63,8 +85,8 @@ def _is_complex(value: Any) -> bool:
     return abs(mp.im(value)) > 1e-10 * (1 + abs(mp.re(value)))
 
 
-def _overlaps(model: ModelAt, generator: random.Random) -> dict[str, Any]:
-    """Random overlaps q of every token, positive definite."""
+def _random_overlaps(model: ModelAt, generator: random.Random) -> dict[str, Any]:
+    """Return random overlaps q of every token, positive definite."""
     found: dict[str, Any] = {}
     for matrix in model.Q:
         s = matrix.rows
@@ -74,106 +96,124 @@ def _overlaps(model: ModelAt, generator: random.Random) -> dict[str, Any]:
     return found
 
 
-def check_bounded(model: ModelAt) -> None:
-    """Refuse a loss that falls without end along some ray of the student's fields.
+def check_bounded(model: ModelAt, options: ProbeOptions = _DEFAULTS) -> None:
+    """Raise ModelError if the loss decreases without bound along a random ray of the student's fields.
+
+    Args:
+        model: model at its structure.
+        options: numbers of random points.
 
     Raises:
-        ModelError: with the point at which it was seen.
+        ModelError: the loss has no lower bound; the message gives a point.
     """
     if model.unbounded or model.loss_holds_q:
-        # With q in the loss, its bound holds for W as a whole and not at fixed q.
+        # A loss that contains q may be bounded for W as a whole but not at fixed q.
         return
     generator = random.Random(3)
-    kernel = freeze({"loss": stable(model.loss)})
-    for _ in range(_RAYS):
-        point = _surroundings(model, kernel, generator)
+    kernel = as_kernel({"loss": stabilise(model.loss)})
+    for _ in range(options.rays):
+        point = _random_point(model, kernel, generator)
         ray = {x.name: generator.gauss(0, 1) for x in model.X}
         near, far = (
-            mp.re(_value(kernel, {**point, **{name: length * mp.mpf(z) for name, z in ray.items()}}))
-            for length in (_NEAR, _FAR)
+            mp.re(_evaluate_or_nan(kernel, {**point, **{name: length * mp.mpf(z) for name, z in ray.items()}}))
+            for length in (options.near, options.far)
         )
         if far < -1e3 and far < 5 * near < 0:
-            where = ", ".join(f"{name} = {_FAR * z:.3g}" for name, z in ray.items())
+            where = ", ".join(f"{name} = {options.far * z:.3g}" for name, z in ray.items())
             raise ModelError(
                 f"model {model.name}: the loss has no lower bound ({mp.nstr(far, 3)} at {where}); if the regulariser "
                 "holds it, declare @model(unbounded=True); losses are minimised: of a log-likelihood take minus"
             )
 
 
-def check_finite(model: ModelAt) -> None:
-    """Refuse a loss that is beyond the range of double precision, or no number, at all of many random fields.
+def check_finite(model: ModelAt, options: ProbeOptions = _DEFAULTS) -> None:
+    """Raise ModelError if the loss overflows double precision, or is not a number, at all of many random fields.
+
+    Args:
+        model: model at its structure.
+        options: numbers of random points.
 
     Raises:
-        ModelError: with one of the points.
+        ModelError: no value is finite; the message gives one of the points.
     """
     if model.loss_holds_q:
         return
     generator = random.Random(6)
-    kernel = freeze({"loss": stable(model.loss)})
-    for n in range(_POINTS):
-        point = _surroundings(model, kernel, generator)
+    kernel = as_kernel({"loss": stabilise(model.loss)})
+    for n in range(options.points):
+        point = _random_point(model, kernel, generator)
         fields = {x.name: mp.mpf(3 ** (n % 4 - 2) * generator.gauss(0, 1)) for x in model.X}
-        value = mp.re(_value(kernel, point | fields))
+        value = mp.re(_evaluate_or_nan(kernel, point | fields))
         if abs(value) < sys.float_info.max:
             return
     held = [f for f in (*model.X, *model.Y) if f in model.loss.free_symbols]
     where = ", ".join(f"{f} = {mp.nstr((point | fields)[f.name], 3)}" for f in held)
     raise ModelError(
         f"model {model.name}: the loss is no finite number in double precision: it is {mp.nstr(value, 3)} at {where}, "
-        f"and not finite at any of {_POINTS} random fields; divide it by a constant or write its logarithm"
+        f"and not finite at any of {options.points} random fields; divide it by a constant or write its logarithm"
     )
 
 
-def seems_nonnegative(model: ModelAt) -> bool:
-    """Whether no random point was found at which the loss is negative; never with q in the loss."""
+def is_probably_nonnegative(model: ModelAt, options: ProbeOptions = _DEFAULTS) -> bool:
+    """Return whether the loss is nonnegative at all random points; False if it contains the overlaps q.
+
+    Args:
+        model: model at its structure.
+        options: numbers of random points.
+    """
     if model.unbounded or model.loss_holds_q:
         return False
     if model.loss.is_nonnegative:
         return True
     generator = random.Random(5)
-    kernel = freeze({"loss": stable(model.loss)})
-    for n in range(_POINTS):
-        point = _surroundings(model, kernel, generator)
+    kernel = as_kernel({"loss": stabilise(model.loss)})
+    for n in range(options.points):
+        point = _random_point(model, kernel, generator)
         fields = {x.name: mp.mpf(3 ** (n % 4) * generator.gauss(0, 1)) for x in model.X}
-        if mp.re(_value(kernel, point | fields)) < -1e-12:
+        if mp.re(_evaluate_or_nan(kernel, point | fields)) < -1e-12:
             return False
     return True
 
 
-def _surroundings(model: ModelAt, kernel: Kernel, generator: random.Random) -> dict[str, Any]:
-    """Random teacher, noise, labels and widths of the tokens, and the parameters' defaults."""
-    point = {s.name: _number(v) for s, v in zip(model.parameter_symbols(), model.parameter_defaults(), strict=True)}
-    point |= {symbol.name: _number(value.start) for symbol, value in model.trained.values()}
+def _random_point(model: ModelAt, kernel: Kernel, generator: random.Random) -> dict[str, Any]:
+    """Return random teacher, noise, labels and widths of the tokens, and the parameters' defaults."""
+    point = {s.name: _to_mpf(v) for s, v in zip(model.parameter_symbols(), model.parameter_defaults(), strict=True)}
+    point |= {symbol.name: _to_mpf(value.start) for symbol, value in model.trained.values()}
     widths = [name for name in sorted(kernel.names) if name.startswith("rho_")]
     point |= {name: mp.mpf(abs(generator.gauss(0, 1)) + 0.1) for name in widths}
     point |= {y.name: mp.mpf(generator.gauss(0, 1)) for y in model.Y}
     point |= {k.name: mp.mpf(generator.randrange(model.structure.clusters)) for k in model.labels}
     for symbol, law in model.noise.values():
         value = generator.choice(law.values) if isinstance(law, DiscreteNoise) else generator.gauss(0, 1)
-        point[symbol.name] = _number(value)
+        point[symbol.name] = _to_mpf(value)
     return point
 
 
-def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
-    """Refuse a penalty that lies above a chord of itself somewhere.
+def check_convex(penalty: PenaltyAt, structure: Structure, options: ProbeOptions = _DEFAULTS) -> None:
+    """Raise ModelError if a penalty is complex or lies above one of its chords.
+
+    Args:
+        penalty: penalty of the rows.
+        structure: sizes, which the parameters' shapes depend on.
+        options: numbers of random points.
 
     Raises:
-        ModelError: with the chord.
+        ModelError: the penalty is not convex; the message gives the chord.
     """
     generator = random.Random(4)
-    kernel = freeze({"value": stable(penalty.inside)})
+    kernel = as_kernel({"value": stabilise(penalty.finite_part)})
     known = {
-        symbol.name: _number(value)
+        symbol.name: _to_mpf(value)
         for parameter in penalty.parameters.values()
         for symbol, value in zip(leaves(parameter.symbols(structure)), leaves(parameter.value(structure)), strict=True)
     }
-    for _ in range(_CHORDS):
+    for _ in range(options.chords):
         point = dict(known) | {b.name: mp.mpf(generator.gauss(0, 1)) for b in penalty.pi}
         size = 10 ** generator.uniform(-2, 2)
         one, other = ([size * generator.gauss(0, 1) for _ in penalty.w] for _ in "12")
         middle = [(a + b) / 2 for a, b in zip(one, other, strict=True)]
         values = [
-            _value(kernel, point | {w.name: mp.mpf(z) for w, z in zip(penalty.w, place, strict=True)})
+            _evaluate_or_nan(kernel, point | {w.name: mp.mpf(z) for w, z in zip(penalty.w, place, strict=True)})
             for place in (one, other, middle)
         ]
         for value, place in zip(values, (one, other, middle), strict=True):
@@ -186,6 +226,6 @@ def check_convex(penalty: PenaltyAt, structure: Structure) -> None:
             raise ModelError(f"the penalty is not convex: it lies above its chord from w = {shown[0]} to {shown[1]}")
 
 
-def _number(value: Any) -> mp.mpf:
+def _to_mpf(value: Any) -> mp.mpf:
     value = sp.sympify(value)
     return mp.mpf(sp.Rational(value).p) / sp.Rational(value).q if value.is_Rational else mp.mpf(str(sp.N(value, 30)))

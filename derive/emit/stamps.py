@@ -1,8 +1,8 @@
-"""Who writes which line of a generated file.
+"""The origin of every line of a generated file.
 
-Texts that files are put together of carry comments. A mark names the template whose text goes on, a stamp the function
-that writes the lines below it, where their formulas are, and their equations. `sourced` takes them off again, but for
-the first stamp of every function; what they say of each line goes into `sources.json` beside the files.
+Texts from which files are composed carry comments. A mark names the template that continues, a stamp the function that
+writes the lines below it, the origin of their formulas, and their equations. `split_sources` removes them, except
+for the first stamp of every function; the origins of all lines go into `sources.json` next to the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEMPLATES = "derive/emit/templates"
 SOURCES_FILE = "sources.json"
 MARK = "#@ "
 _FUNCTION = re.compile(r"^(def .*\):)(?:  # (.*))?$", re.MULTILINE)
-# What may yield lines that another has written: an expression that stands alone, an included file, a macro's begin.
+# Template lines whose output another source writes: a single expression, an included file, the start of a macro.
 _ELSEWHERE = re.compile(r"^ *(?:\{\{(?:(?!\}\}).)*\}\}|\{% (?:include|macro) .*%\})$", re.MULTILINE)
 _STAMP = re.compile(r"# (derive/emit/[^,]+(?:, docs/theory\.md .*)?)$")
 _TEMPORARIES = re.compile(r"# -> (.+)")
@@ -30,11 +30,17 @@ _EQUATIONS = re.compile(r"docs/theory\.md \(\d+\.\d+\)(?:, \(\d+\.\d+\))*")
 Runs = list[tuple[int, str]]  # (first line, source) wherever the source changes, lines from 1
 
 
-class Origins(Extension):
-    """Every function says first which template it is from, and the equations that the template names beside it."""
+class StampExtension(Extension):
+    """An extension of Jinja that stamps every function with its template and the equations that the template cites."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        """A line after `def f(...):  # docs/theory.md (4.3)`; what follows the colon may be missing."""
+        """Return a template with a stamp below each `def f(...):  # docs/theory.md (4.3)`, whose citation is optional.
+
+        Args:
+            source: text of the template.
+            name: name of the template.
+            filename: not used.
+        """
         own = f"{TEMPLATES}/{name}"
         stamped = _FUNCTION.sub(
             lambda found: f"{found[1]}\n    # {own}{', ' if found[2] else ''}{found[2] or ''}", source
@@ -42,19 +48,19 @@ class Origins(Extension):
         return f"{MARK}{own}\n" + _ELSEWHERE.sub(lambda found: f"{found[0]}\n{MARK}{own}", stamped)
 
 
-def with_equations(text: str) -> str:
-    """Functions that name no equation of their own get those that the file names."""
+def fill_in_equations(text: str) -> str:
+    """Return a text in which functions that cite no equation have the citation of the file."""
     equations = _EQUATIONS.search(text)
     return _NO_EQUATION.sub(lambda found: f"{found[0]}, {equations[0]}", text) if equations else text
 
 
-def sourced(text: str) -> list[tuple[str, str]]:
-    """Return (line, source) of a file without marks and stamps, but for the stamp at the head of each function.
+def split_sources(text: str) -> list[tuple[str, str]]:
+    """Return (line, source) of a file without marks and stamps, except for the stamp at the head of each function.
 
-    A source is what a stamp says, followed by ` -> name` on lines that lead to a result of several lines.
+    A source is the content of a stamp, followed by ` -> name` on lines that lead to a result of several lines.
     """
     found: list[tuple[str, str]] = []
-    file = function = source = result = ""  # the file's, the function's, the line's, and what the line leads to
+    file = function = source = result = ""  # of the file, the function and the line; result of the line
     for line in text.splitlines():
         bare = line.strip()
         if bare.startswith(MARK):
@@ -79,13 +85,13 @@ def sourced(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def runs(lines: Sequence[tuple[str, str]]) -> Runs:
-    """Return where the source changes among (line, source)."""
+def source_runs(lines: Sequence[tuple[str, str]]) -> Runs:
+    """Return (first line, source) of each run of lines with one source."""
     return [(n + 1, source) for n, (_, source) in enumerate(lines) if n == 0 or lines[n - 1][1] != source]
 
 
 def sources_json(files: Mapping[str, Runs]) -> str:
-    """Return the text of `sources.json`: names of sources, and by file where which of them begins."""
+    """Return the text of `sources.json`: names of sources, and for each file the lines at which they begin."""
     names = sorted({source for changes in files.values() for _, source in changes})
     place = {name: n for n, name in enumerate(names)}
     sources = ",\n".join(json.dumps(name) for name in names)
@@ -98,21 +104,26 @@ def sources_json(files: Mapping[str, Runs]) -> str:
     )
 
 
-def without_files(text: str, files: Collection[str]) -> str:
-    """Return the text of a `sources.json` that does not name these files."""
+def remove_files(text: str, files: Collection[str]) -> str:
+    """Return the text of a `sources.json` without some files.
+
+    Args:
+        text: content of a `sources.json`.
+        files: files to remove.
+    """
     known = json.loads(text)
     kept = {file: changes for file, changes in known["lines"].items() if file not in files}
     return sources_json({file: [(n, known["sources"][at]) for n, at in changes] for file, changes in kept.items()})
 
 
-class Origin(NamedTuple):
+class LineOrigin(NamedTuple):
     """The origin of a generated line.
 
     Attributes:
         writer: a template, or the function of derive/emit that wrote it.
-        formulas: where what it is made of is written, the model last.
+        formulas: definitions of its formulas, the model last.
         equations: those it evaluates, as `docs/theory.md (4.3)`; may be empty.
-        result: the name that it is computed for, where that is another line.
+        result: the name that it is computed for, if that is on another line.
     """
 
     writer: str
@@ -121,19 +132,24 @@ class Origin(NamedTuple):
     result: str
 
     @classmethod
-    def read(cls, source: str) -> Origin:
-        """Read a source as `sourced` writes it."""
+    def read(cls, source: str) -> LineOrigin:
+        """Return the origin from a source as `split_sources` writes it."""
         whole, _, result = source.partition(" -> ")
         who, _, equations = whole.partition(", docs/")
         writer, *formulas = who.split(" < ")
         return cls(writer, tuple(formulas), f"docs/{equations}" if equations else "", result)
 
 
-def origin_of(path: Path, line: int) -> Origin | None:
-    """Return where a line, from 1, of a generated file comes from; None where no `sources.json` above it says so.
+def find_origin(path: Path, line: int) -> LineOrigin | None:
+    """Return the origin of a line of a generated file; None if no `sources.json` above it lists the file.
+
+    Args:
+        path: generated file.
+        line: number of the line, from 1.
 
     Raises:
-        OSError, ValueError: `sources.json` cannot be read.
+        OSError: `sources.json` cannot be read.
+        ValueError: its content is invalid.
     """
     for folder in path.parents:
         kept = folder / SOURCES_FILE
@@ -141,5 +157,5 @@ def origin_of(path: Path, line: int) -> Origin | None:
             known = json.loads(kept.read_text(encoding="utf-8"))
             changes = known["lines"].get(path.relative_to(folder).as_posix(), [])
             at = bisect_right([first for first, _ in changes], line) - 1
-            return Origin.read(known["sources"][changes[at][1]]) if at >= 0 else None
+            return LineOrigin.read(known["sources"][changes[at][1]]) if at >= 0 else None
     return None

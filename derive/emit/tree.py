@@ -1,6 +1,7 @@
-"""The committed tree of generated solvers: what it should hold, whether it does, and how to write it.
+"""The committed tree of generated solvers: its expected content, its differences from that, and how to write it.
 
-Files of the same text stand once, in the folder of the first solver that has them; `SHARED` in catalogue.py names them.
+Files of the same text are written once, in the folder of the first solver that has them; `SHARED` in catalogue.py lists
+the others.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from pathlib import Path
 from ..authoring.model import Model
 from ..authoring.parameters import STRUCTURAL, Structural
 from ..catalogue import SHIPPED, catalogue_model, shipped_structures
-from .stamps import SOURCES_FILE, without_files
-from .writer import Generated, generate
+from .stamps import SOURCES_FILE, remove_files
+from .writer import GeneratedSolver, generate
 
 KEPT = {"README.md", "__init__.py"}
 CATALOGUE = "catalogue.py"
-_FIRST = "ridge_regression"  # the simplest model: what it has in common with others stands there
+_FIRST = "ridge_regression"  # the simplest model: files that it shares with others are in its folder
 
 
 def catalogue_entry(model: Model) -> dict[str, object]:
-    """What `saddleforge models` and the loader need to know of a model without SymPy."""
+    """Return the properties of a model that `saddleforge models` and the loader use without SymPy."""
     sizes = {
         name: (size.default, size.low, size.high) if isinstance(size, Structural) else (size, size, size)
         for name, size in ((n, model.sizes[n]) for n in STRUCTURAL)
@@ -32,8 +33,8 @@ def catalogue_entry(model: Model) -> dict[str, object]:
     return {"summary": model.summary, "source": model.source, "sizes": sizes, "output": output}
 
 
-def solvers(names: list[str] | None = None) -> Iterator[Generated]:
-    """Every shipped solver of the named models (default all)."""
+def solvers(names: list[str] | None = None) -> Iterator[GeneratedSolver]:
+    """Generate every shipped solver of the named models (all by default)."""
     for name in names or sorted(SHIPPED, key=lambda name: (name != _FIRST, name)):
         model = catalogue_model(name)
         for structure in shipped_structures(name):
@@ -41,7 +42,7 @@ def solvers(names: list[str] | None = None) -> Iterator[Generated]:
 
 
 def expected_files(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
-    """(relative path, text) of every generated file of the named models (default all), the catalogue last."""
+    """Generate (relative path, text) of every file of the named models (all by default), the catalogue last."""
     places: dict[str, str] = {}  # text -> the file that has it
     shared: dict[str, str] = {}
     for solver in solvers(names):
@@ -55,7 +56,7 @@ def expected_files(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
         shared |= {f"{folder}/{file}": place for file, place in elsewhere.items()}
         for file, text in solver.files.items():
             if file not in elsewhere:
-                yield f"{folder}/{file}", without_files(text, elsewhere) if file == SOURCES_FILE else text
+                yield f"{folder}/{file}", remove_files(text, elsewhere) if file == SOURCES_FILE else text
     yield CATALOGUE, _catalogue_text(shared)
 
 
@@ -77,42 +78,43 @@ def _catalogue_text(shared: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def written_with(root: Path) -> str:
-    """The version of SymPy that wrote the solvers of a tree; empty without any."""
+def sympy_version_of(root: Path) -> str:
+    """Return the version of SymPy that wrote the solvers of a tree; empty if there are none."""
     for path in sorted(root.glob("*/*/model.py")):
         return path.read_text(encoding="utf-8").splitlines()[0].rpartition("SymPy ")[2].rstrip(".")
     return ""
 
 
-def differences(root: Path, names: list[str] | None = None) -> list[str]:
-    """Sentences that say where the tree differs from what the generator writes: missing, stale and orphan files.
+def find_differences(root: Path, names: list[str] | None = None) -> list[str]:
+    """Return sentences on how the tree differs from the generator's output: missing, stale and orphan files.
 
     Args:
-        names: of some models, whose files may stand with others.
+        root: folder of the tree.
+        names: only the files of these models, some of which may be in other models' folders.
     """
     found: list[str] = []
     expected = dict(expected_files(names))
-    shared = _shared(root) if names else {}
+    shared = _read_shared_files(root) if names else {}
     for relative, text in expected.items():
         if names and (relative == CATALOGUE or relative.endswith(SOURCES_FILE)):
-            continue  # they tell of the whole tree
+            continue  # they describe the whole tree
         path = root / shared.get(relative, relative)
         if not path.exists():
             found.append(f"{relative} is missing")
         elif path.read_bytes() != text.encode():
             found.append(f"{relative} is stale")
-    found += [f"{relative} is generated by no model" for relative in _orphans(root, set(expected), names)]
+    found += [f"{relative} is generated by no model" for relative in _find_orphans(root, set(expected), names)]
     return found
 
 
-def _shared(root: Path) -> dict[str, str]:
-    """Read which files of a tree stand with another solver."""
+def _read_shared_files(root: Path) -> dict[str, str]:
+    """Return which files of a tree are in another solver's folder, from its catalogue."""
     path = root / CATALOGUE
     text = path.read_text(encoding="utf-8").partition("\nSHARED = ")[2] if path.exists() else ""
     return dict(ast.literal_eval(text)) if text else {}
 
 
-def _orphans(root: Path, expected: set[str], names: list[str] | None) -> list[str]:
+def _find_orphans(root: Path, expected: set[str], names: list[str] | None) -> list[str]:
     orphans = []
     for path in sorted(root.rglob("*")):
         relative = path.relative_to(root)
@@ -126,22 +128,32 @@ def _orphans(root: Path, expected: set[str], names: list[str] | None) -> list[st
 
 
 def write_tree(root: Path, names: list[str] | None = None) -> list[str]:
-    """Write what differs and delete orphans; returns the relative paths touched."""
+    """Write the files that differ, delete orphans, and return the relative paths changed.
+
+    Args:
+        root: folder of the tree.
+        names: only the files of these models.
+    """
     touched: list[str] = []
     expected = dict(expected_files(names))
     for relative, text in expected.items():
         path = root / relative
         if not path.exists() or path.read_bytes() != text.encode():
-            write_whole(path, text)
+            write_atomically(path, text)
             touched.append(relative)
-    for relative in _orphans(root, set(expected), names):
+    for relative in _find_orphans(root, set(expected), names):
         (root / relative).unlink()
         touched.append(relative)
     return touched
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file through a temporary one beside it, so that no reader sees half of it."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file atomically, through a temporary one in the same folder.
+
+    Args:
+        path: file to write.
+        text: its content.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

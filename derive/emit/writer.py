@@ -1,7 +1,7 @@
-"""From a model at a structure to the text of its generated solver, deterministic to the byte.
+"""Generation of a solver: from a model at a structure to the text of its files, deterministic to the byte.
 
-A loss whose slope in X jumps where no proximal map is known has a solver with the files of a finite temperature only.
-Bayes-optimal averages are there where the model has an output channel.
+A loss whose slope in X jumps and that has no known proximal map has a solver with the files of a finite temperature
+only. The files of Bayes-optimal averages exist if the model has an output channel.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..authoring.model import Model, ModelAt
 from ..authoring.parameters import Structure
 from ..digest import generator_digest
 from ..theory.kinks import LOSS_JUMPS, slope_jump
-from ..theory.pieces import no_proximal_map
+from ..theory.pieces import proximal_obstacle
 from ..theory.reduced import ReducedModel, reduced_loss, reduced_metric
-from .kernel import Frozen, Kernel, recorded, stamped
+from .kernel import Kernel, RecordedKernel, add_stamp, record_kernels
 from .printers.numba import body
 from .probes import check_bounded, check_convex, check_finite, check_real
 from .sides.bayes_source import bayes_context
-from .sides.channel import build_channel, constants_of
+from .sides.channel import build_channel, constant_names
 from .sides.channel_source import bounds_context, channel_context
 from .sides.flow_source import flow_context
 from .sides.metadata_source import metadata_file, reduced_metadata_file
@@ -35,11 +35,11 @@ from .sides.prior_source import prior_context
 from .sides.reference_source import reference_context
 from .sides.tangent_source import moment_tangent_context, tangent_context
 from .sides.thermal_source import thermal_context
-from .stamps import SOURCES_FILE, Origins, runs, sourced, sources_json, with_equations
+from .stamps import SOURCES_FILE, StampExtension, fill_in_equations, source_runs, sources_json, split_sources
 
 _HERE = Path(__file__).parent
 _IMPORT = re.compile(r"((?:from saddleforge\.loops )?import )(\w+(?: as \w+)?(?:, \w+)*)")
-# What each file is written by, beside this module: the digest in its header follows their imports.
+# The sources of each file, in addition to this module: the digest in its header covers these and their imports.
 SOURCES = {
     "model.py": ("emit/sides/metadata_source.py",),
     "channel.py": ("emit/sides/channel_source.py", "emit/templates/channel.py.jinja"),
@@ -62,52 +62,60 @@ SOURCES = {
 
 
 @dataclass(frozen=True)
-class Generated:
-    """A generated solver: file name -> text, the digest of the model it came from, and every kernel made on the way.
+class GeneratedSolver:
+    """A generated solver: file name -> text, the digest of its model, and every kernel that was made for it.
 
-    Among the files is `sources.json`, which says where the lines of the others come from.
+    The file `sources.json` lists the origins of the lines of the others.
     """
 
     model: str
     structure: Structure
     digest: str
     files: dict[str, str]
-    frozen: tuple[Frozen, ...]
+    frozen: tuple[RecordedKernel, ...]
 
 
-def generate(model: Model, structure: Structure | None = None) -> Generated:
+def generate(model: Model, structure: Structure | None = None) -> GeneratedSolver:
     """Derive, lower and print one solver.
+
+    Args:
+        model: model of the catalogue or of a user.
+        structure: sizes; the model's default by default.
 
     Raises:
         ModelError: the model is not well posed at the structure.
-        TypeError: the loss holds a function no printer knows.
+        TypeError: the loss contains a function that no printer supports.
     """
     structure = structure or model.default_structure()
     at = model.at(structure)
-    with recorded() as frozen:
-        files = _files(model, at)
-    return Generated(at.name, structure, at.digest(), files, tuple(frozen))
+    with record_kernels() as frozen:
+        files = _generate_files(model, at)
+    return GeneratedSolver(at.name, structure, at.digest(), files, tuple(frozen))
 
 
 def metadata(model: Model, structure: Structure) -> str:
-    """Text of the metadata file alone: of a model that shares its physics with one whose solver is there.
+    """Return the text of the metadata file alone, for a model that shares its physics with an existing solver.
+
+    Args:
+        model: model whose metadata is needed.
+        structure: sizes.
 
     Raises:
         ModelError: the model is not well posed at the structure.
     """
     at = model.at(structure)
-    return _text(_tidy(metadata_file(model, at, _header("model.py"), no_proximal_map(at))))
+    return _join_lines(_clean_lines(metadata_file(model, at, _header_line("model.py"), proximal_obstacle(at))))
 
 
-def _files(model: Model, at: ModelAt) -> dict[str, str]:
+def _generate_files(model: Model, at: ModelAt) -> dict[str, str]:
     check_real(at)
     check_finite(at)
     check_bounded(at)
     if at.penalty is not None:
         check_convex(at.penalty, at.structure)
-    jump, unpack = no_proximal_map(at), _unpacker(at)
+    jump, unpack = proximal_obstacle(at), _unpacker(at)
     metric = metric_context(at, unpack)
-    files = {"model.py": metadata_file(model, at, _header("model.py"), jump)}
+    files = {"model.py": metadata_file(model, at, _header_line("model.py"), jump)}
     contexts: dict[str, dict[str, Any]] = {
         "prior.py": prior_context(at),
         "thermal.py": thermal_context(at, unpack),
@@ -126,21 +134,21 @@ def _files(model: Model, at: ModelAt) -> dict[str, str]:
         contexts["flow.py"] = flow_context(at)
     if at.output is not None:
         contexts["bayes.py"] = bayes_context(at, at.output, unpack)
-    files |= _rendered(contexts)
+    files |= _render(contexts)
     for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
         if reduced is not None:
             files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced).items()}
     for name in at.others:
         files |= {f"metric_{name}/{file}": text for file, text in _metric_files(model, at.with_metric(name)).items()}
-    lines = {name: _tidy(text) for name, text in files.items()}
-    sources = sources_json({name: runs(each) for name, each in lines.items()})
-    return {name: _text(each) for name, each in lines.items()} | {SOURCES_FILE: sources}
+    lines = {name: _clean_lines(text) for name, text in files.items()}
+    sources = sources_json({name: source_runs(each) for name, each in lines.items()})
+    return {name: _join_lines(each) for name, each in lines.items()} | {SOURCES_FILE: sources}
 
 
 def _metric_files(model: Model, at: ModelAt) -> dict[str, str]:
-    """Of another metric of the same model: what is known of it, its averages, and what it reads of the fields."""
-    files = {"model.py": metadata_file(model, at, _header("model.py"), no_proximal_map(at))}
-    files |= _rendered({"metric.py": metric_context(at, _unpacker(at))})
+    """Return the files for another metric of the same model: metadata, averages, and its reduced problem."""
+    files = {"model.py": metadata_file(model, at, _header_line("model.py"), proximal_obstacle(at))}
+    files |= _render({"metric.py": metric_context(at, _unpacker(at))})
     reduced = reduced_metric(at)
     if reduced is not None:
         files |= {f"reduced_metric/{name}": text for name, text in _reduced_files(reduced).items()}
@@ -148,8 +156,8 @@ def _metric_files(model: Model, at: ModelAt) -> dict[str, str]:
 
 
 def _reduced_files(at: ReducedModel) -> dict[str, str]:
-    """Of the problem that averages are those of: what its fields are, and its channel, or the test error."""
-    jump, unpack = no_proximal_map(at) if at.metric is None else "", _unpacker(at)
+    """Return the files of the reduced problem of an average: its fields, and its channel or the test error."""
+    jump, unpack = proximal_obstacle(at) if at.metric is None else "", _unpacker(at)
     contexts: dict[str, dict[str, Any]] = {}
     if at.metric is not None:
         contexts["metric.py"] = metric_context(at, unpack)
@@ -158,31 +166,33 @@ def _reduced_files(at: ReducedModel) -> dict[str, str]:
     if at.metric is None and not jump:
         channel = build_channel(at)
         contexts |= {"channel.py": channel_context(channel, unpack), "tangent.py": moment_tangent_context(channel)}
-    return {"model.py": reduced_metadata_file(at, _header("model.py"), jump)} | _rendered(contexts)
+    return {"model.py": reduced_metadata_file(at, _header_line("model.py"), jump)} | _render(contexts)
 
 
-def _rendered(contexts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Texts that name no model: those of the same kernels are the same. Loops that call them stand behind them in a
-    file of their own, which models of the same sizes have in common."""
+def _render(contexts: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the texts of templates by file name; they name no model, so that equal kernels give equal files.
+
+    Loops that call the kernels are in a file of their own, which models of the same sizes share.
+    """
     environment = _environment()
     called = {file.replace(".py", "_loops.py"): context for file, context in contexts.items()}
     loops = {name: each for name, each in called.items() if name in SOURCES and each.get("has_averages", True)}
     return {
-        name: with_equations(environment.get_template(f"{name}.jinja").render(header=_header(name), **context))
+        name: fill_in_equations(environment.get_template(f"{name}.jinja").render(header=_header_line(name), **context))
         for name, context in (contexts | loops).items()
     }
 
 
-def _header(file: str) -> str:
+def _header_line(file: str) -> str:
     digest = generator_digest(*SOURCES[file])
     return f"# Generated by saddleforge; do not edit. Generator digest {digest}, SymPy {sp.__version__}."
 
 
-def _tidy(text: str) -> list[tuple[str, str]]:
-    """Return (line, source): at most two blank lines in a row, no trailing blanks, only imports that are used."""
+def _clean_lines(text: str) -> list[tuple[str, str]]:
+    """Return (line, source) without trailing blanks, unused imports, and more than two blank lines in a row."""
     lines: list[tuple[str, str]] = []
-    for line, source in sourced(text):
-        if (imported := _IMPORT.fullmatch(line)) and not (line := _used(imported, text)):
+    for line, source in split_sources(text):
+        if (imported := _IMPORT.fullmatch(line)) and not (line := _used_imports(imported, text)):
             continue
         if (line := line.rstrip()) or not all(not above for above, _ in lines[-2:]):
             lines.append((line, source))
@@ -196,12 +206,12 @@ def _tidy(text: str) -> list[tuple[str, str]]:
     return kept[::-1]
 
 
-def _text(lines: Sequence[tuple[str, str]]) -> str:
+def _join_lines(lines: Sequence[tuple[str, str]]) -> str:
     return "\n".join(line for line, _ in lines) + "\n"
 
 
-def _used(imported: re.Match[str], text: str) -> str:
-    """A line that imports modules, without those that the file does not call."""
+def _used_imports(imported: re.Match[str], text: str) -> str:
+    """Return an import line without the modules that the file does not use."""
     names = [name for name in imported[2].split(", ") if re.search(rf"(?<![\w./]){name.split()[-1]}\.\w", text)]
     return f"{imported[1]}{', '.join(names)}" if names else ""
 
@@ -214,30 +224,30 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
-        extensions=[Origins],
+        extensions=[StampExtension],
     )
-    environment.globals["block"] = _block
-    environment.globals["code"] = lambda kernel, margin=4: _block(body(kernel), margin)
-    environment.globals["added"] = _added
+    environment.globals["block"] = _indent_block
+    environment.globals["code"] = lambda kernel, margin=4: _indent_block(body(kernel), margin)
+    environment.globals["added"] = _adding_lines
     environment.globals["indent"] = lambda text, margin: "\n".join(" " * margin + line for line in text.splitlines())
     return environment
 
 
-def _added(kernel: Kernel, factor: str, margin: int) -> str:
-    """Lines that add a factor times the results to the places that they are named by."""
-    return _block(body(kernel, lambda place, value: f"{place} += {factor} * ({value})"), margin)
+def _adding_lines(kernel: Kernel, factor: str, margin: int) -> str:
+    """Return lines that add a factor times each result to the place that is its name."""
+    return _indent_block(body(kernel, lambda place, value: f"{place} += {factor} * ({value})"), margin)
 
 
-def _block(lines: Sequence[str], margin: int) -> str:
-    """Lines that say themselves who wrote them."""
+def _indent_block(lines: Sequence[str], margin: int) -> str:
+    """Return indented lines, which carry their own stamps."""
     return "\n".join(" " * margin + line for line in lines)
 
 
 def _unpacker(model: ModelAt) -> Callable[[Kernel], str]:
-    positions = {name: i for i, name in enumerate(constants_of(model))}
+    positions = {name: i for i, name in enumerate(constant_names(model))}
 
     def unpack(kernel: Kernel) -> str:
         used = sorted((positions[n], n) for n in kernel.names if n in positions)
-        return _block(stamped([f"{name} = c[{i}]" for i, name in used]), 4)
+        return _indent_block(add_stamp([f"{name} = c[{i}]" for i, name in used]), 4)
 
     return unpack

@@ -8,17 +8,17 @@ from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
 from ..authoring.parameters import Parameter, Structure, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mixed, token_error
+from .mixed_target import mix_with_positions, token_error
 
 
 def masked_softmax(scores: sp.Matrix) -> sp.Matrix:
-    """softmax of each row over the columns up to the diagonal, zero beyond."""
+    """Return the softmax of each row over the columns up to the diagonal, zero beyond."""
     count = scores.shape[0]
     return sp.Matrix([[*softmax(scores[i : i + 1, : i + 1]), *[0] * (count - i - 1)] for i in range(count)])
 
 
-def causal_positions(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """0.6 on the diagonal, the rest of each row spread over the tokens before; the first row looks at itself."""
+def causal_target(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    """Return 0.6 on the diagonal, the rest of each row spread over earlier tokens; the first row attends to itself."""
     rows = []
     for i in range(structure.tokens):
         before = [sp.Rational(2, 5) / i] * i
@@ -27,8 +27,14 @@ def causal_positions(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """Masked teacher attention, mixed."""
-    return mixed(masked_softmax(Y @ Y.T), omega, A)
+    """Return masked teacher attention mixed with the positional matrix.
+
+    Args:
+        Y: fields of the teacher, L x t.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
+    return mix_with_positions(masked_softmax(Y @ Y.T), omega, A)
 
 
 @model(
@@ -44,7 +50,7 @@ def causal_attention(
     Y: sp.Matrix,
     *,
     omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
-    A: Any = Parameter(causal_positions, doc="positional target, L x L, lower triangular"),  # noqa: B008
+    A: Any = Parameter(causal_target, doc="positional target, L x L, lower triangular"),  # noqa: B008
 ) -> sp.Expr:
     """Tied attention with a lower-triangular mask in student and teacher, on the mixed target.
 

@@ -10,13 +10,13 @@ from ..authoring.parameters import GaussianNoise, Parameter, Start, Structure, s
 from ..authoring.regulariser import Ridge
 
 
-def output(fields: sp.Matrix) -> sp.Expr:
-    """Mean of the hidden units erf(x / sqrt 2) over the columns, times the root of their number."""
+def committee_output(fields: sp.Matrix) -> sp.Expr:
+    """Return the sum of the hidden units erf(x / sqrt 2) over the columns, divided by the root of their number."""
     return sum(sp.erf(x / sp.sqrt(2)) for x in fields) / sp.sqrt(len(fields))
 
 
-def alike(structure: Structure) -> tuple[tuple[str, ...], ...]:
-    """Every column of W is the same mixture of all teacher columns."""
+def equal_mixtures(structure: Structure) -> tuple[tuple[str, ...], ...]:
+    """Return the coefficients of a start in which every column of W is the same mixture of all teacher columns."""
     return (("3/10",) * structure.teacher_rank,) * structure.student_rank
 
 
@@ -25,8 +25,8 @@ def alike(structure: Structure) -> tuple[tuple[str, ...], ...]:
     teacher=structural(2),
     noise={"u": GaussianNoise(variance="Delta")},
     regulariser=Ridge(0.01),
-    metric=lambda h, Y: square(output(Y) - output(h)),
-    starts={"specialised": Start(teacher="3/5"), "unspecialised": Start(teacher=alike)},
+    metric=lambda h, Y: square(committee_output(Y) - committee_output(h)),
+    starts={"specialised": Start(teacher="3/5"), "unspecialised": Start(teacher=equal_mixtures)},
 )
 def committee_machine(
     X: sp.Matrix,
@@ -39,4 +39,4 @@ def committee_machine(
 
     Source: Saad, Solla, Phys. Rev. E 52 (1995) 4225; Aubin et al., NeurIPS 2018, arXiv 1806.05451
     """
-    return half_square(output(Y) + u - output(X))
+    return half_square(committee_output(Y) + u - committee_output(X))

@@ -9,21 +9,41 @@ from ..authoring.model import model
 from ..authoring.outputs import attention_scores
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mixed, positional_target, token_error
+from .mixed_target import mix_with_positions, positional_target, token_error
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """softmax(Y Y^T), mixed."""
-    return mixed(softmax(Y @ Y.T), omega, A)
+    """Return softmax(Y Y^T) mixed with the positional matrix.
+
+    Args:
+        Y: fields of the teacher, L x t.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
+    return mix_with_positions(softmax(Y @ Y.T), omega, A)
 
 
 def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Test error a token: (1/L) Tr[(T(Y) - S(h)) rho (T(Y) - S(h))^T]."""
+    """Return the test error a token: (1/L) Tr[(T(Y) - S(h)) rho (T(Y) - S(h))^T].
+
+    Args:
+        h: fields of the student, L x s.
+        Y: fields of the teacher, L x t.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
     return token_error(target(Y, omega, A) - softmax(h @ h.T))
 
 
 def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """The same error of a linear layer that mixes the tokens with a constant matrix B (docs/theory.md (7.7))."""
+    """Return the error of a linear layer that mixes the tokens with a constant matrix B (docs/theory.md (7.7)).
+
+    Args:
+        B: constant prediction, L x L.
+        Y: fields of the teacher, L x t.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
     return token_error(target(Y, omega, A) - B)
 
 

@@ -19,7 +19,13 @@ def elastic_net(
     l1: Any = Parameter(0.1, 0, doc="strength of |w|"),  # noqa: B008
     l2: Any = Parameter(0.1, 0, doc="strength of w^2 / 2"),  # noqa: B008
 ) -> sp.Expr:
-    """l1 |w| + l2 w^2 / 2."""
+    """Return l1 |w| + l2 w^2 / 2.
+
+    Args:
+        w: a row of W, 1 x 1.
+        l1: strength of |w|.
+        l2: strength of w^2 / 2.
+    """
     return l1 * sp.Abs(w[0]) + l2 * w[0] ** 2 / 2
 
 

@@ -8,28 +8,34 @@ from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mixed, positional_target, token_error
+from .mixed_target import mix_with_positions, positional_target, token_error
 
 
-def hard(scores: sp.Matrix) -> sp.Matrix:
-    """1 at the largest entry of each row, 0 elsewhere: softmax at zero temperature. The first of equal ones counts.
+def hardmax(scores: sp.Matrix) -> sp.Matrix:
+    """Return 1 at the largest entry of each row, 0 elsewhere: softmax at zero temperature. The first of equals counts.
 
-    Equal scores have no weight, but nodes of a rule may lie there: half a target would cost it an order.
+    Equal scores have no weight, but nodes of a quadrature rule may lie there: half a target would cost it an order.
     """
     count = scores.shape[1]
 
-    def above(one: sp.Expr, other: sp.Expr, first: bool) -> sp.Expr:
+    def _exceeds(one: sp.Expr, other: sp.Expr, first: bool) -> sp.Expr:
         return sp.Piecewise((1, one >= other if first else one > other), (0, True))
 
     return sp.Matrix(
         *scores.shape,
-        lambda i, j: sp.Mul(*[above(scores[i, j], scores[i, b], j < b) for b in range(count) if b != j]),
+        lambda i, j: sp.Mul(*[_exceeds(scores[i, j], scores[i, b], j < b) for b in range(count) if b != j]),
     )
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """The token to which each token of the teacher attends, mixed with the positional matrix."""
-    return mixed(hard(Y @ Y.T), omega, A)
+    """Return the token to which each token of the teacher attends, mixed with the positional matrix.
+
+    Args:
+        Y: fields of the teacher, L x t.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
+    return mix_with_positions(hardmax(Y @ Y.T), omega, A)
 
 
 @model(

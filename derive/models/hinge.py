@@ -6,12 +6,12 @@ from ..authoring.model import model
 from ..authoring.outputs import sign_of_field
 from ..authoring.parameters import Start
 from ..authoring.regulariser import Ridge
-from .logistic_regression import zero_one
+from .logistic_regression import zero_one_error
 
 
 @model(
     regulariser=Ridge(0.1),
-    metric=zero_one,
+    metric=zero_one_error,
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
     output=sign_of_field(),
 )

@@ -14,7 +14,12 @@ from ..authoring.tokens import sparse_teacher
 
 @penalty
 def l1_norm(w: sp.Matrix, *, lambda_: Any = Parameter(0.2, 0, open_low=True, doc="strength of |w|")) -> sp.Expr:  # noqa: B008
-    """lambda |w|."""
+    """Return lambda |w|.
+
+    Args:
+        w: a row of W, 1 x 1.
+        lambda_: strength of |w|.
+    """
     return lambda_ * sp.Abs(w[0])
 
 

@@ -9,12 +9,18 @@ from ..authoring.model import model
 from ..authoring.outputs import products_of_fields
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mixed, positional_target, token_error
+from .mixed_target import mix_with_positions, positional_target, token_error
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """Linear teacher attention, mixed."""
-    return mixed(Y @ Y.T / Y.shape[0], omega, A)
+    """Return linear teacher attention mixed with the positional matrix.
+
+    Args:
+        Y: fields of the teacher, L x t.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
+    return mix_with_positions(Y @ Y.T / Y.shape[0], omega, A)
 
 
 @model(

@@ -9,14 +9,19 @@ from ..authoring.parameters import Start
 from ..authoring.regulariser import Ridge
 
 
-def zero_one(h: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
-    """1 where the signs of student and teacher differ."""
+def zero_one_error(h: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
+    """Return 1 where the signs of student and teacher differ, 0 elsewhere.
+
+    Args:
+        h: field of the student, 1 x 1.
+        Y: field of the teacher, 1 x 1.
+    """
     return (1 - sp.sign(h[0, 0]) * sp.sign(Y[0, 0])) / 2
 
 
 @model(
     regulariser=Ridge(0.1),
-    metric=zero_one,
+    metric=zero_one_error,
     starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
     output=sign_of_field(),
 )

@@ -1,4 +1,4 @@
-"""What the attention models share: the mixed positional-semantic target and errors counted a token."""
+"""Common parts of the attention models: the mixed positional-semantic target and errors counted a token."""
 
 import sympy as sp
 
@@ -7,17 +7,23 @@ from ..authoring.parameters import Structure
 
 
 def positional_target(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """The fixed matrix A: 0.6 on the diagonal, the rest of each row spread evenly."""
+    """Return the fixed matrix A: 0.6 on the diagonal, the rest of each row spread evenly."""
     count = structure.tokens
     off = sp.Rational(2, 5) / (count - 1)
     return tuple(tuple(sp.Rational(3, 5) if i == j else off for j in range(count)) for i in range(count))
 
 
-def mixed(attention: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """T(Y) of eq. (15-16): teacher attention mixed with the positional matrix A."""
+def mix_with_positions(attention: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+    """Return T(Y) of eq. (15-16): teacher attention mixed with the positional matrix A.
+
+    Args:
+        attention: attention matrix of the teacher, L x L.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
     return (1 - omega) * attention + omega * Matrix(A)
 
 
 def token_error(difference: sp.Matrix) -> sp.Expr:
-    """(1/L) Tr[D rho D^T]: the error a token of attention matrices that differ by D."""
+    """Return (1/L) Tr[D rho D^T]: the error a token of attention matrices that differ by D."""
     return square(difference, weight=rho) / difference.shape[0]

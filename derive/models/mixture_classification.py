@@ -8,22 +8,29 @@ from ..authoring.language import by_label, softmax
 from ..authoring.model import model
 from ..authoring.parameters import Parameter, Start, Structure, structural
 from ..authoring.regulariser import Ridge
-from ..authoring.tokens import Tokens, simplex, uniform_labels
+from ..authoring.tokens import Tokens, simplex_gram, uniform_labels
 from ..errors import ModelError
 
 
 def class_scores(fields: sp.Matrix, classes: int) -> sp.Matrix:
-    """K logits of K - 1 fields, 1 x K: an orthonormal frame of the vectors that add up to zero.
+    """Return K logits of K - 1 fields, 1 x K: an orthonormal frame of the vectors that add up to zero.
 
     A common shift of all logits changes nothing and a ridge sets it to zero, so that K - 1 columns of W are enough.
+
+    Args:
+        fields: fields of the student, 1 x (K - 1).
+        classes: K.
+
+    Raises:
+        ModelError: there are not K - 1 fields.
     """
     if fields.shape[1] != classes - 1:
         raise ModelError(f"{classes} clusters need student_rank = {classes - 1}, not {fields.shape[1]}")
-    return fields * frame_of(classes)
+    return fields * orthonormal_frame(classes)
 
 
-def frame_of(classes: int) -> sp.Matrix:
-    """K - 1 orthonormal rows that add up to zero over the K classes."""
+def orthonormal_frame(classes: int) -> sp.Matrix:
+    """Return K - 1 orthonormal rows that add up to zero over the K classes."""
     frame = sp.zeros(classes - 1, classes)
     for a in range(classes - 1):
         norm = sp.sqrt((a + 1) * (a + 2))
@@ -33,27 +40,34 @@ def frame_of(classes: int) -> sp.Matrix:
     return frame
 
 
-def along_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """Columns of W along the mean of their classes, one coefficient a class."""
+def columns_along_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    """Return the coefficients of columns of W along the mean of their classes, one coefficient a class."""
     if structure.student_rank != structure.clusters - 1:
         return ((sp.Integer(0),) * structure.clusters,) * structure.student_rank
-    rows = (sp.Rational(2, 5) * frame_of(structure.clusters)).tolist()
+    rows = (sp.Rational(2, 5) * orthonormal_frame(structure.clusters)).tolist()
     return tuple(tuple(row) for row in rows)
 
 
 def class_means(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
-    """Gram matrix of the means: a regular simplex of unit vectors."""
-    return simplex(structure.replace(tokens=structure.clusters))
+    """Return the Gram matrix of the means: a regular simplex of unit vectors."""
+    return simplex_gram(structure.replace(tokens=structure.clusters))
 
 
-def mixture(
+def gaussian_mixture(
     structure: Structure,
     *,
     sigma: Any = Parameter(1, low=0, open_low=True, doc="deviation of a coordinate within a class"),  # noqa: B008
     means: Any = Parameter(class_means, doc="Gram matrix of the class means, K x K"),  # noqa: B008
     labels: Any = Parameter(uniform_labels, 0, 1, doc="probability of each class"),  # noqa: B008
 ) -> Tokens:
-    """K isotropic Gaussians; there is no teacher but the label, whose field is a formality."""
+    """Return the law of K isotropic Gaussians; the only teacher is the label, its field a formality.
+
+    Args:
+        structure: sizes of the model.
+        sigma: standard deviation of a coordinate within a class, positive.
+        means: Gram matrix of the class means, K x K.
+        labels: probability of each class, (K,).
+    """
     return Tokens(
         weights=[1],
         covariance=[[sigma**2] * structure.clusters],
@@ -63,8 +77,14 @@ def mixture(
     )
 
 
-def zero_one(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:
-    """1 where another class has the largest score."""
+def zero_one_error(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:
+    """Return 1 where another class has the largest score, 0 elsewhere.
+
+    Args:
+        h: fields of the student, 1 x (K - 1).
+        k: labels of the tokens; k[0] is the class.
+        structure: sizes of the model.
+    """
     count = structure.clusters
     scores = class_scores(h, count)
     right = [sp.Mul(*[sp.Heaviside(scores[a] - scores[j]) for j in range(count) if j != a]) for a in range(count)]
@@ -74,10 +94,10 @@ def zero_one(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp
 @model(
     student=structural(1),
     clusters=structural(2, low=2),
-    law=mixture,
+    law=gaussian_mixture,
     regulariser=Ridge(0.1),
-    metric=zero_one,
-    starts={"positional": Start(encodings=along_means), "uninformed": Start(noise="3/5")},
+    metric=zero_one_error,
+    starts={"positional": Start(encodings=columns_along_means), "uninformed": Start(noise="3/5")},
 )
 def mixture_classification(X: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:
     """Cross-entropy loss on a mixture of K Gaussians with a ridge penalty; set student_rank = K - 1.

@@ -8,12 +8,12 @@ from ..authoring.model import model
 from ..authoring.outputs import sign_of_field
 from ..authoring.parameters import Parameter, Start
 from ..authoring.regulariser import Sphere
-from .logistic_regression import zero_one
+from .logistic_regression import zero_one_error
 
 
 @model(
     regulariser=Sphere(1),
-    metric=zero_one,
+    metric=zero_one_error,
     starts={"semantic": Start(teacher="3/5", noise="4/5")},
     output=sign_of_field(),
 )

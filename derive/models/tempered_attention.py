@@ -9,17 +9,29 @@ from ..authoring.model import model
 from ..authoring.outputs import attention_scores
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mixed, positional_target, token_error
+from .mixed_target import mix_with_positions, positional_target, token_error
 
 
 def attention(Z: sp.Matrix, beta: sp.Expr) -> sp.Matrix:
-    """softmax(beta Z Z^T / sqrt(rank))."""
+    """Return softmax(beta Z Z^T / sqrt(rank)).
+
+    Args:
+        Z: fields, L x rank.
+        beta: inverse temperature.
+    """
     return softmax(beta * Z @ Z.T / sp.sqrt(Z.shape[1]))
 
 
 def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teacher: sp.Expr) -> sp.Matrix:
-    """Teacher attention at its own temperature, mixed."""
-    return mixed(attention(Y, beta_teacher), omega, A)
+    """Return teacher attention at its own temperature, mixed with the positional matrix.
+
+    Args:
+        Y: fields of the teacher, L x t.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+        beta_teacher: inverse temperature of the teacher's softmax.
+    """
+    return mix_with_positions(attention(Y, beta_teacher), omega, A)
 
 
 @model(

@@ -13,25 +13,30 @@ from .dot_product_attention import baseline, target
 from .mixed_target import positional_target, token_error
 
 
-def scores(X: sp.Matrix) -> sp.Matrix:
-    """X_Q X_K^T: the first half of the student's columns are queries, the second half keys."""
+def query_key_scores(X: sp.Matrix) -> sp.Matrix:
+    """Return X_Q X_K^T: the first half of the student's columns are queries, the second half keys."""
     half = X.shape[1] // 2
     if X.shape[1] != 2 * half:
         raise ValueError(f"student_rank = {X.shape[1]} is odd; it counts query and key columns together")
     return X[:, :half] @ X[:, half:].T
 
 
-def in_both(columns: str, value: sp.Rational) -> Callable[[Structure], tuple[tuple[sp.Expr, ...], ...]]:
-    """A start that puts a coefficient into the first query and the first key column, for teacher row or token one."""
+def first_columns(columns: str, value: sp.Rational) -> Callable[[Structure], tuple[tuple[sp.Expr, ...], ...]]:
+    """Return a start with a coefficient in the first query and the first key column, for teacher row or token one.
 
-    def entries(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    Args:
+        columns: "teacher_rank" or "tokens", the number of columns of the coefficients.
+        value: the coefficient.
+    """
+
+    def start_coefficients(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
         count, half = getattr(structure, columns), structure.student_rank // 2
         return tuple(
             tuple(value if a % half == 0 and b == 0 else sp.Integer(0) for b in range(count))
             for a in range(structure.student_rank)
         )
 
-    return entries
+    return start_coefficients
 
 
 @model(
@@ -39,11 +44,11 @@ def in_both(columns: str, value: sp.Rational) -> Callable[[Structure], tuple[tup
     student=structural(2, low=2),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - softmax(scores(h))),
+    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - softmax(query_key_scores(h))),
     baseline=baseline,
     starts={
-        "semantic": Start(teacher=in_both("teacher_rank", sp.Rational(3, 5))),
-        "positional": Start(encodings=in_both("tokens", sp.Rational(2, 5))),
+        "semantic": Start(teacher=first_columns("teacher_rank", sp.Rational(3, 5))),
+        "positional": Start(encodings=first_columns("tokens", sp.Rational(2, 5))),
         "uninformed": Start(noise="3/5"),
     },
 )
@@ -58,4 +63,4 @@ def untied_attention(
 
     Source: arXiv 2402.03902, appendix C.10 and E.3
     """
-    return half_square(target(Y, omega, A) - softmax(scores(X)), weight=rho)
+    return half_square(target(Y, omega, A) - softmax(query_key_scores(X)), weight=rho)

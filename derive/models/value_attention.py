@@ -12,19 +12,32 @@ from .dot_product_attention import target
 from .mixed_target import positional_target
 
 
-def taught(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """T(Y_1) Y_2 with the mixed attention T: the first column holds queries and keys, the second values."""
+def teacher_output(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+    """Return T(Y_1) Y_2 with the mixed attention T: the first column holds queries and keys, the second values.
+
+    Args:
+        Y: fields of the teacher, L x 2.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
     return target(Y[:, :1], omega, A) @ Y[:, 1]
 
 
-def output(Z: sp.Matrix) -> sp.Matrix:
-    """softmax(Z_1 Z_1^T) Z_2."""
+def value_output(Z: sp.Matrix) -> sp.Matrix:
+    """Return softmax(Z_1 Z_1^T) Z_2."""
     return softmax(Z[:, 0] @ Z[:, 0].T) @ Z[:, 1]
 
 
 def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Test error a token."""
-    return square(taught(Y, omega, A) - output(h)) / h.shape[0]
+    """Return the test error a token.
+
+    Args:
+        h: fields of the student, L x 2.
+        Y: fields of the teacher, L x 2.
+        omega: weight of the positional part.
+        A: positional matrix, L x L.
+    """
+    return square(teacher_output(Y, omega, A) - value_output(h)) / h.shape[0]
 
 
 @model(
@@ -50,4 +63,4 @@ def value_attention(
 
     Source: arXiv 2402.03902, appendix C.10 and E.3
     """
-    return half_square(taught(Y, omega, A) - output(X))
+    return half_square(teacher_output(Y, omega, A) - value_output(X))

@@ -1,8 +1,8 @@
-"""Bayes-optimal inference from the replica calculation: n + 1 alike replicas, one of them the teacher.
+"""Bayes-optimal inference from the replica calculation: n + 1 equivalent replicas, one of them the teacher.
 
 The teacher is one more sample of the posterior (H. Nishimori, Prog. Theor. Phys. 66 (1981) 1169; Y. Iba, J. Phys. A 32
-(1999) 3875), so that the ansatz has one overlap a pair of replicas, q, and the diagonal is known: rho*. The integrals
-over a row and over the fields of a sentence are those that theory/bayes.py writes out and differentiates.
+(1999) 3875), so that the ansatz has one overlap for all pairs of replicas, q, and a known diagonal, rho*. The integrals
+over a row and over the fields of a sample are those that theory/bayes.py writes out and differentiates.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import sympy as sp
 
 from ..calculus.averages import CONTEXTS, COORDINATE, Average, MatrixAverage
-from ..theory.bayes import fields, rows
-from .algebra.exact import Law, Source, Values, explicit, is_zero
+from ..theory.bayes import field_weight, row_integral
+from .algebra.exact import ExactValues, NormalLaw, RandomRationals, block_matrix, is_zero
 from .algebra.objects import n
 from .algebra.step import Derivation, Expressions, Step, declare_test
 
@@ -29,7 +29,7 @@ REPLICA_NUMBERS = (1, 2, 3)
 # Kinds of averages: over the field b of a row, normal with mean zero and covariance Q; over labels and omega, normal
 # with covariance q, summed over what is observed.
 ROW_FIELD, OUTPUT = "row field", "output"
-# Their names are not those of the student's quantities: both stand in one document.
+# Their names differ from those of the student's quantities, which are in the same document.
 Z_row, Z_out, Z_any = (sp.Symbol(name, positive=True) for name in ("Z_row", "Z_out", "Z_any"))
 alpha, gamma = sp.Symbol("alpha", positive=True), sp.Symbol("gamma", positive=True)
 t = sp.Symbol("t", integer=True, positive=True)
@@ -41,13 +41,14 @@ slopes = sp.symbols("Z_slope_1 Z_slope_2", real=True)
 
 @cache
 def bayes_derivation() -> Derivation:
-    """Alike replicas, the limit of one sample beside the teacher, and the two equations."""
-    replicas = _alike()
-    limit = _limit(replicas.after)
-    return Derivation((replicas, limit, _equations(limit.after)))
+    """Return the derivation: equivalent replicas, the limit n -> 0, and the two equations of state evolution."""
+    replicas = _replica_step()
+    limit = _limit_step(replicas.after)
+    return Derivation((replicas, limit, _state_evolution_step(limit.after)))
 
 
-def _alike() -> Step:
+def _replica_step() -> Step:
+    """Return step 1, with the potentials of n + 1 equivalent replicas."""
     pairs = n * (n + 1) / 2
     after = {
         "trace": Average(CONTEXTS, -pairs * sp.Trace(q_hat * q)),
@@ -68,15 +69,12 @@ def _alike() -> Step:
         "independent, and a normal field omega makes their fields independent: each time the power n + 1 of one "
         "integral, Z_row over a row and Z_out over what is hidden of a sentence.",
         CITATION,
-        (
-            _pairs_hold(),
-            _rows_hold(),
-            _fields_hold(),
-        ),
+        (_check_pairs(), _check_row_field(), _check_sample_field()),
     )
 
 
-def _limit(before: Expressions) -> Step:
+def _limit_step(before: Expressions) -> Step:
+    """Return step 2, with the free entropy at n = 0."""
     after = {
         "free entropy": Average(CONTEXTS, -sp.Trace(q_hat * q) / 2)
         + Average(COORDINATE, Average(ROW_FIELD, Z_row * sp.log(Z_row)))
@@ -93,17 +91,14 @@ def _limit(before: Expressions) -> Step:
         "in this average turns the law of the field into that at the teacher: given the teacher's row pi, b is normal "
         "with mean Q pi and covariance Q, as one sees by completing the square.",
         CITATION,
-        (
-            _slope_holds(),
-            _planted_holds(),
-        ),
+        (_check_slope(), _check_planted_field()),
     )
 
 
 def heat_gradient(size: int) -> sp.Matrix:
-    """d/dC_ij of E_x[Z log Z], x normal of covariance C, where Z obeys dZ/dC_ij = -1/2 d2Z/dx_i dx_j.
+    """Return d/dC_ij of E_x[Z log Z], x normal of covariance C, if Z obeys dZ/dC_ij = -1/2 d2Z/dx_i dx_j.
 
-    Price's theorem for the law of x and the chain rule for Z; E Z does not move.
+    Price's theorem for the law of x and the chain rule for Z; E Z is constant.
     """
     x = sp.symbols(f"x_0:{size}", real=True)
     Z = sp.Function("Z", positive=True)(*x)
@@ -114,14 +109,16 @@ def heat_gradient(size: int) -> sp.Matrix:
         size,
         lambda i, j: sp.simplify(sp.diff(F, x[i], x[j]) / 2 - slope * sp.diff(Z, x[i], x[j]) / 2),
     )
-    return gradient.xreplace(_named(Z, x))
+    return gradient.xreplace(_derivative_symbols(Z, x))
 
 
-def _named(Z: sp.Expr, x: Sequence[sp.Symbol]) -> dict[sp.Expr, sp.Expr]:
+def _derivative_symbols(Z: sp.Expr, x: Sequence[sp.Symbol]) -> dict[sp.Expr, sp.Expr]:
+    """Return the symbols for Z and its derivatives."""
     return {Z: Z_any} | {sp.diff(Z, entry): slope for entry, slope in zip(x, slopes, strict=True)}
 
 
-def _equations(before: Expressions) -> Step:
+def _state_evolution_step(before: Expressions) -> Step:
+    """Return step 3, with the equations of q and q_hat."""
     after = {
         "q_bayes": MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)),
         "q_hat_bayes": alpha * MatrixAverage(OUTPUT, Z_out * g * g.T),
@@ -137,11 +134,11 @@ def _equations(before: Expressions) -> Step:
         "the average of Z times the outer product of the gradient of log Z in the field.",
         CITATION,
         (
-            _rows_diffuse(),
-            _fields_diffuse(),
-            _gradient_holds(),
-            _gaussian_rows_hold(),
-            _gaussian_outputs_hold(),
+            _check_heat_equation_of_rows(),
+            _check_heat_equation_of_fields(),
+            _check_gradient(),
+            _check_gaussian_rows(),
+            _check_gaussian_outputs(),
         ),
     )
 
@@ -150,12 +147,12 @@ def _equations(before: Expressions) -> Step:
 
 
 @declare_test("pairs", "the sum over pairs written out, n = 1 to 3", ("trace",))
-def _pairs_hold(_before: Expressions, after: Expressions) -> bool:
-    source = Source("pairs")
+def _check_pairs(_before: Expressions, after: Expressions) -> bool:
+    source = RandomRationals("pairs")
     one, other = source.symmetric(2), source.symmetric(2)
     for number in REPLICA_NUMBERS:
         pairs = -sp.Add(*[sp.trace(one * other) for _ in combinations(range(number + 1), 2)])
-        at = Values({"q_bayes": one, "q_hat_bayes": other, "n": sp.Integer(number)})
+        at = ExactValues({"q_bayes": one, "q_hat_bayes": other, "n": sp.Integer(number)})
         if not is_zero(at(after["trace"]) - pairs):
             return False
     return True
@@ -166,12 +163,12 @@ def _pairs_hold(_before: Expressions, after: Expressions) -> bool:
     "rows of three values, t = 2, all configurations of n + 1 replicas, n = 1 to 3, exactly",
     ("entropic", "row"),
 )
-def _rows_hold(_before: Expressions, after: Expressions) -> bool:
-    """E over rows of exp(sum over pairs pi_a^T Q pi_b) against E_b of the power of Z_w."""
-    source = Source("alike rows")
-    covariance = source.positive(2)
-    at = Values({"Q_bayes": covariance, "b_bayes": sp.zeros(2, 1)})
-    field = Law(("b_bayes",), sp.zeros(2, 1), covariance)
+def _check_row_field(_before: Expressions, after: Expressions) -> bool:
+    """Compare E over rows of exp(sum over pairs pi_a^T Q pi_b) with E_b of the power of Z_w."""
+    source = RandomRationals("alike rows")
+    covariance = source.spd_matrix(2)
+    at = ExactValues({"Q_bayes": covariance, "b_bayes": sp.zeros(2, 1)})
+    field = NormalLaw(("b_bayes",), sp.zeros(2, 1), covariance)
     rows_ = [source.matrix(2, 1) for _ in range(3)]
     (power,) = [a.exp for a in after["entropic"].atoms(sp.Pow) if a.base == Z_row]
     for number in REPLICA_NUMBERS:
@@ -179,7 +176,7 @@ def _rows_hold(_before: Expressions, after: Expressions) -> bool:
             return False
         for chosen in product(rows_, repeat=number + 1):
             weight = sp.Add(*[after["row"].xreplace({pi: sp.MatrixSymbol(f"pi{a}", t, 1)}) for a in range(number + 1)])
-            here = at.having({f"pi{a}": row for a, row in enumerate(chosen)})
+            here = at.with_values({f"pi{a}": row for a, row in enumerate(chosen)})
             coupled = sp.Add(*[(one.T * covariance * other)[0] for one, other in combinations(chosen, 2)])
             if not is_zero(field.log_average_exp(weight, here) - coupled):
                 return False
@@ -191,17 +188,17 @@ def _rows_hold(_before: Expressions, after: Expressions) -> bool:
     "the covariance of n + 1 fields as blocks, n = 1 to 3, exactly",
     ("energetic", "variance"),
 )
-def _fields_hold(_before: Expressions, after: Expressions) -> bool:
-    """rho* on the diagonal and q beside it: omega of covariance q shared, `variance` each replica's own."""
-    source = Source("alike fields")
-    own = source.positive(2) / 5
-    whole = own + source.positive(2)
-    variance = Values({"rho_star": whole, "q_bayes": own})(after["variance"])
+def _check_sample_field(_before: Expressions, after: Expressions) -> bool:
+    """Compare with rho* on the diagonal and q elsewhere: omega of covariance q shared, `variance` independent."""
+    source = RandomRationals("alike fields")
+    own = source.spd_matrix(2) / 5
+    whole = own + source.spd_matrix(2)
+    variance = ExactValues({"rho_star": whole, "q_bayes": own})(after["variance"])
     (power,) = [a.exp for a in after["energetic"].atoms(sp.Pow) if a.base == Z_out]
     for number in REPLICA_NUMBERS:
         size = int(power.subs(n, number))
         alike = [[whole if a == c else own for c in range(number + 1)] for a in range(number + 1)]
-        given = explicit(variance, [(size, own)], size)
+        given = block_matrix(variance, [(size, own)], size)
         if size != number + 1 or sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in alike]) != given:
             return False
     return True
@@ -212,35 +209,37 @@ def _fields_hold(_before: Expressions, after: Expressions) -> bool:
     "each potential with Z taking three values of average one, differentiated at n = 0",
     ("free entropy",),
 )
-def _slope_holds(before: Expressions, after: Expressions) -> bool:
-    """Z is 1/2, 1 or 2 with chances 2/5, 2/5, 1/5: average one."""
-    source = Source("slope")
-    chances = {sp.Rational(1, 2): sp.Rational(2, 5), sp.Integer(1): sp.Rational(2, 5), sp.Integer(2): sp.Rational(1, 5)}
+def _check_slope(before: Expressions, after: Expressions) -> bool:
+    """Differentiate at n = 0 for Z = 1/2, 1 or 2 with probabilities 2/5, 2/5, 1/5, of average one."""
+    source = RandomRationals("slope")
+    weights = {sp.Rational(1, 2): sp.Rational(2, 5), sp.Integer(1): sp.Rational(2, 5), sp.Integer(2): sp.Rational(1, 5)}
     sums = {
-        kind: [(chance, {Z.name: value}) for value, chance in chances.items()]
+        kind: [(probability, {Z.name: value}) for value, probability in weights.items()]
         for kind, Z in ((ROW_FIELD, Z_row), (OUTPUT, Z_out))
     }
-    at = Values({"q_bayes": source.symmetric(2), "q_hat_bayes": source.symmetric(2)}, sums)
+    at = ExactValues({"q_bayes": source.symmetric(2), "q_hat_bayes": source.symmetric(2)}, sums)
     action = sp.Add(*[at(before[name]) for name in ("trace", "entropic", "energetic")])
     difference = action.diff(n).subs(n, 0) - at(after["free entropy"])
-    # Of rows and trace, and of sentences, which come with alpha.
+    # Terms of rows and trace, and those of samples, which have the factor alpha.
     return action.subs(n, 0) == 0 and all(
         is_zero(sp.expand_log(part)) for part in (difference.subs(alpha, 0), difference.diff(alpha))
     )
 
 
 @declare_test("planted field", "the square completed, t = 2, exactly", ("law of b",))
-def _planted_holds(_before: Expressions, after: Expressions) -> bool:
-    source = Source("planted")
-    covariance, value = source.positive(2), source.matrix(2, 1)
+def _check_planted_field(_before: Expressions, after: Expressions) -> bool:
+    source = RandomRationals("planted")
+    covariance, value = source.spd_matrix(2), source.matrix(2, 1)
     field = sp.Matrix(sp.symbols("b_0 b_1", real=True))
-    exponent = -Values({"b_bayes": field, "pi": value, "Q_bayes": covariance})(after["law of b"])
+    exponent = -ExactValues({"b_bayes": field, "pi": value, "Q_bayes": covariance})(after["law of b"])
     whole = (field.T * value)[0] - (value.T * covariance * value)[0] / 2 - (field.T * covariance.inv() * field)[0] / 2
     return is_zero(sp.expand(exponent - whole))
 
 
-def _diffuses(log_weight: sp.Expr, field: list[sp.Symbol], covariance: sp.Matrix, sign: int, point: Any) -> bool:
-    """exp(log_weight) obeys dZ = -sign/2 sum dC_ij Z_ij, for symmetric changes of C, at a rational point."""
+def _obeys_heat_equation(
+    log_weight: sp.Expr, field: list[sp.Symbol], covariance: sp.Matrix, sign: int, point: Any
+) -> bool:
+    """Return whether Z = exp(log_weight) obeys dZ = -sign/2 sum dC_ij Z_ij for symmetric dC, at a rational point."""
     size = len(field)
     for i in range(size):
         for j in range(i, size):
@@ -254,28 +253,28 @@ def _diffuses(log_weight: sp.Expr, field: list[sp.Symbol], covariance: sp.Matrix
 
 
 @declare_test("heat equation of rows", "Gaussian component, t = 2, at rational points")
-def _rows_diffuse(_before: Expressions, _after: Expressions) -> bool:
-    row = rows(2)
-    source = Source("heat of rows")
-    Q_value = source.positive(2)
+def _check_heat_equation_of_rows(_before: Expressions, _after: Expressions) -> bool:
+    row = row_integral(2)
+    source = RandomRationals("heat of rows")
+    Q_value = source.spd_matrix(2)
     point = dict(zip(row.Q, Q_value, strict=True)) | {
         s: source.number() for m in (row.b, row.factor, row.mean) for s in m
     }
-    return _diffuses(row.log_integral, list(row.b), row.Q, 1, point)
+    return _obeys_heat_equation(row.log_integral, list(row.b), row.Q, 1, point)
 
 
 @declare_test("heat equation of fields", "normal weight, t = 2, at rational points")
-def _fields_diffuse(_before: Expressions, _after: Expressions) -> bool:
-    """In q at fixed rho*: V = rho* - q, whose change has the other sign."""
-    gaussian = fields(1, 2)
+def _check_heat_equation_of_fields(_before: Expressions, _after: Expressions) -> bool:
+    """Verify the equation in q at fixed rho*: V = rho* - q changes with the other sign."""
+    gaussian = field_weight(1, 2)
     V = sp.Matrix(2, 2, lambda i, j: sp.Symbol(f"v_{min(i, j)}_{max(i, j)}", real=True))
     inverse = V.inv()
     named = {gaussian.precision[0][i, j]: inverse[i, j] for i in range(2) for j in range(2)}
     log_weight = gaussian.exponent.subs(named) - sp.log(V.det()) / 2
-    source = Source("heat of fields")
-    point = dict(zip(V, source.positive(2), strict=True))
+    source = RandomRationals("heat of fields")
+    point = dict(zip(V, source.spd_matrix(2), strict=True))
     point |= {s: source.number() for m in (gaussian.Y, gaussian.omega) for s in m}
-    return _diffuses(log_weight, list(gaussian.omega), V, -1, point)
+    return _obeys_heat_equation(log_weight, list(gaussian.omega), V, -1, point)
 
 
 @declare_test(
@@ -283,11 +282,11 @@ def _fields_diffuse(_before: Expressions, _after: Expressions) -> bool:
     "symbolically, for any Z of two fields: half Z times the outer product of the gradient of log Z",
     ("gradient",),
 )
-def _gradient_holds(_before: Expressions, after: Expressions) -> bool:
+def _check_gradient(_before: Expressions, after: Expressions) -> bool:
     x = sp.symbols("x_0:2", real=True)
     Z = sp.Function("Z", positive=True)(*x)
     expected = sp.Matrix(2, 2, lambda i, j: Z * sp.diff(sp.log(Z), x[i]) * sp.diff(sp.log(Z), x[j]) / 2)
-    difference = after["gradient"] - expected.xreplace(_named(Z, x))
+    difference = after["gradient"] - expected.xreplace(_derivative_symbols(Z, x))
     return all(sp.simplify(entry) == 0 for entry in difference)
 
 
@@ -296,11 +295,14 @@ def _gradient_holds(_before: Expressions, after: Expressions) -> bool:
     "t = 1: the derivative of the free entropy in closed form against the mean square of f, symbolically",
     ("q_bayes",),
 )
-def _gaussian_rows_hold(_before: Expressions, after: Expressions) -> bool:
-    """pi ~ N(0, 1): E Z log Z = Q/2 - log(1 + Q)/2, b ~ N(0, Q + Q^2) under the teacher, f = b / (1 + Q)."""
+def _check_gaussian_rows(_before: Expressions, after: Expressions) -> bool:
+    """Compare closed forms for pi ~ N(0, 1).
+
+    E Z log Z = Q/2 - log(1 + Q)/2, b ~ N(0, Q + Q^2) under the teacher, f = b / (1 + Q).
+    """
     if after["q_bayes"] != MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)):
         return False
-    row = rows(1)
+    row = row_integral(1)
     unit = {row.factor[0]: 1, row.mean[0]: 0}
     K, field = row.Q[0], row.b[0]
     moment = row.moment[0].subs(unit)
@@ -317,8 +319,8 @@ def _gaussian_rows_hold(_before: Expressions, after: Expressions) -> bool:
     "symbolically",
     ("q_hat_bayes",),
 )
-def _gaussian_outputs_hold(_before: Expressions, after: Expressions) -> bool:
-    """Z_out is normal in y - omega, of variance rho* + noise - q, and so are the outputs."""
+def _check_gaussian_outputs(_before: Expressions, after: Expressions) -> bool:
+    """Compare closed forms: Z_out is normal in y - omega, of variance rho* + noise - q, and so are the outputs."""
     if after["q_hat_bayes"] != alpha * MatrixAverage(OUTPUT, Z_out * g * g.T):
         return False
     step = sp.Symbol("step", real=True)

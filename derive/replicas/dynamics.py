@@ -1,5 +1,7 @@
-"""Stochastic gradient descent in one pass, for large d: the update of a row, and checks of what it leads to
-(docs/theory.md section 19)."""
+"""One-pass stochastic gradient descent for large d (docs/theory.md section 19).
+
+The update of a row, and checks of the equations of motion that follow from it.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ import sympy as sp
 from ..authoring.model import ModelAt
 from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, Symbols
 from ..errors import ModelError
-from ..theory.descent import ATOM, OTHER, RATE, RATE_TRAINED, Rows, moment_equations, row_equations
+from ..theory.descent import ATOM, OTHER, RATE, RATE_TRAINED, RowMoments, moment_equations, row_equations
 from ..theory.kinks import LOSS_JUMPS, slope_jump
-from .algebra.exact import Source, Values, is_zero
+from .algebra.exact import ExactValues, RandomRationals, is_zero
 from .algebra.step import Expressions, Step, declare_test
 from .message_passing import ENTRY
 from .steps.partition import DIMENSION
 
 
-def refuse(at: ModelAt) -> None:
-    """That the equations close for the model.
+def require_closed_equations(at: ModelAt) -> None:
+    """Raise ModelError if the equations of motion do not close for a model.
 
     Raises:
-        ModelError: the weights feel something else than a ridge, or the loss jumps; the sentence says why.
+        ModelError: the weights have another regulariser than a ridge, or the loss jumps; the message says which.
     """
     if at.regulariser.kind != "ridge":
         raise ModelError(
@@ -38,15 +40,22 @@ def refuse(at: ModelAt) -> None:
 
 @cache
 def step(trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = None) -> Step:
-    """The equations of one-pass descent for a ridge."""
+    """Return step 12: the equations of one-pass descent for a ridge.
+
+    Args:
+        trained: number of O(1) numbers that are trained with the weights.
+        loss_holds_q: whether the loss depends on the overlaps q of its tokens.
+        s: columns of W; a symbol by default.
+        t: columns of W*; a symbol by default.
+    """
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
     p = Symbols(s, t, trained, loss_holds_q)
-    rows = Rows(p)
+    rows = RowMoments(p)
     return Step(
         12,
         "Stochastic gradient descent in one pass",
-        _update(rows),
+        _update_expressions(rows),
         {**row_equations(rows), **moment_equations(rows)},
         "A fresh sentence, or a batch of them, moves the weights by a step down the slope of its loss and of the "
         "penalty; time counts steps over d. A coordinate of a token is normal and enters each field with a weight of "
@@ -59,18 +68,18 @@ def step(trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = N
         "L. Zdeborova, NeurIPS 2019, arXiv 1906.08632; R. Ben Arous, R. Gheissari, A. Jagannath, NeurIPS 2022, "
         "arXiv 2206.04030",
         (
-            _drift_holds(rows),
-            _noise_holds(rows),
-            _moments_hold(rows),
-            _parts_hold(rows),
-            _fields_hold(),
-            *([_trained_holds()] if trained else []),
+            _check_drift(rows),
+            _check_noise(rows),
+            _check_moments(rows),
+            _check_drift_terms(rows),
+            _check_fields(),
+            *([_check_trained_numbers()] if trained else []),
         ),
     )
 
 
-def _update(rows: Rows) -> dict[str, Any]:
-    """What a sentence does, times d: `ENTRY` is the coordinate of a token."""
+def _update_expressions(rows: RowMoments) -> dict[str, Any]:
+    """Return the updates by one sample, times d: `ENTRY` is the coordinate of a token."""
     p = rows.p
     penalty = p.Lambda * p.w
     if p.loss_holds_q:
@@ -84,8 +93,8 @@ def _update(rows: Rows) -> dict[str, Any]:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _moment(polynomial: sp.Expr, letters: Sequence[sp.Symbol]) -> sp.Expr:
-    """E of a polynomial in independent standard normal numbers."""
+def _normal_moment(polynomial: sp.Expr, letters: Sequence[sp.Symbol]) -> sp.Expr:
+    """Return E of a polynomial in independent standard normal numbers."""
     total: sp.Expr = sp.Integer(0)
     for powers, coefficient in sp.Poly(polynomial, *letters).terms():
         if all(power % 2 == 0 for power in powers):
@@ -99,9 +108,9 @@ def _moment(polynomial: sp.Expr, letters: Sequence[sp.Symbol]) -> sp.Expr:
     "moments of normal numbers, exactly",
     ("drift", "H_slope", "K_slope"),
 )
-def _drift_holds(before: Expressions, after: Expressions, rows: Rows) -> bool:
-    """d E[step] of each row, of a token normal with the eigenvalues gamma around tau / sqrt(d)."""
-    source, p, d = Source("integration by parts"), rows.p, 4
+def _check_drift(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
+    """Compare with d E[step] of each row, for a normal token with the eigenvalues gamma around tau / sqrt(d)."""
+    source, p, d = RandomRationals("integration by parts"), rows.p, 4
     W, teacher, tau = source.matrix(d, 2), source.matrix(d, 2), source.matrix(d, 1)
     roots, letters = [abs(source.number()) for _ in range(d)], sp.symbols(f"z:{d}")
     gamma = sp.diag(*[root**2 for root in roots])
@@ -109,31 +118,31 @@ def _drift_holds(before: Expressions, after: Expressions, rows: Rows) -> bool:
     token = tau / sp.sqrt(d) + noise
     X, Y = W.T * token / sp.sqrt(d), teacher.T * noise / sp.sqrt(d)
 
-    def mean(matrix: sp.Matrix) -> sp.Matrix:
-        return matrix.applyfunc(lambda entry: _moment(sp.expand(entry), letters))
+    def entrywise_mean(matrix: sp.Matrix) -> sp.Matrix:
+        return matrix.applyfunc(lambda entry: _normal_moment(sp.expand(entry), letters))
 
     forms, linear, fields = [source.symmetric(4) for _ in range(2)], source.matrix(2, 4), sp.Matrix.vstack(X, Y)
     D = sp.Matrix([(fields.T * form * fields)[0] for form in forms]) + linear * fields
-    slopes = mean(sp.Matrix.vstack(*[2 * fields.T * form for form in forms]) + linear)
+    slopes = entrywise_mean(sp.Matrix.vstack(*[2 * fields.T * form for form in forms]) + linear)
     # Averages of the token's own law, exactly.
     moments = {
-        MatrixAverage(CHANNEL, rows.D): mean(D),
-        MatrixAverage(CHANNEL, rows.D * rows.dX.T): mean(D * (X - mean(X)).T),
-        MatrixAverage(CHANNEL, rows.D * p.dY.T): mean(D * Y.T),
+        MatrixAverage(CHANNEL, rows.D): entrywise_mean(D),
+        MatrixAverage(CHANNEL, rows.D * rows.dX.T): entrywise_mean(D * (X - entrywise_mean(X)).T),
+        MatrixAverage(CHANNEL, rows.D * p.dY.T): entrywise_mean(D * Y.T),
     }
     names = {average: sp.MatrixSymbol(f"given{n}", *value.shape) for n, (average, value) in enumerate(moments.items())}
-    at = Values({
+    at = ExactValues({
         **{names[average].name: value for average, value in moments.items()},
         "q": W.T * gamma * W / d, "theta": W.T * gamma * teacher / d, "rho_star": teacher.T * gamma * teacher / d,
-        "Lambda": source.positive(2), "loss_q": source.symmetric(2), "rate": abs(source.number()), "d": sp.Integer(d),
+        "Lambda": source.spd_matrix(2), "loss_q": source.symmetric(2), "rate": abs(source.number()), "d": sp.Integer(d),
     })  # fmt: skip
     H, K = (at(after[name].xreplace(names)) for name in ("H_slope", "K_slope"))
     if not is_zero(H - slopes[:, :2]) or not is_zero(K - slopes[:, 2:]):
         return False
     for i in range(d):
         row = {"w": W[i, :].T, "pi": teacher[i, :].T, "tau": tau[i], "gamma": gamma[i, i], "H_slope": H, "K_slope": K}
-        here = at.having({**row, "loss_slope": D, "xi_row": token[i] / sp.sqrt(d)})
-        if not is_zero(here(after["drift"].xreplace(names)) - d * mean(here(before["step"]))):
+        here = at.with_values({**row, "loss_slope": D, "xi_row": token[i] / sp.sqrt(d)})
+        if not is_zero(here(after["drift"].xreplace(names)) - d * entrywise_mean(here(before["step"]))):
             return False
     return True
 
@@ -143,10 +152,10 @@ def _drift_holds(before: Expressions, after: Expressions, rows: Rows) -> bool:
     "E[step of a row, squared] with a slope linear in X and Y, s = t = 2, as a polynomial in 1/d, against its limit",
     ("noise", "batch noise"),
 )
-def _noise_holds(before: Expressions, after: Expressions, rows: Rows) -> bool:
-    """d E[step step^T] for d -> infinity, the coordinate being correlated with the fields like 1 / sqrt(d)."""
-    source, d = Source("noise of a step"), sp.Symbol("d", positive=True)
-    q, theta, rho = source.positive(2, 3), source.matrix(2, 2) / 9, source.positive(2, 3)
+def _check_noise(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
+    """Compare with d E[step step^T] for d -> infinity; coordinate and fields are correlated like 1 / sqrt(d)."""
+    source, d = RandomRationals("noise of a step"), sp.Symbol("d", positive=True)
+    q, theta, rho = source.spd_matrix(2, 3), source.matrix(2, 2) / 9, source.spd_matrix(2, 3)
     linear, constant = source.matrix(2, 4), source.matrix(2, 1)
     w, pi, gamma, tau, rate = source.matrix(2, 1), source.matrix(2, 1), abs(source.number()), source.number(), 3
     fields = sp.Matrix.vstack(sp.Matrix.hstack(q, theta), sp.Matrix.hstack(theta.T, rho))
@@ -156,26 +165,26 @@ def _noise_holds(before: Expressions, after: Expressions, rows: Rows) -> bool:
     v = linear * cross
     second = (gamma + tau**2 / d) * C + 2 * v * v.T + 2 * tau / sp.sqrt(d) * (v * constant.T + constant * v.T)
     own = {"loss_slope": sp.MatrixSymbol("D", 2, 1), "w": sp.zeros(2, 1), "Lambda": sp.zeros(2, 2), "d": d}
-    factor = Values({**own, "rate": rate, "xi_row": 1, "loss_slope": sp.Matrix([1, 0]), "gamma": gamma,
+    factor = ExactValues({**own, "rate": rate, "xi_row": 1, "loss_slope": sp.Matrix([1, 0]), "gamma": gamma,
                      "loss_q": sp.zeros(2, 2)})(before["step"])[0] ** 2  # fmt: skip
     limit = (factor * second).applyfunc(lambda e: sp.limit(sp.expand(e), d, sp.oo))
     at = {"gamma": gamma, "rate": rate, "square": C}
     named = {MatrixAverage(CHANNEL, rows.D * rows.D.T): sp.MatrixSymbol("square", 2, 2)}
-    of_one = Values({**at, "batch": sp.Integer(1)})(after["noise"].xreplace(named))
-    # The mean of B sentences has 1 / B of the covariance; d such steps of rate d, a share beta of d each, 1 / beta.
-    of_many = Values({**at, "batch": sp.Integer(5)})(after["noise"].xreplace(named))
-    of_share = Values({**at, "batch_share": sp.Rational(2, 7)})(after["batch noise"].xreplace(named))
+    of_one = ExactValues({**at, "batch": sp.Integer(1)})(after["noise"].xreplace(named))
+    # The mean of B samples has 1 / B of the covariance; d steps of rate d, with batches of size beta d, 1 / beta.
+    of_many = ExactValues({**at, "batch": sp.Integer(5)})(after["noise"].xreplace(named))
+    of_share = ExactValues({**at, "batch_share": sp.Rational(2, 7)})(after["batch noise"].xreplace(named))
     return is_zero(of_one - limit) and is_zero(5 * of_many - limit) and is_zero(of_share - limit * sp.Rational(7, 2))
 
 
-class _Drifting:
-    """Four rows of one atom in two contexts, with averages of D at random."""
+class _DriftingRows:
+    """Four rows of one atom in two contexts, with random averages of D, to which the drift is applied."""
 
-    def __init__(self, rows: Rows) -> None:
-        source, p = Source("rows that drift"), rows.p
+    def __init__(self, rows: RowMoments) -> None:
+        source, p = RandomRationals("rows that drift"), rows.p
         self.contexts = [
             {"gamma": abs(source.number()), "mean": source.matrix(2, 1), "H_slope": source.matrix(2, 2),
-             "K_slope": source.matrix(2, 2), "square": source.positive(2), "in_q": source.symmetric(2), "context": n}
+             "K_slope": source.matrix(2, 2), "square": source.spd_matrix(2), "in_q": source.symmetric(2), "context": n}
             for n in range(2)
         ]  # fmt: skip
         self.rows = [
@@ -190,54 +199,60 @@ class _Drifting:
             MatrixAverage(CHANNEL, p.loss_q): sp.MatrixSymbol("in_q", 2, 2),
         }
         in_q = 2 if p.loss_holds_q else 0
-        Lambda = source.positive(2)
-        self.A = Lambda + _sum(c["gamma"] * (c["H_slope"] + in_q * c["in_q"]) for c in self.contexts)
+        Lambda = source.spd_matrix(2)
+        self.A = Lambda + _add_matrices(c["gamma"] * (c["H_slope"] + in_q * c["in_q"]) for c in self.contexts)
         self.numbers = {
             "rate": abs(source.number()), "batch_share": abs(source.number()), "batch": sp.Integer(3),
             "Lambda": Lambda, "A_drift": self.A, "s": sp.Integer(2), "t": sp.Integer(2),
         }  # fmt: skip
 
-    def b(self, row: dict[str, Any]) -> sp.Matrix:
-        """Of a row, by its definition."""
+    def linear_drift(self, row: dict[str, Any]) -> sp.Matrix:
+        """Return the term of a row's drift that does not depend on w, by its definition."""
         pairs = zip(self.contexts, row["taus"], strict=True)
-        return _sum(tau * c["mean"] + c["gamma"] * c["K_slope"] * row["pi"] for c, tau in pairs)
+        return _add_matrices(tau * c["mean"] + c["gamma"] * c["K_slope"] * row["pi"] for c, tau in pairs)
 
-    def over_rows(self, function: Any) -> sp.Matrix:
-        """The mean over the four rows."""
-        return _sum(map(function, self.rows)) / len(self.rows)
+    def average_over_rows(self, function: Any) -> sp.Matrix:
+        """Return the mean of a function over the four rows."""
+        return _add_matrices(map(function, self.rows)) / len(self.rows)
 
-    def value(self, expression: Any, row: dict[str, Any] | None = None, other: int = 0) -> Any:
-        """Of an equation: of one row, or with averages over all; `other` is the second context."""
+    def evaluate(self, expression: Any, row: dict[str, Any] | None = None, other: int = 0) -> Any:
+        """Return the value of the right side of an equation.
 
-        def T(context: int) -> sp.Matrix:
-            return self.over_rows(lambda row: row["taus"][context] * row["w"])
+        Args:
+            expression: right side.
+            row: values of one row; averages over all rows by default.
+            other: index of the second context.
+        """
+
+        def cross_moment(context: int) -> sp.Matrix:
+            return self.average_over_rows(lambda row: row["taus"][context] * row["w"])
 
         values = {
             **self.numbers,
-            "S_atom": self.over_rows(lambda row: row["w"] * row["w"].T),
-            "P_atom": self.over_rows(lambda row: row["w"] * row["pi"].T),
-            "T_atom": lambda at, _: T(at.values["context"]), f"T_atom{OTHER}": T(other),
+            "S_atom": self.average_over_rows(lambda row: row["w"] * row["w"].T),
+            "P_atom": self.average_over_rows(lambda row: row["w"] * row["pi"].T),
+            "T_atom": lambda at, _: cross_moment(at.values["context"]), f"T_atom{OTHER}": cross_moment(other),
             "tau": lambda at, _: at.values["taus"][at.values["context"]],
             f"tau{OTHER}": lambda at, _: at.values["taus"][other], **(row or {}),
         }  # fmt: skip
         contexts = [(1, context) for context in self.contexts]
-        rows = [(sp.Rational(1, len(self.rows)), {**row, "b_drift": self.b(row)}) for row in self.rows]
-        return Values(values, {CONTEXTS: contexts, ATOM: rows})(expression.xreplace(self.named))
+        rows = [(sp.Rational(1, len(self.rows)), {**row, "b_drift": self.linear_drift(row)}) for row in self.rows]
+        return ExactValues(values, {CONTEXTS: contexts, ATOM: rows})(expression.xreplace(self.named))
 
 
-def _sum(matrices: Iterable[sp.Matrix]) -> sp.Matrix:
+def _add_matrices(matrices: Iterable[sp.Matrix]) -> sp.Matrix:
     return reduce(add, matrices)
 
 
 @declare_test("drift of a row", "its parts against the drift, two contexts, exactly", ("drift", "A_drift", "b_drift"))
-def _parts_hold(_before: Expressions, after: Expressions, rows: Rows) -> bool:
-    """The drift of every row from A and b, and these from their definitions."""
-    given = _Drifting(rows)
+def _check_drift_terms(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
+    """Compute the drift of every row from A and b, and these from their definitions."""
+    given = _DriftingRows(rows)
     pairs = [("A_drift", given.rows[0], given.A)]
     for row in given.rows:
-        pairs.append(("b_drift", row, given.b(row)))
-        pairs.append(("drift", row, -given.numbers["rate"] * (given.A * row["w"] + given.b(row))))
-    return all(is_zero(given.value(after[name], row) - expected) for name, row, expected in pairs)
+        pairs.append(("b_drift", row, given.linear_drift(row)))
+        pairs.append(("drift", row, -given.numbers["rate"] * (given.A * row["w"] + given.linear_drift(row))))
+    return all(is_zero(given.evaluate(after[name], row) - expected) for name, row, expected in pairs)
 
 
 @declare_test(
@@ -246,28 +261,28 @@ def _parts_hold(_before: Expressions, after: Expressions, rows: Rows) -> bool:
     "d against rows that have moved",
     ("dS", "dT", "dP", "S after a batch", "T after a batch", "P after a batch", "A_drift", "b_drift"),
 )
-def _moments_hold(_before: Expressions, after: Expressions, rows: Rows) -> bool:
-    """Products of rows that have moved, on average over the rows."""
-    given = _Drifting(rows)
+def _check_moments(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
+    """Average products of displaced rows over the rows."""
+    given = _DriftingRows(rows)
     rate, batch, share = (given.numbers[name] for name in ("rate", "batch", "batch_share"))
-    noise = rate**2 * _sum(c["gamma"] * c["square"] for c in given.contexts)
+    noise = rate**2 * _add_matrices(c["gamma"] * c["square"] for c in given.contexts)
 
     def drift(row: dict[str, Any]) -> sp.Matrix:
-        return -rate * (given.A * row["w"] + given.b(row))
+        return -rate * (given.A * row["w"] + given.linear_drift(row))
 
-    def moved(row: dict[str, Any]) -> sp.Matrix:
+    def displaced(row: dict[str, Any]) -> sp.Matrix:
         return row["w"] + drift(row)
 
     expected = {
-        ("dS", 0): given.over_rows(lambda r: drift(r) * r["w"].T + r["w"] * drift(r).T) + noise / batch,
-        ("dP", 0): given.over_rows(lambda r: drift(r) * r["pi"].T),
-        ("S after a batch", 0): given.over_rows(lambda r: moved(r) * moved(r).T) + noise / share,
-        ("P after a batch", 0): given.over_rows(lambda r: moved(r) * r["pi"].T),
+        ("dS", 0): given.average_over_rows(lambda r: drift(r) * r["w"].T + r["w"] * drift(r).T) + noise / batch,
+        ("dP", 0): given.average_over_rows(lambda r: drift(r) * r["pi"].T),
+        ("S after a batch", 0): given.average_over_rows(lambda r: displaced(r) * displaced(r).T) + noise / share,
+        ("P after a batch", 0): given.average_over_rows(lambda r: displaced(r) * r["pi"].T),
     }
     for n in range(len(given.contexts)):
-        expected["dT", n] = given.over_rows(lambda r, n=n: r["taus"][n] * drift(r))
-        expected["T after a batch", n] = given.over_rows(lambda r, n=n: r["taus"][n] * moved(r))
-    return all(is_zero(given.value(after[name], other=n) - value) for (name, n), value in expected.items())
+        expected["dT", n] = given.average_over_rows(lambda r, n=n: r["taus"][n] * drift(r))
+        expected["T after a batch", n] = given.average_over_rows(lambda r, n=n: r["taus"][n] * displaced(r))
+    return all(is_zero(given.evaluate(after[name], other=n) - value) for (name, n), value in expected.items())
 
 
 @declare_test(
@@ -275,23 +290,24 @@ def _moments_hold(_before: Expressions, after: Expressions, rows: Rows) -> bool:
     "overlaps as averages over the rows of two atoms against their moments",
     ("q", "m", "theta"),
 )
-def _fields_hold(_before: Expressions, after: Expressions) -> bool:
-    """Two atoms of different eigenvalue and weight, two rows each: overlaps as averages over all rows."""
-    source = Source("fields of the rows")
+def _check_fields(_before: Expressions, after: Expressions) -> bool:
+    """Average over the rows of two atoms of different eigenvalue and weight, two rows each."""
+    source = RandomRationals("fields of the rows")
     states, parts = [], []
     for weight in (sp.Rational(1, 3), sp.Rational(2, 3)):
         gamma = abs(source.number())
         rows = [(source.matrix(2, 1), source.number(), source.matrix(2, 1)) for _ in range(2)]
         S, T, P = (
-            _sum(products) / 2 for products in zip(*[(w * w.T, tau * w, w * pi.T) for w, tau, pi in rows], strict=True)
+            _add_matrices(products) / 2
+            for products in zip(*[(w * w.T, tau * w, w * pi.T) for w, tau, pi in rows], strict=True)
         )
         states.append((weight, {"gamma": gamma, "S_atom": S, "T_atom": T, "P_atom": P}))
         parts += [
             {"q": weight / 2 * gamma * w * w.T, "m": weight / 2 * tau * w, "theta": weight / 2 * gamma * w * pi.T}
             for w, tau, pi in rows
         ]
-    at = Values({}, {COORDINATE: states})
-    return all(is_zero(at(after[name]) - _sum(part[name] for part in parts)) for name in ("q", "m", "theta"))
+    at = ExactValues({}, {COORDINATE: states})
+    return all(is_zero(at(after[name]) - _add_matrices(part[name] for part in parts)) for name in ("q", "m", "theta"))
 
 
 @declare_test(
@@ -299,9 +315,11 @@ def _fields_hold(_before: Expressions, after: Expressions) -> bool:
     "their mean change over d steps against the slope of the loss and of their ridges",
     ("trained",),
 )
-def _trained_holds(before: Expressions, after: Expressions) -> bool:
-    source = Source("trained numbers")
-    states = [(chance, {"loss_phi": source.matrix(2, 1)}) for chance in (sp.Rational(1, 4), sp.Rational(3, 4))]
-    values = {"phi": source.matrix(2, 1), "Kappa": source.positive(2), "rate_trained": sp.Rational(2, 7)}
-    at = Values({**values, "d": sp.Integer(5)}, {CHANNEL: states})
+def _check_trained_numbers(before: Expressions, after: Expressions) -> bool:
+    source = RandomRationals("trained numbers")
+    states = [
+        (probability, {"loss_phi": source.matrix(2, 1)}) for probability in (sp.Rational(1, 4), sp.Rational(3, 4))
+    ]
+    values = {"phi": source.matrix(2, 1), "Kappa": source.spd_matrix(2), "rate_trained": sp.Rational(2, 7)}
+    at = ExactValues({**values, "d": sp.Integer(5)}, {CHANNEL: states})
     return is_zero(at(after["trained"]) - 5 * at(MatrixAverage(CHANNEL, before["step of phi"])))

@@ -1,5 +1,7 @@
-"""Generalised approximate message passing at finite d: its equations, fixed points and state evolution (docs/theory.md
-section 10), from the proximal objective and the row's objective that the free entropy holds."""
+"""Generalised approximate message passing at finite d: its equations, fixed points and state evolution.
+
+They follow from the proximal objective and the row's objective of the free entropy (docs/theory.md section 10).
+"""
 
 from __future__ import annotations
 
@@ -14,44 +16,52 @@ from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Jacobian, MatrixA
 from ..theory.free_entropy import free_entropy
 from ..theory.saddle_point import saddle_point
 from ..theory.stability import TOKENS
-from .algebra.exact import Law, Source, Values, is_zero
+from .algebra.exact import ExactValues, NormalLaw, RandomRationals, is_zero
 from .algebra.objects import SAMPLES
 from .algebra.step import Expressions, Step, declare_test
-from .steps.ansatz import example, shared
-from .steps.fields import Inputs
+from .steps.ansatz import random_context, shared_values
+from .steps.fields import TokenAndWeights
 from .steps.partition import DIMENSION
 
-ENTRY = sp.Symbol("xi_row", real=True)  # coordinate i of token l of a sentence with its encoding, over the root of d
+ENTRY = sp.Symbol("xi_row", real=True)  # coordinate i of token l plus its encoding, over the root of d
 
 
-def previous(p: Symbols) -> sp.MatrixSymbol:
-    """The field of the step before."""
+def previous_field(p: Symbols) -> sp.MatrixSymbol:
+    """Return the field g of the previous iteration, s x 1."""
     return sp.MatrixSymbol("g_previous", p.s, 1)
 
 
-def reaction(p: Symbols) -> sp.MatrixSymbol:
-    """A of a row: its own reaction through the fields."""
+def onsager_matrix(p: Symbols) -> sp.MatrixSymbol:
+    """Return A of a row, its Onsager reaction through the fields, s x s."""
     return sp.MatrixSymbol("A_row", p.s, p.s)
 
 
 def loss_gradient(p: Symbols) -> sp.MatrixSymbol:
-    """d loss / dX of a token."""
+    """Return d loss / dX of a token, s x 1."""
     return sp.MatrixSymbol("loss_gradient", p.s, 1)
 
 
 def penalty_gradient(p: Symbols) -> sp.MatrixSymbol:
-    """d r / dw of a row, a subgradient at a corner."""
+    """Return d r / dw of a row, a subgradient at a corner, s x 1."""
     return sp.MatrixSymbol("penalty_gradient", p.s, 1)
 
 
 @cache
 def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = None) -> Step:
-    """GAMP of a kind of model, as `replica_calculation` takes it."""
+    """Return step 11: GAMP of a kind of model, with the arguments of `replica_calculation`.
+
+    Args:
+        kind: "ridge", or "penalty" for any convex one.
+        trained: number of O(1) numbers that are trained with the weights.
+        loss_holds_q: whether the loss depends on the overlaps q of its tokens.
+        s: columns of W; a symbol by default.
+        t: columns of W*; a symbol by default.
+    """
     regulariser: Regulariser = Ridge() if kind == "ridge" else Penalty(lambda w: w)
     saddle = saddle_point(free_entropy(s, t, regulariser, trained, loss_holds_q))
     p = saddle.symbols
-    after = {**_iteration(p, kind), **_state_evolution(p)}
-    tests = (_eliminated(p, kind), _minimum_is_fixed(kind, p), _reactions_hold(), _fields_evolve(kind), _rows_evolve(p))
+    after = {**_iteration_equations(p, kind), **_state_evolution(p)}
+    tests = (_check_gradient(p, kind), _check_minimum(kind, p), _check_reactions(), _check_fields(kind), _check_rows(p))
     return Step(
         11,
         "Message passing at finite dimension",
@@ -68,31 +78,32 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
     )
 
 
-def _second_moment(p: Symbols) -> sp.Expr:
-    """E[xi^2] of one coordinate to leading order: the covariance of a token over d."""
+def _entry_variance(p: Symbols) -> sp.Expr:
+    """Return E[xi^2] of one coordinate to leading order: the covariance of a token over d."""
     return p.gamma / DIMENSION
 
 
-def _iteration(p: Symbols, kind: str) -> dict[str, Any]:
-    A = reaction(p)
-    # A weight answers to the field that its own coordinate helped to make, and a field to its own weight.
-    by_rows = MatrixAverage(COORDINATE, DIMENSION * _second_moment(p) * Jacobian(p.w, p.b))
-    by_sentences = _over_data(_second_moment(p) * Jacobian(p.g, p.omega))
+def _iteration_equations(p: Symbols, kind: str) -> dict[str, Any]:
+    """Return the equations of one iteration."""
+    A = onsager_matrix(p)
+    # Responses of a weight to the field that depends on it, and of a field to a weight that depends on it.
+    by_rows = MatrixAverage(COORDINATE, DIMENSION * _entry_variance(p) * Jacobian(p.w, p.b))
+    by_samples = _sum_over_data(_entry_variance(p) * Jacobian(p.g, p.omega))
     gradient = trace_gradient(p.proximal_objective, p.step, p)
     field = gradient.xreplace({p.step: sp.MatrixSymbol("x", p.s, 1) - p.omega})
     stiffness = A + sp.MatrixSymbol("N_row", p.s, p.s) if p.loss_holds_q else A
     slope = trace_gradient(sp.Trace(p.w.T * p.Lambda * p.w) / 2, p.w, p) if kind == "ridge" else penalty_gradient(p)
     found: dict[str, Any] = {
-        "omega": (_field_of_weights(p) - p.V * previous(p)).doit(),
+        "omega": (_field_of_weights(p) - p.V * previous_field(p)).doit(),
         "V": by_rows,
         "g": field,
         "proximal": field + loss_gradient(p),
-        "A_row": -1 * by_sentences,
-        "b": _over_data(ENTRY * p.g) + A * p.w,
+        "A_row": -1 * by_samples,
+        "b": _sum_over_data(ENTRY * p.g) + A * p.w,
         "row": (slope + stiffness * p.w - p.b).doit(),
     }
-    if p.loss_holds_q:  # q is a mean over the rows: each of them moves it
-        found["N_row"] = 2 * _over_data(_second_moment(p) * p.loss_q)
+    if p.loss_holds_q:  # q is a mean over the rows and depends on each of them
+        found["N_row"] = 2 * _sum_over_data(_entry_variance(p) * p.loss_q)
     if p.trained:
         found["trained"] = p.Kappa * p.phi + MatrixAverage(SAMPLES, p.loss_phi) / DIMENSION
     return found
@@ -100,19 +111,19 @@ def _iteration(p: Symbols, kind: str) -> dict[str, Any]:
 
 def _field_of_weights(p: Symbols) -> MatrixExpr:
     """Return W^T (x + p) / sqrt(d) of a token."""
-    given = Inputs(p)
+    given = TokenAndWeights(p)
     return sp.MatrixSymbol("W", given.d, p.s).T * (given.token + given.encoding) / sp.sqrt(given.d)
 
 
-def _over_data(matrix: MatrixExpr) -> MatrixExpr:
-    """Sum over the tokens of all sentences."""
+def _sum_over_data(matrix: MatrixExpr) -> MatrixExpr:
+    """Return the sum over the tokens of all samples."""
     return MatrixAverage(SAMPLES, MatrixAverage(TOKENS, matrix))
 
 
 def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
-    """Moments of omega and b for large d: xi = tau/d + sqrt(gamma/d) times a normal number, Stein's lemma for it.
+    """Return the moments of omega and b for large d, by Stein's lemma for xi = tau/d + sqrt(gamma/d) z.
 
-    Where a sum holds its own reaction the response to xi cancels the Onsager term.
+    Where a sum contains its own reaction, the response to xi cancels the Onsager term.
     """
     field, teacher = Jacobian(p.g, p.omega), Jacobian(p.g, p.Y)
     of_A = p.alpha * MatrixAverage(CHANNEL, field)
@@ -140,44 +151,48 @@ def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
     "V and G, as symbols",
     ("omega", "b", "g", "proximal", "row"),
 )
-def _eliminated(_before: Expressions, after: Expressions, p: Symbols, kind: str) -> bool:
-    """x = omega + V g is the field of the weights, and the row's condition is the gradient of the risk."""
+def _check_gradient(_before: Expressions, after: Expressions, p: Symbols, kind: str) -> bool:
+    """Return whether x = omega + V g is the field of the weights, and the row's condition the gradient of the risk."""
     x, slope = sp.MatrixSymbol("x", p.s, 1), loss_gradient(p)
-    omega = after["omega"].xreplace({previous(p): p.g})
+    omega = after["omega"].xreplace({previous_field(p): p.g})
     condition = after["row"].xreplace({p.b: after["b"]}).xreplace({p.g: -slope}).doit()
-    gradient = (p.Lambda * p.w if kind == "ridge" else penalty_gradient(p)) + _over_data(ENTRY * slope)
+    gradient = (p.Lambda * p.w if kind == "ridge" else penalty_gradient(p)) + _sum_over_data(ENTRY * slope)
     if p.loss_holds_q:
         gradient = gradient + sp.MatrixSymbol("N_row", p.s, p.s) * p.w
     vanishing = (
         omega + p.V * p.g - _field_of_weights(p),
         p.V * after["g"] - (x - p.omega),
         after["proximal"] - after["g"] - slope,  # at the proximal point g = -grad loss
-        condition.xreplace({_over_data(-ENTRY * slope): -1 * _over_data(ENTRY * slope)}) - gradient,
+        condition.xreplace({_sum_over_data(-ENTRY * slope): -1 * _sum_over_data(ENTRY * slope)}) - gradient,
     )
     return all(value.expand().doit() == sp.ZeroMatrix(p.s, 1) for value in vanishing)
 
 
 @cache
-def _data() -> dict[str, Any]:
-    """Two sentences of two tokens in three dimensions; square loss with a part linear in q and in two numbers phi."""
-    source, d, samples, tokens = Source("message passing"), 3, 2, 2
+def _small_data_set() -> dict[str, Any]:
+    """Return a small data set: two samples of two tokens in three dimensions.
+
+    The loss is square, with a part linear in q and in two numbers phi.
+    """
+    source, d, samples, tokens = RandomRationals("message passing"), 3, 2, 2
     both = [(m, l) for m in range(samples) for l in range(tokens)]
     return {
         "d": d, "both": both, "samples": samples, "tokens": tokens,
         "xi": {place: source.matrix(d, 1) for place in both},
         "y": {place: source.matrix(2, 1) for place in both},
-        "V": {place: source.positive(2) for place in both},
-        "A": [source.positive(2) for _ in range(d)],
+        "V": {place: source.spd_matrix(2) for place in both},
+        "A": [source.spd_matrix(2) for _ in range(d)],
         "gamma": [[abs(source.number()) for _ in range(d)] for _ in range(tokens)],
-        "K": source.positive(2), "E": source.matrix(2, 2), "Lambda": source.positive(2, 9), "c": source.matrix(2, 1),
-        "H": [source.positive(2) for _ in range(samples)], "eta": source.matrix(2, 1), "Kappa": source.positive(2),
+        "K": source.spd_matrix(2), "E": source.matrix(2, 2), "Lambda": source.spd_matrix(2, 9),
+        "c": source.matrix(2, 1), "H": [source.spd_matrix(2) for _ in range(samples)], "eta": source.matrix(2, 1),
+        "Kappa": source.spd_matrix(2),
     }  # fmt: skip
 
 
 @cache
-def _minimum(kind: str, loss_holds_q: bool, trained: int) -> tuple[sp.Matrix, sp.Matrix]:
-    """Weights (d x 2) and trained numbers at the minimum of the risk, by linear algebra."""
-    data = _data()
+def _risk_minimum(kind: str, loss_holds_q: bool, trained: int) -> tuple[sp.Matrix, sp.Matrix]:
+    """Return weights (d x 2) and trained numbers at the minimum of the risk, by linear algebra."""
+    data = _small_data_set()
     d = data["d"]
     W = sp.Matrix(d, 2, lambda i, a: sp.Symbol(f"w{i}{a}"))
     phi = sp.Matrix(2, 1, lambda i, _: sp.Symbol(f"phi{i}"))
@@ -206,11 +221,11 @@ def _minimum(kind: str, loss_holds_q: bool, trained: int) -> tuple[sp.Matrix, sp
     "square loss, quadratic penalty, two sentences of two tokens at d = 3, s = 2, V and G at random, exactly",
     ("omega", "b", "g", "proximal", "row", "N_row", "trained"),
 )
-def _minimum_is_fixed(_before: Expressions, after: Expressions, kind: str, p: Symbols) -> bool:
-    """Carry the minimiser's fields once through the iteration."""
-    data = _data()
+def _check_minimum(_before: Expressions, after: Expressions, kind: str, p: Symbols) -> bool:
+    """Insert the minimiser's fields into one iteration."""
+    data = _small_data_set()
     d, K = data["d"], data["K"]
-    W, phi = _minimum(kind, p.loss_holds_q, p.trained)
+    W, phi = _risk_minimum(kind, p.loss_holds_q, p.trained)
     fields: dict[tuple[int, int], sp.Matrix] = {}
     for place in data["both"]:
         target, V = data["E"] * data["y"][place], data["V"][place]
@@ -219,30 +234,32 @@ def _minimum_is_fixed(_before: Expressions, after: Expressions, kind: str, p: Sy
             "W": W, "token": sp.sqrt(d) * data["xi"][place], "encoding": sp.zeros(d, 1), "V": V, "g_previous": g,
             "d": sp.Integer(d),
         }  # fmt: skip
-        omega = Values(values)(after["omega"]).applyfunc(sp.expand)
+        omega = ExactValues(values)(after["omega"]).applyfunc(sp.expand)
         x = (V.inv() + K).inv() * (V.inv() * omega + K * target)
-        at = Values({"V": V, "omega": omega, "x": x, "loss_gradient": K * (x - target)})
+        at = ExactValues({"V": V, "omega": omega, "x": x, "loss_gradient": K * (x - target)})
         if not is_zero(at(after["proximal"])) or not is_zero(at(after["g"]) - g):
             return False
 
-    def tokens(at: Values) -> list[tuple[int, dict[str, Any]]]:
-        """Return the tokens of a sample as a row of the weights is coupled to them."""
+    def tokens(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
+        """Return the tokens of a sample with their coupling to a row of the weights."""
         m, i = at.values["sentence"], at.values["row"]
         return [(1, {"xi_row": data["xi"][m, l][i], "g": fields[m, l], "gamma": data["gamma"][l][i],
                      "loss_q": data["H"][m] / 2}) for l in range(data["tokens"])]  # fmt: skip
 
     sentences = [(1, {"sentence": m, "loss_phi": data["eta"]}) for m in range(data["samples"])]
     common = {name: data[name] for name in ("Lambda", "Kappa")} | {"d": sp.Integer(d)}
-    at = Values(common, {SAMPLES: sentences, TOKENS: tokens})
+    at = ExactValues(common, {SAMPLES: sentences, TOKENS: tokens})
     for i in range(d):
         w = W[i, :].T
-        here = at.having({"row": i, "A_row": data["A"][i], "w": w, "penalty_gradient": data["Lambda"] * w + data["c"]})
+        here = at.with_values(
+            {"row": i, "A_row": data["A"][i], "w": w, "penalty_gradient": data["Lambda"] * w + data["c"]}
+        )
         sums = {name: here(after[name]) for name in ("b", "N_row") if name in after}
-        if not is_zero(here.having(sums)(after["row"])):
+        if not is_zero(here.with_values(sums)(after["row"])):
             return False
     if not p.trained:
         return True
-    slope, away = (at.having({"phi": point})(after["trained"]) for point in (phi, phi + sp.ones(2, 1)))
+    slope, away = (at.with_values({"phi": point})(after["trained"]) for point in (phi, phi + sp.ones(2, 1)))
     return is_zero(slope) and is_zero(away - data["Kappa"] * sp.ones(2, 1))
 
 
@@ -252,32 +269,32 @@ def _minimum_is_fixed(_before: Expressions, after: Expressions, kind: str, p: Sy
     "three sentences, exactly",
     ("V", "A_row", "N_row"),
 )
-def _reactions_hold(before: Expressions, after: Expressions) -> bool:
-    """A = sum_c gamma_c V^_c with averages over the sentences at hand: alpha E_c is the sum over those of c over d."""
-    source, d, gammas = Source("reactions"), 3, [sp.Rational(3, 7), sp.Rational(5, 2)]
+def _check_reactions(before: Expressions, after: Expressions) -> bool:
+    """Compare with A = sum_c gamma_c V^_c; alpha E_c is the sum over the given samples of c, over d."""
+    source, d, gammas = RandomRationals("reactions"), 3, [sp.Rational(3, 7), sp.Rational(5, 2)]
     states = [[{"dg/domega": source.symmetric(2), "loss_q": source.symmetric(2)} for _ in gammas] for _ in range(3)]
 
-    def tokens(at: Values) -> list[tuple[int, dict[str, Any]]]:
+    def tokens(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
         own = states[at.values["sentence"]]
         return [(1, {**state, "gamma": gamma}) for state, gamma in zip(own, gammas, strict=True)]
 
-    at = Values({"d": sp.Integer(d)}, {SAMPLES: [(1, {"sentence": m}) for m in range(3)], TOKENS: tokens})
+    at = ExactValues({"d": sp.Integer(d)}, {SAMPLES: [(1, {"sentence": m}) for m in range(3)], TOKENS: tokens})
     given = sum((at(after[name]) for name in ("A_row", "N_row") if name in after), sp.zeros(2, 2))
     expected = sp.zeros(2, 2)
     for l, gamma in enumerate(gammas):
         own = [(sp.Rational(1, 3), sentence[l]) for sentence in states]
-        expected += gamma * Values({"alpha": sp.Rational(3, d)}, {CHANNEL: own})(before["V_hat"])
-    values = _linear_row()
+        expected += gamma * ExactValues({"alpha": sp.Rational(3, d)}, {CHANNEL: own})(before["V_hat"])
+    values = _linear_row_values()
     return is_zero(given - expected) and is_zero(values(after["V"]) - values(before["V"]))
 
 
-def _linear_row(with_law: bool = True, shift: int = 1) -> Values:
-    """w = (Lambda + G)^{-1} (b - c) at b normal with mean B and covariance Q."""
-    own = example("linear row")
-    values = {**own, **shared("linear row", [own]), "d": sp.Integer(3)}
+def _linear_row_values(with_law: bool = True, shift: int = 1) -> ExactValues:
+    """Return values with w = (Lambda + G)^{-1} (b - c) at b normal with mean B and covariance Q."""
+    own = random_context("linear row")
+    values = {**own, **shared_values("linear row", [own]), "d": sp.Integer(3)}
     J, c = (values["Lambda"] + values["G"]).inv(), own["m_star"] * shift
     values |= {"dw/db": J, "w": lambda at, _: J * (at.values["b"] - c)}
-    return Values(values, laws={COORDINATE: Law(("b",), values["B"], values["Q"])} if with_law else {})
+    return ExactValues(values, laws={COORDINATE: NormalLaw(("b",), values["B"], values["Q"])} if with_law else {})
 
 
 @declare_test(
@@ -286,11 +303,11 @@ def _linear_row(with_law: bool = True, shift: int = 1) -> Values:
     "linear row, s = t = 2, exactly",
     ("mean of omega", "covariance of omega", "omega with Y", "V"),
 )
-def _fields_evolve(before: Expressions, after: Expressions, kind: str) -> bool:
-    """The saddle point of ridge holds B and Q themselves, that of a penalty the averages over b."""
+def _check_fields(before: Expressions, after: Expressions, kind: str) -> bool:
+    """Compare at a saddle point that contains B and Q themselves for ridge, averages over b for a penalty."""
     pairs = {"mean of omega": "m", "covariance of omega": "q", "omega with Y": "theta", "V": "V"}
-    given = _linear_row(shift=0 if kind == "ridge" else 1)
-    expected = _linear_row(with_law=kind != "ridge", shift=0 if kind == "ridge" else 1)
+    given = _linear_row_values(shift=0 if kind == "ridge" else 1)
+    expected = _linear_row_values(with_law=kind != "ridge", shift=0 if kind == "ridge" else 1)
     return all(is_zero(given(after[name]) - expected(before[target])) for name, target in pairs.items())
 
 
@@ -300,26 +317,26 @@ def _fields_evolve(before: Expressions, after: Expressions, kind: str) -> bool:
     "s = t = 2, exactly",
     ("limit of A", "limit of N", "mean of b", "covariance of b"),
 )
-def _rows_evolve(before: Expressions, after: Expressions, p: Symbols) -> bool:
-    source = Source("rows evolve")
-    contexts, states = [example("rows 1"), example("rows 2")], []
+def _check_rows(before: Expressions, after: Expressions, p: Symbols) -> bool:
+    source = RandomRationals("rows evolve")
+    contexts, states = [random_context("rows 1"), random_context("rows 2")], []
     for _ in contexts:
         states.append([
-            (chance, {"g": source.matrix(2, 1), "dg/domega": source.symmetric(2), "dg/dY": source.matrix(2, 2),
+            (probability, {"g": source.matrix(2, 1), "dg/domega": source.symmetric(2), "dg/dY": source.matrix(2, 2),
                       "loss_q": source.symmetric(2)})
-            for chance in (sp.Rational(1, 4), sp.Rational(1, 2))
+            for probability in (sp.Rational(1, 4), sp.Rational(1, 2))
         ])  # fmt: skip
     common = {"pi": source.matrix(2, 1), "alpha": abs(source.number()), "w": source.matrix(2, 1)}
     terms = [(1, {**own, "context": c}) for c, own in enumerate(contexts)]
-    at = Values(common, {CONTEXTS: terms, CHANNEL: lambda at: states[at.values["context"]]})
+    at = ExactValues(common, {CONTEXTS: terms, CHANNEL: lambda at: states[at.values["context"]]})
     for names, composite in ((("limit of A", "limit of N"), p.G), (("mean of b",), p.B), (("covariance of b",), p.Q)):
         given = [at(after[name]) for name in names if name in after]
         conjugates = {f"{z}_hat": before[f"{z}_hat"] for z in ("q", "V", "m", "theta")}
         expected = []
         for _, own in terms:
-            here = at.having(own)
+            here = at.with_values(own)
             found = {name: here(value) for name, value in conjugates.items()}
-            expected.append(here.having(found)(p.composites[composite]))
+            expected.append(here.with_values(found)(p.composites[composite]))
         if not is_zero(sum(given[1:], given[0]) - sum(expected[1:], expected[0])):
             return False
     return True

@@ -1,1 +1,1 @@
-"""A derivation as a page: what it says, in which symbols, and its faces in text, LaTeX and notebooks."""
+"""A derivation as a report: its content, its symbols, and its forms as text, LaTeX and notebook output."""

@@ -1,4 +1,4 @@
-"""What a page is made of, as plain values: relations, words and tables in sections, whoever shows them."""
+"""The content of a report as plain values: relations, words and tables in sections, whatever the output format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Names = dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]  # symbol -> (stem, i
 
 @dataclass(frozen=True)
 class Relation:
-    """left `sign` right, then words."""
+    """A relation: left `sign` right, then a note in words."""
 
     left: Any
     right: Any
@@ -39,7 +39,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; a cell is a string or a SymPy object."""
+    """A table: rows of cells, each a string or a SymPy object."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -56,14 +56,14 @@ class Section:
     items: tuple[Relation | Words | Table, ...]
 
 
-def runs_of(items: Iterable[object]) -> Iterator[tuple[type, list[Any]]]:
-    """Yield items of one kind that stand one after the other, with their kind."""
+def group_by_kind(items: Iterable[object]) -> Iterator[tuple[type, list[Any]]]:
+    """Yield runs of consecutive items of one kind, with their kind."""
     return ((kind, list(run)) for kind, run in groupby(items, type))
 
 
 @dataclass(frozen=True)
 class Report:
-    """All sections, and the model's own symbols: symbol -> (stem, indices), indices counted from 1."""
+    """A report: all sections, and the model's own symbols: symbol -> (stem, indices), indices counted from 1."""
 
     title: str
     sections: tuple[Section, ...]
@@ -77,23 +77,34 @@ class Stacked:
     expression: Any
 
 
-def written(value: Any, prose: Callable[[str], str], formula: Callable[[Any], str]) -> str:
-    """A string, words or an object in a form that writes prose and formulas so."""
+def render_value(value: Any, prose: Callable[[str], str], formula: Callable[[Any], str]) -> str:
+    """Return a string, words or an object in a form, given its renderers of prose and of formulas.
+
+    Args:
+        value: a string, `Words`, or an object for `formula`.
+        prose: renders a string.
+        formula: renders a SymPy object.
+    """
     if isinstance(value, str):
         return prose(value)
     if not isinstance(value, Words):
         return formula(value)
-    objects = [written(part, prose, formula) for part in value.objects]
+    objects = [render_value(part, prose, formula) for part in value.objects]
     return "".join(prose(piece) + part for piece, part in zip(value.text.split("{}"), [*objects, ""], strict=True))
 
 
-def said(text: str) -> Words:
-    """Words in which braces are braces."""
+def plain_words(text: str) -> Words:
+    """Return words in which braces are printed as braces."""
     return Words("{}", (text,))
 
 
-def with_symbols(text: str, symbols: Mapping[str, Any]) -> Words:
-    """Words of which those in `symbols` are printed as what they stand for; a capital A may be an article."""
+def insert_symbols(text: str, symbols: Mapping[str, Any]) -> Words:
+    """Return words in which every name of `symbols` is printed as its symbol; a capital A may be an article.
+
+    Args:
+        text: the words.
+        symbols: name -> object to be printed.
+    """
     names = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
     pieces = re.split(rf"(?<!\w)(?!A [a-z])({names})(?![\w']|-[a-z])", text)
     objects = tuple(symbols[piece] if i % 2 else piece for i, piece in enumerate(pieces))

@@ -1,4 +1,4 @@
-"""A derivation as a LaTeX document of its own (article, amsmath), with the content of `compose.report`."""
+"""A derivation as a LaTeX document of its own (article, amsmath), with the content of `compose.compose_report`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
-from .blocks import Relation, Report, Table, Words, runs_of, written
-from .compose import report
-from .latex_printer import LatexPrinter, escaped
-from .long_lines import broken, packed, visible
-from .printing import terms_of
-from .symbols import renamed
+from .blocks import Relation, Report, Table, Words, group_by_kind, render_value
+from .compose import compose_report
+from .latex_printer import LatexPrinter, escape_latex
+from .long_lines import break_formula, formula_width, pack_lines
+from .printing import ordered_terms
+from .symbols import rename_symbols
 from .text_printer import TextPrinter
 
-LINE = 68  # characters of the text form that fit on one line of a display
-WIDTH = 74.0  # letters that do, beside the number of an equation (`long_lines.visible`)
+MAX_TEXT_CHARACTERS = 68  # characters of the text form that fit on one line of a display
+LINE_WIDTH = 74.0  # letters of `long_lines.formula_width` that fit on a line next to the number of the equation
 _SUMMARY = "Summary: the equations to code by"
 _CODED = ("Free entropy", "Saddle-point equations", "Training loss and domain")  # sections that hold them
 
@@ -38,7 +38,7 @@ _PREAMBLE = r"""\documentclass[11pt,a4paper]{article}
 """
 
 
-def document(
+def latex_document(
     model: Model,
     structure: Structure | None = None,
     steps: bool = False,
@@ -46,52 +46,58 @@ def document(
     rsb: int = 0,
     dynamics: bool = False,
 ) -> str:
-    """The derivation of a model as a complete LaTeX document.
+    r"""Return the derivation of a model as a complete LaTeX document.
 
     Args:
+        model: the model.
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
-        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\\chi"}, as `renamed` takes them.
-        rsb: how often the steps break replica symmetry, 0, 1 or 2.
+        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\chi"}, as `rename_symbols` takes them.
+        rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
         dynamics: the equations of one-pass stochastic gradient descent in place of the static theory.
 
     Raises:
         ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
     """
-    return typeset(report(model, structure, steps, rsb, dynamics), names)
+    return typeset_report(compose_report(model, structure, steps, rsb, dynamics), names)
 
 
-def typeset(content: Report, names: Mapping[str, str] | None = None) -> str:
-    """A report as a LaTeX document, as `document` returns it."""
-    theory = renamed(names or {}, content.names)
+def typeset_report(content: Report, names: Mapping[str, str] | None = None) -> str:
+    """Return a report as a LaTeX document.
+
+    Args:
+        content: the report.
+        names: symbols of the reader's own, as `rename_symbols` takes them.
+    """
+    theory = rename_symbols(names or {}, content.names)
     printers = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
     relations = [item for section in content.sections for item in section.items if isinstance(item, Relation)]
     labels = {id(relation): f"eq:{number}" for number, relation in enumerate(relations, 1)}
-    title = rf"\begin{{center}}\Large\bfseries {escaped(content.title)}\end{{center}}"
-    lines = [_PREAMBLE, r"\begin{document}", title, r"\tableofcontents", *_summary(content, labels, *printers)]
+    title = rf"\begin{{center}}\Large\bfseries {escape_latex(content.title)}\end{{center}}"
+    lines = [_PREAMBLE, r"\begin{document}", title, r"\tableofcontents", *_summary_page(content, labels, *printers)]
     lines.append(r"\clearpage")
     for section in content.sections:
-        lines += ["", rf"\section{{{escaped(section.title)}}}", rf"\label{{{_section_label(section.title)}}}"]
-        for kind, items in runs_of(section.items):
+        lines += ["", rf"\section{{{escape_latex(section.title)}}}", rf"\label{{{_section_label(section.title)}}}"]
+        for kind, items in group_by_kind(section.items):
             if kind is Relation:
-                lines += _display([(item, rf"\label{{{labels[id(item)]}}}") for item in items], *printers)
+                lines += _align_environment([(item, rf"\label{{{labels[id(item)]}}}") for item in items], *printers)
             elif kind is Words:
-                lines += [line for item in items for line in ("", _referred(_cell(item, printers[0]), content))]
+                lines += [line for item in items for line in ("", _link_steps(_latex_cell(item, printers[0]), content))]
             else:
-                lines += [line for item in items for line in _table(item, printers[0])]
+                lines += [line for item in items for line in _latex_table(item, printers[0])]
     return "\n".join([*lines, r"\end{document}"]) + "\n"
 
 
-def _summary(content: Report, labels: Mapping[int, str], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
-    """The equations that a program needs, on a page of their own, each with the number that it has below."""
+def _summary_page(content: Report, labels: Mapping[int, str], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """Return the equations that a program needs, on a page of their own, each with its number in the document."""
     lines: list[str] = []
     for section in content.sections:
         relations = [item for item in section.items if isinstance(item, Relation)]
         if relations and section.title in _CODED:
             reference = rf"section~\ref{{{_section_label(section.title)}}}"
-            lines += ["", rf"\textbf{{{escaped(section.title)}}} ({reference})"]
+            lines += ["", rf"\textbf{{{escape_latex(section.title)}}} ({reference})"]
             cited = [(relation, rf"\tag{{\ref{{{labels[id(relation)]}}}}}") for relation in relations]
-            lines += _display(cited, printer, ruler)
+            lines += _align_environment(cited, printer, ruler)
     if not lines:
         return []
     return [
@@ -109,30 +115,30 @@ def _section_label(title: str) -> str:
     return "sec:" + re.sub(r"\W+", "-", title.lower()).strip("-")
 
 
-def _referred(text: str, content: Report) -> str:
-    """Words in which a step that is named is a reference to its section."""
+def _link_steps(text: str, content: Report) -> str:
+    """Return words in which every step that is named links to its section."""
 
-    def link(found: re.Match[str]) -> str:
+    def link_step(found: re.Match[str]) -> str:
         titles = (section.title for section in content.sections if section.title.startswith(f"Step {found[2]}:"))
         title = next(titles, None)
         return found[0] if title is None else rf"\hyperref[{_section_label(title)}]{{{found[0]}}}"
 
-    return re.sub(r"\b([Ss]teps?) (\d+)\b", link, text)
+    return re.sub(r"\b([Ss]teps?) (\d+)\b", link_step, text)
 
 
-def _cell(value: Any, printer: LatexPrinter) -> str:
-    """Words, a string or a formula."""
-    return written(value, _prose, lambda formula: f"${printer.show(formula)}$")
+def _latex_cell(value: Any, printer: LatexPrinter) -> str:
+    """Return words, a string or a formula in LaTeX."""
+    return render_value(value, _escape_prose, lambda formula: f"${printer.show(formula)}$")
 
 
-def _prose(text: str) -> str:
-    """Words with the letters of the theory in mathematics mode: L = 2, (l, k), s x t, X^T and the like."""
+def _escape_prose(text: str) -> str:
+    """Return words with the letters of the theory in mathematics mode: L = 2, (l, k), s x t, X^T and the like."""
     pieces, position = [], 0
     for found in _MATHEMATICS.finditer(text):
         formula = re.sub(r"\bl\b", r"\\ell", found[0]).replace(" x ", r" \times ").replace("inf", r"\infty")
-        pieces += [escaped(text[position : found.start()]), f"${formula}$"]
+        pieces += [escape_latex(text[position : found.start()]), f"${formula}$"]
         position = found.end()
-    return "".join([*pieces, escaped(text[position:])])
+    return "".join([*pieces, escape_latex(text[position:])])
 
 
 _LETTER = r"(?<![\w'.-])[LstKVHXYhdclknu](?![\w'-])"
@@ -142,77 +148,81 @@ _MATHEMATICS = re.compile(
 )
 
 
-def _display(relations: list[tuple[Relation, str]], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
-    """One align for consecutive relations, each with its label or tag; notes in words at the right or below, long sums
-    over several lines."""
+def _align_environment(relations: list[tuple[Relation, str]], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """Return one align environment for consecutive relations, each with its label or tag.
+
+    Notes stand at the right or below, long sums over several lines.
+    """
     rows: list[str] = []
     for relation, label in relations:
         left = printer.show(relation.left)
-        if isinstance(relation.right, sp.MatrixBase) and _width(relation.right, ruler) > 2 * LINE:
-            first, *others = _entries(left, relation.right, printer)
+        if isinstance(relation.right, sp.MatrixBase) and _text_width(relation.right, ruler) > 2 * MAX_TEXT_CHARACTERS:
+            first, *others = _matrix_entry_rows(left, relation.right, printer)
             rows += [f"{first} {label}", *(rf"{row} \notag" for row in others)]
             continue
-        room = WIDTH - min(visible(left), WIDTH / 3)
-        first, *others = [line for part in _broken(relation, printer, ruler) for line in broken(part, room)]
-        note = rf"\text{{\small ({_prose(relation.note)})}}" if relation.note else ""
-        fits = not others and visible(left) + visible(first) + len(relation.note) <= LINE
-        beside = rf"\qquad {note} " if note and fits else ""
-        rows.append(f"{left} &{printer.sign(relation)} {first} {beside}{label}")
+        room = LINE_WIDTH - min(formula_width(left), LINE_WIDTH / 3)
+        first, *others = [
+            line for part in _break_right_side(relation, printer, ruler) for line in break_formula(part, room)
+        ]
+        note = rf"\text{{\small ({_escape_prose(relation.note)})}}" if relation.note else ""
+        fits = not others and formula_width(left) + formula_width(first) + len(relation.note) <= MAX_TEXT_CHARACTERS
+        same_line = rf"\qquad {note} " if note and fits else ""
+        rows.append(f"{left} &{printer.relation_sign(relation)} {first} {same_line}{label}")
         rows += [rf"&\quad {part} \notag" for part in others]
         if note and not fits:
             rows.append(rf"&\qquad {note} \notag")
     return [r"\begin{align}", " \\\\\n".join(rows), r"\end{align}"]
 
 
-def _entries(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[str]:
-    """A wide matrix entry by entry: the upper triangle if it is symmetric, without zeros."""
+def _matrix_entry_rows(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[str]:
+    """Return a wide matrix entry by entry: the upper triangle if it is symmetric, without zeros."""
     upper = matrix.is_symmetric()
     rows = []
     for i in range(matrix.rows):
         for j in range(i if upper else 0, matrix.cols):
             if matrix[i, j] != 0:
                 name = rf"\left({left}\right)_{{{i + 1}{j + 1}}}"
-                first, *others = broken(printer.show(matrix[i, j]), WIDTH - visible(name))
+                first, *others = break_formula(printer.show(matrix[i, j]), LINE_WIDTH - formula_width(name))
                 rows += [f"{name} &= {first}", *(rf"&\quad {line}" for line in others)]
     return rows
 
 
-def _width(value: Any, ruler: TextPrinter) -> int:
+def _text_width(value: Any, ruler: TextPrinter) -> int:
     if isinstance(value, sp.MatrixBase | sp.BlockMatrix):
         blocks = value.blocks if isinstance(value, sp.BlockMatrix) else value
         return max(sum(len(ruler.show(e)) + 3 for e in blocks.row(i)) for i in range(blocks.rows))
     return len(ruler.show(value))
 
 
-def _broken(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
-    """The right side as lines that fit, broken between the terms of its sum or of the sum that is its one factor."""
+def _break_right_side(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """Return the right side as lines that fit, broken between the terms of its sum or of its only sum factor."""
     value = relation.right
-    room = LINE - len(ruler.show(relation.left))
+    room = MAX_TEXT_CHARACTERS - len(ruler.show(relation.left))
     scalar = isinstance(value, sp.Mul) and not isinstance(value, MatrixExpr)
     sums = [factor for factor in value.args if factor.is_Add] if scalar else []
-    if len(sums) == 1 and _width(value, ruler) > 1.2 * room:
+    if len(sums) == 1 and _text_width(value, ruler) > 1.2 * room:
         outside = printer.show(value / sums[0]).strip()
         outside = {"1": "", "-1": "-"}.get(outside, outside)
         room -= min(room // 3, len(outside) // 4)
-        lines = _lines_of(sums[0], printer, ruler, room)
+        lines = _break_sum(sums[0], printer, ruler, room)
         lines[0] = rf"{outside} \Bigl({lines[0]}"
         lines[-1] += r" \Bigr)" if len(lines) > 1 else r"\Bigr)"
         return lines
-    if not isinstance(value, sp.Add | sp.MatAdd) or _width(value, ruler) <= room:
+    if not isinstance(value, sp.Add | sp.MatAdd) or _text_width(value, ruler) <= room:
         return [printer.show(value)]
-    return _lines_of(value, printer, ruler, room)
+    return _break_sum(value, printer, ruler, room)
 
 
-def _lines_of(total: sp.Add | sp.MatAdd, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
-    """A sum as lines of whole terms."""
-    widths = [len(ruler.show(term)) + 3 for term in terms_of(total)]
-    return packed(printer.signed_terms(total), widths, room, " ")
+def _break_sum(total: sp.Add | sp.MatAdd, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
+    """Return a sum as lines of whole terms."""
+    widths = [len(ruler.show(term)) + 3 for term in ordered_terms(total)]
+    return pack_lines(printer.signed_terms(total), widths, room, " ")
 
 
-def _table(table: Table, printer: LatexPrinter) -> list[str]:
+def _latex_table(table: Table, printer: LatexPrinter) -> list[str]:
     printer._settings |= {"fold_short_frac": True, "mat_str": "smallmatrix"}
     columns = "l" * (len(table.head) - 1) + ("p{50mm}" if len(table.head) > 2 else "l")
-    rows = [" & ".join(_cell(value, printer) for value in row) + r" \\" for row in table.rows]
-    head = " & ".join(rf"\textit{{{escaped(name)}}}" for name in table.head) + r" \\ \hline"
+    rows = [" & ".join(_latex_cell(value, printer) for value in row) + r" \\" for row in table.rows]
+    head = " & ".join(rf"\textit{{{escape_latex(name)}}}" for name in table.head) + r" \\ \hline"
     printer._settings |= {"fold_short_frac": None, "mat_str": None}
     return ["", r"\medskip", rf"\begin{{tabular}}{{{columns}}}", head, *rows, r"\end{tabular}", r"\medskip", ""]

@@ -12,7 +12,7 @@ from sympy.printing.latex import LatexPrinter as SympyLatexPrinter
 
 from .blocks import Names
 from .names import GREEK
-from .printing import FormulaPrinter, parameters_first
+from .printing import FormulaPrinter, order_factors
 from .symbols import LATEX, THEORY, Entry
 
 _SPECIAL = {
@@ -35,24 +35,29 @@ _LEAVES = {
 
 
 class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
-    """SymPy objects of this package in LaTeX's mathematics mode."""
+    """A printer of the package's SymPy objects in LaTeX's mathematics mode."""
 
-    form, leaves, exponent = LATEX, _LEAVES, r"\^"  # rho^star and the like hold one: TeX refuses a second
+    form, leaves, exponent = LATEX, _LEAVES, r"\^"  # rho^star and the like have one: TeX refuses a second
 
     def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None) -> None:
         settings = {"mat_delim": "(", "order": "none", "mul_symbol": r" \, ", "long_frac_ratio": 2}
         super().__init__(settings, names, theory)
 
-    def parameter(self, name: str) -> str:
-        """As of `FormulaPrinter`."""
+    def parameter_letter(self, name: str) -> str:
+        """Return a parameter's symbol."""
         return parameter_symbol(name, self.entries)
 
-    def index(self, number: str) -> str:
-        """As of `FormulaPrinter`; several letters are set upright."""
+    def format_index(self, number: str) -> str:
+        """Return an index; several letters are set upright."""
         return re.sub(r"([a-z]{2,})", r"\\mathrm{\1}", number)
 
-    def indexed(self, symbol: str, indices: str) -> str:
-        """As of `FormulaPrinter`; TeX refuses a second index."""
+    def add_indices(self, symbol: str, indices: str) -> str:
+        """Return a symbol with its indices; TeX refuses a second index.
+
+        Args:
+            symbol: the printed symbol.
+            indices: the printed indices.
+        """
         if "_" in symbol:
             symbol = f"({symbol})" if symbol == self.leaf("B0") else f"{{{symbol}}}"
         return f"{symbol}_{{{indices}}}"
@@ -63,17 +68,17 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
             body = self._print(rest)
             body = rf"\left({body}\right)" if rest.is_Add else body
             return rf"{'-' if number < 0 else ''}\frac{{{abs(number).p}}}{{{number.q}}} \, {body}"
-        return super()._print_Mul(parameters_first(expr, self.names))
+        return super()._print_Mul(order_factors(expr, self.names))
 
-    def _applied(self, name: str, expr: sp.Function, exp: Any = None) -> str:
+    def _print_applied(self, name: str, expr: sp.Function, exp: Any = None) -> str:
         return rf"{name}\left({self._print(expr.args[0])}\right)" + (f"^{{{exp}}}" if exp else "")
 
-    _print_log = partialmethod(_applied, r"\log")
-    _print_ExpBase = partialmethod(_applied, r"\exp")
+    _print_log = partialmethod(_print_applied, r"\log")
+    _print_ExpBase = partialmethod(_print_applied, r"\exp")
 
     def _print_Function(self, expr: sp.Function, exp: Any = None) -> str:
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
-        body = self.named_function(name, arguments)
+        body = self.apply_notation(name, arguments)
         if body is None:
             shown = {"Sigmoid": "sigmoid", "Softplus": "softplus", "softmax": "softmax", "sign": "sign"}.get(name)
             if shown is None:
@@ -85,17 +90,21 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
 
 
 def parameter_symbol(name: str, theory: Mapping[str, Entry] = THEORY) -> str:
-    """A parameter's symbol: its letter, Greek as Greek; Delta_in is Delta with an index, a word is set upright.
+    """Return a parameter's symbol: its letter, Greek as Greek; Delta_in is Delta with an index, a word is set upright.
 
     A letter that means something else in the theory gets the other form of a Greek letter, or a mark above.
+
+    Args:
+        name: name of the parameter.
+        theory: entries of the theory's symbols, which a parameter must not share.
     """
     taken = {entry[1] for entry in theory.values()} - {r"\alpha"}
     head, _, index = name.partition("_")
     symbol = (rf"\{head}" if head in GREEK else head) if len(head) == 1 or head in GREEK else ""
     if not symbol:
-        return rf"\mathrm{{{escaped(name)}}}"
+        return rf"\mathrm{{{escape_latex(name)}}}"
     if index:
-        return rf"{symbol}_{{\mathrm{{{escaped(index)}}}}}"
+        return rf"{symbol}_{{\mathrm{{{escape_latex(index)}}}}}"
     if name == "alpha" or symbol not in taken:
         return symbol
     other = _OTHER_FORM.get(name, "")
@@ -108,6 +117,6 @@ _OTHER_FORM = {
 }  # fmt: skip
 
 
-def escaped(text: str) -> str:
-    """Words with every character that LaTeX would take for a command made harmless."""
+def escape_latex(text: str) -> str:
+    """Return words with every special character of LaTeX escaped."""
     return "".join(_SPECIAL.get(character, character) for character in text)

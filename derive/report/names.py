@@ -17,7 +17,7 @@ RENAMED = (
 )  # fmt: skip
 
 
-def both_forms(symbol: str) -> tuple[str, str]:
-    """(as text, as LaTeX) of a symbol that a reader gives in LaTeX: \\mu, or mu, is μ in text."""
+def text_and_latex(symbol: str) -> tuple[str, str]:
+    r"""Return (as text, as LaTeX) of a symbol that a reader gives in LaTeX: \mu, or mu, is μ in text."""
     latex = rf"\{symbol}" if symbol in GREEK else symbol
     return GREEK.get(latex.removeprefix("\\"), latex.replace("\\", "")), latex

@@ -1,4 +1,4 @@
-"""What both printers do: signs, the order of factors, which index a symbol carries where, formulas made of leaves."""
+"""The common part of both printers: signs, the order of factors, indices of symbols, formulas made of leaves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sympy.printing.printer import Printer
 from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage
 from ..theory.stability import TOKENS
 from .blocks import Names, Relation, Stacked
-from .symbols import CONTEXT_INDEX, THEORY, TOKEN_INDEX, Entry, own_entry, theory_entry
+from .symbols import CONTEXT_INDEX, THEORY, TOKEN_INDEX, Entry, find_model_entry, find_theory_entry
 
 # Of symbols with an index -> their entry.
 STEMS = {"tau": "tau", "pi": "pi", "rhostar": "rho_star", "psi": "psi", "psistar": "psi_star"}
@@ -22,7 +22,7 @@ SUMS = {
     "replicas": "replica_index", "pairs": "replica_pair", "samples": "sample_index", "rows": "row_index",
     "hidden": "hidden_index",
 }  # fmt: skip
-# Kind of an average with a symbol of its own -> the entry of it.
+# Kind of an average that has a symbol of its own -> the entry of this symbol.
 MEANS = {
     COORDINATE: "mean_coordinate", "field": "mean_field", "row field": "mean_row_field", "row law": "mean_row",
     "output": "mean_output", "sentences of a block": "mean_block", "outer field": "mean_outer_field",
@@ -35,34 +35,35 @@ TILTED = ("tilted", "row tilted", "outer tilted", "outer row tilted")
 FIELDS = ("field", "outer field", "field between", "sentences of a block", "sentences of a block of blocks")
 
 
-class Indices:
-    """Which context and token a generic symbol carries at this place: primed inside an inner sum."""
+class IndexState:
+    """The context and token index of a generic symbol at the current place: primed inside an inner sum."""
 
     def __init__(self) -> None:
         self.context, self.token, self.depth = "c", "l", 0
 
 
-def terms_of(total: sp.Add | sp.MatAdd) -> list[Any]:
-    """The terms of a sum in SymPy's order, those with a minus sign last."""
+def ordered_terms(total: sp.Add | sp.MatAdd) -> list[Any]:
+    """Return the terms of a sum in SymPy's order, those with a minus sign last."""
     terms = total.args if isinstance(total, sp.MatAdd) else total.as_ordered_terms()
-    return sorted(terms, key=lambda term: bool(term.as_coeff_Mul()[0].is_negative or _matrix_negative(term)))
+    return sorted(terms, key=lambda term: bool(term.as_coeff_Mul()[0].is_negative or _has_minus_sign(term)))
 
 
-def _matrix_negative(term: Any) -> bool:
+def _has_minus_sign(term: Any) -> bool:
+    """Return whether a matrix term has a minus sign in front."""
     if isinstance(term, MatrixAverage):
-        return _matrix_negative(term.summand)
+        return _has_minus_sign(term.summand)
     if not isinstance(term, sp.MatMul):
         return False
     scalar, _ = term.as_coeff_matrices()
     return bool(scalar.could_extract_minus_sign())
 
 
-def _signed(term: Any) -> tuple[bool, Any]:
-    """(is there a minus sign in front, the term without it); a minus inside an average is taken out."""
-    if isinstance(term, MatrixAverage) and _matrix_negative(term):
-        return True, MatrixAverage(term.kind, _signed(term.summand)[1])
+def _split_sign(term: Any) -> tuple[bool, Any]:
+    """Return (whether there is a minus sign in front, the term without it); a minus inside an average is taken out."""
+    if isinstance(term, MatrixAverage) and _has_minus_sign(term):
+        return True, MatrixAverage(term.kind, _split_sign(term.summand)[1])
     if isinstance(term, MatrixExpr):
-        if not _matrix_negative(term):
+        if not _has_minus_sign(term):
             return False, term
         scalar, factors = term.as_coeff_matrices()
         rest = factors[0] if len(factors) == 1 and scalar == -1 else None
@@ -71,10 +72,15 @@ def _signed(term: Any) -> tuple[bool, Any]:
     return negative, -term if negative else term
 
 
-def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
-    """Numbers, alpha and parameters of the model, then the rest, each in SymPy's order."""
+def order_factors(product: sp.Mul, names: Names) -> sp.Mul:
+    """Return a product with numbers, alpha and parameters of the model first, then the rest, each in SymPy's order.
 
-    def rank(factor: sp.Expr) -> int:
+    Args:
+        product: the product.
+        names: symbols of the model.
+    """
+
+    def sort_key(factor: sp.Expr) -> int:
         base = factor.as_base_exp()[0]
         if factor.is_number or not base.is_Symbol:
             return 0 if factor.is_number else 3
@@ -84,24 +90,24 @@ def parameters_first(product: sp.Mul, names: Names) -> sp.Mul:
         return 2 if base.name.startswith("moment@") else 3
 
     number, rest = product.as_coeff_Mul()
-    factors = sorted(rest.as_ordered_factors(), key=rank)
+    factors = sorted(rest.as_ordered_factors(), key=sort_key)
     return sp.Mul(*([number] if number != 1 else []), *factors, evaluate=False)
 
 
-def _is_sum(factor: Any) -> bool:
-    """Does a factor need brackets in a product?"""
+def _needs_brackets(factor: Any) -> bool:
+    """Return whether a factor needs brackets in a product."""
     if isinstance(factor, Average | MatrixAverage):
         return factor.kind in (CONTEXTS, TOKENS, *SUMS)
     return isinstance(factor, sp.MatAdd | sp.Add)
 
 
 class FormulaPrinter(Printer):
-    """SymPy objects of this package, put together from the leaves of a form.
+    """A printer of the package's SymPy objects, which composes them from the leaves of a form.
 
     Attributes:
         form: TEXT or LATEX, the column of an entry.
         leaves: name of a piece of a formula -> how it is written, with its parts as %s.
-        exponent: what is found in a printed symbol with an exponent of its own, which another one must not follow.
+        exponent: pattern of a printed symbol with an exponent of its own, which another one must not follow.
     """
 
     form: int
@@ -110,36 +116,53 @@ class FormulaPrinter(Printer):
 
     def __init__(self, settings: dict[str, Any], names: Names, theory: Mapping[str, Entry] | None = None) -> None:
         super().__init__(settings)
-        self.names, self.entries, self.at = names, THEORY if theory is None else theory, Indices()
+        self.names, self.entries, self.at = names, THEORY if theory is None else theory, IndexState()
         self.stacked = False
 
     def leaf(self, name: str, *parts: str) -> str:
-        """A piece of a formula around its parts."""
+        """Return a piece of a formula around its parts.
+
+        Args:
+            name: key of `leaves`.
+            *parts: printed parts, in order.
+        """
         return self.leaves[name] % parts
 
-    def own(self, stem: str, indices: tuple[int | str, ...]) -> str:
-        """A symbol of the model; its indices have commas between them where one has several characters."""
-        kind, _, word = stem.rpartition(" ")
-        default = self.parameter(word)
-        symbol = own_entry(stem, self.entries, default)[self.form] if kind else self.leaves.get(word, word)
-        separator = "," if any(len(str(n)) > 1 for n in indices) else ""
-        return self.indexed(symbol, separator.join(self.index(str(n)) for n in indices)) if indices else symbol
+    def model_symbol(self, stem: str, indices: tuple[int | str, ...]) -> str:
+        """Return a symbol of the model; its indices have commas between them where one has several characters.
 
-    def parameter(self, name: str) -> str:
-        """A parameter of the model, in a symbol that is not the reader's."""
+        Args:
+            stem: kind and word of the symbol, as `Names` has them.
+            indices: indices, from 1.
+        """
+        kind, _, word = stem.rpartition(" ")
+        default = self.parameter_letter(word)
+        symbol = find_model_entry(stem, self.entries, default)[self.form] if kind else self.leaves.get(word, word)
+        separator = "," if any(len(str(n)) > 1 for n in indices) else ""
+        return (
+            self.add_indices(symbol, separator.join(self.format_index(str(n)) for n in indices)) if indices else symbol
+        )
+
+    def parameter_letter(self, name: str) -> str:
+        """Return a parameter of the model, in a symbol that is not the reader's."""
         return name
 
-    def index(self, number: str) -> str:
-        """One index of a symbol of the model."""
+    def format_index(self, number: str) -> str:
+        """Return one index of a symbol of the model."""
         return number
 
-    def indexed(self, symbol: str, indices: str) -> str:
-        """A symbol of the model with its indices."""
+    def add_indices(self, symbol: str, indices: str) -> str:
+        """Return a symbol of the model with its indices.
+
+        Args:
+            symbol: the printed symbol.
+            indices: the printed indices.
+        """
         return f"{symbol}_{indices}"
 
-    def theory(self, name: str) -> str | None:
-        """A symbol of the theory by its name; None if it has none."""
-        found = theory_entry(name, self.entries)
+    def theory_symbol(self, name: str) -> str | None:
+        """Return a symbol of the theory by its name; None if it has none."""
+        found = find_theory_entry(name, self.entries)
         if found is None:
             return None
         change, entry, replicas = found
@@ -147,21 +170,21 @@ class FormulaPrinter(Printer):
         if name.startswith("slope_"):
             return self.leaf("slope", symbol)
         label = {CONTEXT_INDEX: self.at.context, TOKEN_INDEX: self.at.token}.get(entry[2], "")
-        labels = [part for part in (replicas, "" if self.stacked else self._index(label)) if part]
+        labels = [part for part in (replicas, "" if self.stacked else self._format_label(label)) if part]
         if replicas and "(" in symbol:  # loss(X_a, Y, k, u)
             return re.sub(r"\((\w)", rf"(\1{self.leaf('index', replicas)}", symbol, count=1)
         symbol = (self.leaf("change") if change else "") + symbol
         return symbol + (self.leaf("index", ",".join(labels)) if labels else "")
 
-    def _index(self, label: str) -> str:
+    def _format_label(self, label: str) -> str:
         return label.replace("l", self.leaf("l"))
 
     def _print_MatrixSymbol(self, expr: sp.MatrixSymbol) -> str:
-        return self.theory(expr.name) or expr.name
+        return self.theory_symbol(expr.name) or expr.name
 
     def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
         if expr in self.names:
-            return self.own(*self.names[expr])
+            return self.model_symbol(*self.names[expr])
         found = re.fullmatch(r"softmax_([^_]+)(?:_(\w+))?", expr.name)
         if found:
             return self.leaf("softmax", found[1]) + (self.leaf("softmax entry", found[2]) if found[2] else "")
@@ -171,13 +194,13 @@ class FormulaPrinter(Printer):
         if expr.name.startswith("slope@"):
             variable = self._print_Symbol(sp.Symbol(expr.name.removeprefix("slope@"), real=True))
             return self.leaf("derivative", self.leaf("loss"), variable)
-        return self.theory(expr.name) or expr.name
+        return self.theory_symbol(expr.name) or expr.name
 
     def signed_terms(self, total: sp.Add | sp.MatAdd) -> list[str]:
-        """The printed terms of a sum, each with its sign, the first bare unless negative; those with a minus last."""
+        """Return the printed terms of a sum, with their signs, the first bare unless negative; negative ones last."""
         printed: list[str] = []
-        for term in terms_of(total):
-            negative, bare = _signed(term)
+        for term in ordered_terms(total):
+            negative, bare = _split_sign(term)
             body = self._print(bare)
             if negative and isinstance(bare, sp.Add | sp.MatAdd):
                 body = self.leaf("brackets", body)
@@ -194,22 +217,25 @@ class FormulaPrinter(Printer):
     _print_Add = _print_MatAdd = _print_sum
 
     def _print_MatMul(self, expr: sp.MatMul) -> str:
-        negative, bare = _signed(expr)
+        negative, bare = _split_sign(expr)
         if not isinstance(bare, sp.MatMul):
             return ("-" if negative else "") + self._print(bare)
         scalar, factors = bare.as_coeff_matrices()
         numbers = [] if scalar == 1 else [scalar] if not scalar.has(Average) else list(sp.Mul.make_args(scalar))
-        parts = [self.leaf("brackets", self._print(a)) if _is_sum(a) else self._print(a) for a in (*numbers, *factors)]
+        parts = [
+            self.leaf("brackets", self._print(a)) if _needs_brackets(a) else self._print(a)
+            for a in (*numbers, *factors)
+        ]
         return ("-" if negative else "") + self.leaf("times").join(parts)
 
     def _print_Transpose(self, expr: sp.Transpose) -> str:
-        return self.leaf("transpose", self.raised(expr.arg))
+        return self.leaf("transpose", self.base_of_power(expr.arg))
 
     def _print_Inverse(self, expr: sp.Inverse) -> str:
-        return self.leaf("inverse", self.raised(expr.arg))
+        return self.leaf("inverse", self.base_of_power(expr.arg))
 
-    def raised(self, expr: MatrixExpr) -> str:
-        """What an exponent may follow."""
+    def base_of_power(self, expr: MatrixExpr) -> str:
+        """Return a printed matrix that an exponent may follow, in brackets where necessary."""
         printed = self._print(expr)
         is_bare = isinstance(expr, sp.MatrixSymbol) and not re.search(self.exponent, printed)
         return printed if is_bare else self.leaf("brackets", printed)
@@ -230,7 +256,7 @@ class FormulaPrinter(Printer):
         return self.leaf("trace", self._print(expr.arg))
 
     def _print_Jacobian(self, expr: Jacobian) -> str:
-        """Inside a sum over l' the field keeps the outer token l."""
+        """Return a printed Jacobian; inside a sum over l' the field keeps the outer token l."""
         variable = self._print(expr.args[1])
         inner, self.at.token = self.at.token, "l"
         field = self._print(expr.args[0])
@@ -245,10 +271,10 @@ class FormulaPrinter(Printer):
         return self.leaf("derivative", function, variable)
 
     def _print_average(self, expr: Average | MatrixAverage) -> str:
-        """Sums bind the index of what stands in them, primed when nested."""
+        """Return a printed average; sums bind the index of their summands, primed when nested."""
         at, kind, summand = self.at, expr.kind, expr.summand
         before = (at.context, at.token, at.depth)
-        # What belongs to a sentence as a whole is averaged over all of them.
+        # Quantities of a sentence as a whole are averaged over all sentences.
         whole = isinstance(summand, sp.MatrixSymbol) and summand.name == "loss_phi"
         label = "c" if isinstance(expr, MatrixAverage) and not whole else ""
         if kind == CONTEXTS:
@@ -271,7 +297,7 @@ class FormulaPrinter(Printer):
         if kind in MEANS:
             entry = MEANS[kind] + ("_context" if kind == "output" and label else "")  # in one context if it has a label
             return self.entries[entry][self.form] + self.leaf("square brackets", body)
-        index = self.entries[SUMS[kind]][self.form] if kind in SUMS else self._index(label)
+        index = self.entries[SUMS[kind]][self.form] if kind in SUMS else self._format_label(label)
         several = isinstance(summand, sp.Add | sp.MatAdd)
         return self.leaf("sum", index, self.leaf("square brackets", body) if several else body)
 
@@ -285,15 +311,20 @@ class FormulaPrinter(Printer):
         variable = "X" if expr.args[1].name == "x" else self._print(expr.args[1])
         return self.leaf("log integral", several, variable, self._print(expr.args[0]))
 
-    def named_function(self, name: str, arguments: list[str]) -> str | None:
-        """What a report writes as a function, but as no f(x); None for all others."""
+    def apply_notation(self, name: str, arguments: list[str]) -> str | None:
+        """Return a function that has a notation of its own; None for all others, written f(x).
+
+        Args:
+            name: name of the function.
+            arguments: its printed arguments.
+        """
         written = {"minimum": "minimum", "maximum": "maximum", "gradient": "derivative", "change": "change of"}
         if name == "maximum":
             arguments = [self.entries["w"][self.form], *arguments]
         return self.leaf(written[name], *arguments) if name in written else None
 
-    def sign(self, relation: Relation) -> str:
-        """Return what stands between the sides of a relation."""
+    def relation_sign(self, relation: Relation) -> str:
+        """Return the printed sign between the sides of a relation."""
         return self.leaves.get(relation.sign, relation.sign)
 
     def show(self, value: Any) -> str:

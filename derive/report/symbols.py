@@ -1,4 +1,4 @@
-"""The symbols of the theory in text and LaTeX, and what becomes of them where a reader has symbols of their own."""
+"""The symbols of the theory in text and LaTeX, and their replacement by symbols of a reader's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import ModelError
 from .blocks import Names
-from .names import GREEK, RENAMED, both_forms
+from .names import GREEK, RENAMED, text_and_latex
 
 CONTEXT_INDEX, TOKEN_INDEX, NO_INDEX = "context", "token", ""
 TEXT, LATEX = 0, 1
@@ -16,16 +16,16 @@ Symbol = tuple[str, str]  # text, LaTeX
 Symbols = dict[str, str | Symbol]
 
 
-def _hats(*names: str) -> Symbols:
+def _conjugate_symbols(*names: str) -> Symbols:
     return {f"{name}_hat": (f"<{name}>^", rf"\hat{{<{name}>}}") for name in names}
 
 
-def _bayes_optimal(*names: str) -> Symbols:
+def _bayes_symbols(*names: str) -> Symbols:
     return {f"{name}_bayes": (f"<{name}>ᴮ", rf"<{name}>^{{\mathrm{{B}}}}") for name in names}
 
 
-def _of_step(k: int, index: str) -> Symbols:
-    """Order parameters of one of two steps of breaking."""
+def _breaking_symbols(k: int, index: str) -> Symbols:
+    """Return the symbols of the order parameters of one of two steps of breaking."""
     return {
         f"Delta_{k}": (f"Δ{index}<q>", rf"\Delta_{{{k}}} <q>"),
         f"Delta_{k}_hat": (f"Δ{index}<q>^", rf"\Delta_{{{k}}} <q_hat>"),
@@ -34,7 +34,7 @@ def _of_step(k: int, index: str) -> Symbols:
     }
 
 
-def _of_step_without_index(k: int, index: str) -> Symbols:
+def _breaking_symbols_without_index(k: int, index: str) -> Symbols:
     return {
         f"Q_Delta_{k}": (f"Δ{index}<Q>", rf"\Delta_{{{k}}} <Q>"),
         f"R_tilde_{k}": (f"<R>{index}", f"<R>_{{{k}}}"),
@@ -53,14 +53,15 @@ _OF_CONTEXT: Symbols = {
     "Delta": ("Δ<q>", r"\Delta <q>"), "Delta_hat": ("Δ<q>^", r"\Delta <q_hat>"),
     "V_tilde": ("<V>~", r"\tilde{<V>}"), "V_tilde_hat": ("<V>~^", r"\hat{\tilde{<V>}}"),
     "loss_q": ("∂loss/∂<q>", r"\tfrac{\partial\ell}{\partial <q>}"),
-    **_hats("q", "V", "m", "theta", "D"), **_bayes_optimal("q", "q_hat", "V"), **_of_step(1, "₁"), **_of_step(2, "₂"),
+    **_conjugate_symbols("q", "V", "m", "theta", "D"), **_bayes_symbols("q", "q_hat", "V"),
+    **_breaking_symbols(1, "₁"), **_breaking_symbols(2, "₂"),
 }  # fmt: skip
 _OF_TOKEN: Symbols = {
     "x": "x", "g": "g", "omega": r"\omega", "Y": "Y", "z": "z", "C": "C", "encoding": "p", "X_token": "X",
     "loss_slope": "D", "token": ("𝐱", r"\mathbf{x}"), "S": ("𝒮", r"\mathcal{S}"), "g_previous": "<g>'",
     "omega_0": ("<omega>⁰", "<omega>^{0}"), "omega_1": ("<omega>¹", "<omega>^{1}"),
     "domega": ("δ<omega>", r"\delta<omega>"), "dY": ("δY", r"\delta Y"), "dX": ("δX", r"\delta X"),
-    "dmean": ("dz̄", r"\mathrm{d}\bar{z}"), **_bayes_optimal("omega", "g"),
+    "dmean": ("dz̄", r"\mathrm{d}\bar{z}"), **_bayes_symbols("omega", "g"),
 }  # fmt: skip
 _WITHOUT_INDEX: Symbols = {
     # Of the problem: the learner, its loss and its data.
@@ -147,34 +148,42 @@ _WITHOUT_INDEX: Symbols = {
     "mean_drift": ("E[d<w>]/dt", r"\tfrac{\mathbb{E}[\mathrm{d}<w>]}{\mathrm{d}t}"),
     "covariance_drift": ("Cov(d<w>)/dt", r"\tfrac{\operatorname{Cov}(\mathrm{d}<w>)}{\mathrm{d}t}"),
     "covariance_batch": ("Cov(Δ<w>)", r"\operatorname{Cov}(\Delta <w>)"),
-    **_bayes_optimal("Q", "b", "Phi"), **_of_step_without_index(1, "₁"), **_of_step_without_index(2, "₂"),
+    **_bayes_symbols("Q", "b", "Phi"),
+    **_breaking_symbols_without_index(1, "₁"), **_breaking_symbols_without_index(2, "₂"),
 }  # fmt: skip
 _SYMBOLS = {
-    name: both_forms(symbol) if isinstance(symbol, str) else symbol
+    name: text_and_latex(symbol) if isinstance(symbol, str) else symbol
     for name, symbol in (_OF_CONTEXT | _OF_TOKEN | _WITHOUT_INDEX).items()
 }
 _INDEX = dict.fromkeys(_OF_CONTEXT, CONTEXT_INDEX) | dict.fromkeys(_OF_TOKEN, TOKEN_INDEX)
 
 
-def _entries(own: Mapping[str, Symbol]) -> dict[str, Entry]:
-    """Every symbol, made of those of other entries: the reader's own where there is one."""
+def _resolve_entries(own: Mapping[str, Symbol]) -> dict[str, Entry]:
+    """Return every symbol, composed of those of other entries: the reader's own where there is one."""
 
-    def symbol(name: str, form: int) -> str:
+    def _resolve_symbol(name: str, form: int) -> str:
         if name in own:
             return own[name][form]
-        return re.sub(r"<(\w+)>", lambda part: symbol(part[1], form), _SYMBOLS[name][form])
+        return re.sub(r"<(\w+)>", lambda part: _resolve_symbol(part[1], form), _SYMBOLS[name][form])
 
-    return {name: (symbol(name, TEXT), symbol(name, LATEX), _INDEX.get(name, NO_INDEX)) for name in {**_SYMBOLS, **own}}
+    return {
+        name: (_resolve_symbol(name, TEXT), _resolve_symbol(name, LATEX), _INDEX.get(name, NO_INDEX))
+        for name in {**_SYMBOLS, **own}
+    }
 
 
-THEORY = _entries({})
+THEORY = _resolve_entries({})
 _SELF_OVERLAP = {"r": "q", "r_hat": "q_hat"}  # the overlap of a replica with itself is q_aa
 
 
-def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
-    """("d" of a change or nothing, its entry, replica indices) of a symbol's name; None if it has none.
+def find_theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
+    """Return ("d" of a change or nothing, its entry, replica indices) of a symbol's name; None if it has none.
 
-    An index of the symbol's own stands behind an @ and replaces that of a generic context or token.
+    An index of the symbol's own follows an @ and replaces that of a generic context or token.
+
+    Args:
+        name: name of the symbol.
+        theory: entries of the theory's symbols.
     """
     name, at, own = name.partition("@")
     stem, _, replicas = name.removeprefix("slope_").partition("|")
@@ -190,19 +199,25 @@ def theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, st
     return None if entry is None else (change, entry, replicas)
 
 
-def own_entry(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str, str]:
-    """(text, LaTeX) of a symbol of the model, "parameter omega" say: the reader's, or else a default."""
+def find_model_entry(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str, str]:
+    """Return (text, LaTeX) of a symbol of the model, "parameter omega" say: the reader's, or else a default.
+
+    Args:
+        stem: kind and word of the symbol.
+        theory: entries of the theory's symbols.
+        default: symbol where the reader has none.
+    """
     kind, _, word = stem.rpartition(" ")
     known = word if kind in ("row", "overlap") else stem
     return theory[known][:2] if known in theory else (default, default)
 
 
-# What a formula may hold that keeps its symbol: fields, labels, noise, sizes, indices, rho of a token and the like.
+# Symbols of formulas that are never replaced: fields, labels, noise, sizes, indices, rho of a token and the like.
 _FIXED = (*"XYhxykuLKstdnlciIEZSCHzJUNr", r"\ell", r"\rho")
 
 
-def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[str, Entry]:
-    """The symbols of a report with some replaced by a reader's own, given in LaTeX; \\mu, or mu, is μ in text.
+def rename_symbols(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[str, Entry]:
+    r"""Return the symbols of a report with some replaced by a reader's own, given in LaTeX; \mu, or mu, is μ in text.
 
     Args:
         names: the name of a parameter of the model, or else of a symbol of the theory (`theory.NAME`, where a parameter
@@ -215,7 +230,7 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
     """
     of_model = {stem.rpartition(" ")[2]: stem for stem, _ in own.values() if stem.startswith(("parameter ", "noise "))}
     new: dict[str, Symbol] = {}
-    changed: dict[str, str] = {}  # entry -> what the reader calls it
+    changed: dict[str, str] = {}  # entry -> the reader's name for it
     for name, symbol in names.items():
         key = name.removeprefix("theory.") if name.startswith("theory.") else of_model.get(name.rstrip("_"), name)
         if key not in RENAMED and key not in of_model.values():
@@ -225,15 +240,15 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
             raise ModelError(f"the new symbol for {name} is empty")
         if key in changed:
             raise ModelError(f"{name} is renamed twice")
-        text, symbol = both_forms(symbol)
+        text, symbol = text_and_latex(symbol)
         # An index or exponent of its own is followed by that of a context or of Bayes-optimal inference.
         new[key] = text, f"{{{symbol}}}" if re.search("[_^]", symbol) else symbol
         if f"{key}_hat" in _SYMBOLS:
             new[f"{key}_hat"] = f"{text}^", rf"\hat{{{symbol}}}"
         changed[key] = name
-    theory = _entries(new)
+    theory = _resolve_entries(new)
     for key, name in changed.items():
-        taken = _taken(theory, of_model, column)
+        taken = _symbols_in_use(theory, of_model, column)
         twins = [other for other, symbol in taken if other != key and symbol == theory[key][column]]
         if twins:
             other = next((called for stem, called in changed.items() if stem == twins[0]), twins[0])
@@ -242,12 +257,12 @@ def renamed(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[s
     return theory
 
 
-def _taken(theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int) -> Iterator[tuple[str, str]]:
-    """(what it is, symbol) of everything that a formula may hold."""
+def _symbols_in_use(theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int) -> Iterator[tuple[str, str]]:
+    """Yield (entry, symbol) of every symbol that a formula may contain."""
     for name in RENAMED:
         yield name, theory[name][column]
     for name, stem in of_model.items():
         greek = rf"\{name}" if column == LATEX else GREEK.get(name, name)
         yield (stem, theory[stem][column]) if stem in theory else (name, greek if name in GREEK else name)
     for symbol in _FIXED:
-        yield "", both_forms(symbol)[column]
+        yield "", text_and_latex(symbol)[column]

@@ -1,4 +1,4 @@
-"""A derivation as plain text: how a terminal shows what `compose.report` says.
+"""A derivation as plain text for a terminal, with the content of `compose.compose_report`.
 
 Every formula is printed from the SymPy object that the generator uses.
 """
@@ -12,12 +12,12 @@ from itertools import zip_longest
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
 from .blocks import Relation, Report, Table, Words
-from .compose import report
-from .symbols import TEXT, renamed
+from .compose import compose_report
+from .symbols import TEXT, rename_symbols
 from .text_printer import TIE, WIDTH, TextPrinter
 
 
-def describe(
+def report_text(
     model: Model,
     structure: Structure | None = None,
     steps: bool = False,
@@ -26,49 +26,58 @@ def describe(
     dynamics: bool = False,
     width: int = WIDTH,
 ) -> str:
-    """The derivation of a model as text of at most `width` columns, 80 or more.
+    """Return the derivation of a model as text of at most `width` columns, 80 or more.
 
     Args:
+        model: the model.
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
-        names: symbols of the reader's own in LaTeX, {"theta": "T", "omega": "a"}, as `renamed` takes them.
-        rsb: how often the steps break replica symmetry, 0, 1 or 2.
+        names: symbols of the reader's own in LaTeX, {"theta": "T", "omega": "a"}, as `rename_symbols` takes them.
+        rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
         dynamics: the equations of one-pass stochastic gradient descent in place of the static theory.
+        width: most characters of a line, 80 or more.
 
     Raises:
         ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
     """
-    return shown(report(model, structure, steps, rsb, dynamics), names, width)
+    return render_text(compose_report(model, structure, steps, rsb, dynamics), names, width)
 
 
-def shown(content: Report, names: Mapping[str, str] | None = None, width: int = WIDTH) -> str:
-    """A report as text, as `describe` returns it."""
-    printer = TextPrinter(content.names, renamed(names or {}, content.names, TEXT), width)
+def render_text(content: Report, names: Mapping[str, str] | None = None, width: int = WIDTH) -> str:
+    """Return a report as text.
+
+    Args:
+        content: the report.
+        names: symbols of the reader's own, as `rename_symbols` takes them.
+        width: most characters of a line.
+    """
+    printer = TextPrinter(content.names, rename_symbols(names or {}, content.names, TEXT), width)
     blocks = [f"{content.title}\n{'=' * len(content.title)}"]
     for section in content.sections:
         blocks.append(f"{section.title}\n{'-' * len(section.title)}")
-        blocks.append("\n".join(line for item in section.items for line in _lines(item, printer)))
+        blocks.append("\n".join(line for item in section.items for line in _item_lines(item, printer)))
     return "\n\n".join(blocks) + "\n"
 
 
-def _lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
+def _item_lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
+    """Return the lines of an item of a section."""
     if isinstance(item, Words):
-        return _wrapped(printer.show(item), "", "", printer.width)
+        return _wrap_text(printer.show(item), "", "", printer.width)
     if isinstance(item, Table):
-        return _table(item, printer)
-    left = f"{printer.show(item.left)} {printer.sign(item)} "
+        return _text_table(item, printer)
+    left = f"{printer.show(item.left)} {printer.relation_sign(item)} "
     right = printer.show(item.right)
-    lines = _wrapped(right, f"    {left}", " " * (4 + min(len(left), 16)), printer.width, formula=True)
+    lines = _wrap_text(right, f"    {left}", " " * (4 + min(len(left), 16)), printer.width, formula=True)
     if not item.note:
         return lines
     if len(lines[-1]) + len(item.note) + 5 <= printer.width:
         return [*lines[:-1], f"{lines[-1]}   ({item.note})"]
-    return lines + _wrapped(f"({item.note})", " " * 8, " " * 8, printer.width)
+    return lines + _wrap_text(f"({item.note})", " " * 8, " " * 8, printer.width)
 
 
-def _wrapped(text: str, first: str, following: str, width: int, formula: bool = False) -> list[str]:
-    """Lines of at most `width` columns; a formula is broken in the outermost brackets that make it fit."""
-    forms = [_tied(text, level) for level in range(4)] if formula else []
+def _wrap_text(text: str, first: str, following: str, width: int, formula: bool = False) -> list[str]:
+    """Return lines of at most `width` columns; a formula is broken in the outermost brackets that make it fit."""
+    forms = [_tie_inner_blanks(text, level) for level in range(4)] if formula else []
     lines: list[str] = []
     for form in (*forms, text.replace(TIE, " ")):
         lines = textwrap.wrap(
@@ -84,8 +93,8 @@ def _wrapped(text: str, first: str, following: str, width: int, formula: bool = 
     return [line.replace(TIE, " ").rstrip() for line in lines]
 
 
-def _tied(formula: str, level: int) -> str:
-    """Tie what stands more than `level` brackets deep together."""
+def _tie_inner_blanks(formula: str, level: int) -> str:
+    """Return a formula with the blanks more than `level` brackets deep tied, so that no line is broken there."""
     depth, characters = 0, []
     for character in formula:
         depth += (character in "([{") - (character in ")]}")
@@ -93,9 +102,9 @@ def _tied(formula: str, level: int) -> str:
     return "".join(characters)
 
 
-def _table(table: Table, printer: TextPrinter) -> list[str]:
+def _text_table(table: Table, printer: TextPrinter) -> list[str]:
     rows = [table.head, *[tuple(printer.show(cell).replace(TIE, " ") for cell in row) for row in table.rows]]
-    most = 34 - (WIDTH - printer.width) * 7 // 10  # of a column, so that the last one keeps its share
+    most = 34 - (WIDTH - printer.width) * 7 // 10  # of a column, so that space is left for the last one
     widths = [min(max(len(row[i]) for row in rows), most) for i in range(len(table.head))]
     widths[-1] = max(12, printer.width - 4 - sum(widths[:-1]) - 2 * (len(widths) - 1))
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""SymPy objects of this package as one line of Unicode text."""
+"""A printer of the package's SymPy objects as one line of Unicode text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sympy as sp
 from sympy.printing.str import StrPrinter
 
 from ..calculus.functions import SoftmaxEntry
-from .blocks import Names, written
-from .printing import FormulaPrinter, parameters_first
+from .blocks import Names, render_value
+from .printing import FormulaPrinter, order_factors
 from .symbols import TEXT, Entry
 
-WIDTH = 100
+WIDTH = 100  # default characters of a line
 TIE = "\u00a0"  # a blank at which a line is not broken if it can be helped
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _LEAVES = {
@@ -27,16 +27,16 @@ _LEAVES = {
 
 
 class TextPrinter(FormulaPrinter, StrPrinter):
-    """SymPy objects of this package as one line of Unicode text."""
+    """A printer of the package's SymPy objects as one line of Unicode text."""
 
     form, leaves, exponent = TEXT, _LEAVES, "ᴮ$"  # Qᴮ⁻¹ is no power
 
     def __init__(self, names: Names, theory: Mapping[str, Entry] | None = None, width: int = WIDTH) -> None:
         self.width = width
-        super().__init__({"order": "none"}, names, theory)  # of factors, which come in an order of their own
+        super().__init__({"order": "none"}, names, theory)  # of factors, which `order_factors` orders
 
     def _print_Mul(self, expr: sp.Mul) -> str:
-        return super()._print_Mul(parameters_first(expr, self.names)).replace("*", TIE)
+        return super()._print_Mul(order_factors(expr, self.names)).replace("*", TIE)
 
     def _print_Pow(self, expr: sp.Pow, rational: bool = False) -> str:
         base, exponent = expr.args
@@ -47,7 +47,7 @@ class TextPrinter(FormulaPrinter, StrPrinter):
         return super()._print_Pow(expr, rational=rational).replace("**", "^").replace("*", TIE)
 
     def _print_MatPow(self, expr: sp.MatPow) -> str:
-        return self.raised(expr.base) + str(expr.exp).translate(_SUPERSCRIPT)
+        return self.base_of_power(expr.base) + str(expr.exp).translate(_SUPERSCRIPT)
 
     def _print_softmax(self, expr: sp.Expr) -> str:
         return f"softmax({', '.join(self._print(z) for z in expr.args)})"
@@ -55,7 +55,7 @@ class TextPrinter(FormulaPrinter, StrPrinter):
     def _print_Function(self, expr: sp.Function) -> str:
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
         shown = name if name in ("Cov", "mean") else name.lower()
-        return self.named_function(name, arguments) or f"{shown}({', '.join(arguments)})"
+        return self.apply_notation(name, arguments) or f"{shown}({', '.join(arguments)})"
 
     def _print_SoftmaxEntry(self, expr: SoftmaxEntry) -> str:
         return f"{self._print_softmax(sp.Function('softmax')(*expr.args[1:]))}[{int(expr.args[0]) + 1}]"
@@ -74,5 +74,5 @@ class TextPrinter(FormulaPrinter, StrPrinter):
     _print_ImmutableDenseMatrix = _print_MutableDenseMatrix = _print_MatrixBase
 
     def show(self, value: Any) -> str:
-        """Print an object of a report or words about some."""
-        return written(value, str, super().show)
+        """Return an object of a report, or words about some, as text."""
+        return render_value(value, str, super().show)

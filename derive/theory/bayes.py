@@ -1,8 +1,9 @@
-"""Bayes-optimal inference of the teacher: its two integrals in components, and the averages that follow from them
-(docs/theory.md section 13).
+"""Bayes-optimal inference of the teacher: its two integrals in components, and their averages.
+
+See docs/theory.md section 13.
 
 A learner that knows the laws of rows and outputs samples W from its posterior; teacher and samples are then alike
-(Nishimori), and one overlap q_c = E[gamma_c <pi><pi>^T] a context says everything. Per d,
+(Nishimori), and the overlaps q_c = E[gamma_c <pi><pi>^T], one per context, determine everything. Per d,
 
     Phi = extr { -1/2 sum_c Tr[q^_c q_c] + E_nu log Z_w + alpha E_k log Z_out },
 
@@ -24,17 +25,28 @@ from dataclasses import dataclass
 import sympy as sp
 
 
-def symbols(name: str, rows: int, columns: int, symmetric: bool = False) -> sp.Matrix:
-    """A matrix of real symbols name_i_j."""
+def real_symbol_matrix(name: str, row_count: int, column_count: int, symmetric: bool = False) -> sp.Matrix:
+    """Return a matrix of real symbols name_i_j.
+
+    Args:
+        name: first part of the names.
+        row_count: number of rows.
+        column_count: number of columns.
+        symmetric: whether entries (i, j) and (j, i) are one symbol.
+    """
     return sp.Matrix(
-        rows,
-        columns,
+        row_count,
+        column_count,
         lambda i, j: sp.Symbol(f"{name}_{min(i, j)}_{max(i, j)}" if symmetric else f"{name}_{i}_{j}", real=True),
     )
 
 
 def gaussian_log_integral(exponent: sp.Expr, variables: list[sp.Symbol]) -> sp.Expr:
-    """log of the integral over all variables of exp(exponent) / (2 pi)^{n/2}, the exponent quadratic in them.
+    """Return the log of the integral over all variables of exp(exponent) / (2 pi)^{n/2}.
+
+    Args:
+        exponent: a quadratic polynomial in the variables, negative definite.
+        variables: the n variables.
 
     Raises:
         ValueError: it is not quadratic.
@@ -50,8 +62,8 @@ def gaussian_log_integral(exponent: sp.Expr, variables: list[sp.Symbol]) -> sp.E
 
 
 @dataclass(frozen=True)
-class Rows:
-    """One Gaussian component of the law of a teacher row, pi = mean + factor z with z standard normal.
+class RowIntegral:
+    """A Gaussian component of the law of a teacher row, pi = mean + factor z with z standard normal.
 
     Attributes:
         b, Q, factor, mean: symbols, t x 1, t x t, t x t and t x 1.
@@ -68,20 +80,20 @@ class Rows:
     spread: sp.Matrix
 
 
-def rows(t: int) -> Rows:
-    """The integral over a row, a discrete value being a component of factor 0."""
-    b, mean, z = symbols("b", t, 1), symbols("mean", t, 1), symbols("z", t, 1)
-    Q, factor = symbols("Q", t, t, symmetric=True), symbols("factor", t, t)
+def row_integral(t: int) -> RowIntegral:
+    """Return the integral over a row, a discrete value being a component of factor 0."""
+    b, mean, z = real_symbol_matrix("b", t, 1), real_symbol_matrix("mean", t, 1), real_symbol_matrix("z", t, 1)
+    Q, factor = real_symbol_matrix("Q", t, t, symmetric=True), real_symbol_matrix("factor", t, t)
     pi = mean + factor * z
     exponent = sp.expand((b.T * pi)[0] - (pi.T * Q * pi)[0] / 2 - (z.T * z)[0] / 2)
     log_integral = gaussian_log_integral(exponent, list(z))
     moment = sp.Matrix([sp.diff(log_integral, entry) for entry in b])
-    return Rows(b, Q, factor, mean, log_integral, moment, moment.jacobian(list(b)))
+    return RowIntegral(b, Q, factor, mean, log_integral, moment, moment.jacobian(list(b)))
 
 
 @dataclass(frozen=True)
-class Fields:
-    """The Gaussian weight of the fields Y of a sentence around omega, up to its normalisation.
+class FieldWeight:
+    """The Gaussian weight of the fields Y of a sample around omega, up to its normalisation.
 
     Attributes:
         Y, omega: symbols, L x t; precision: V_l^{-1}, one t x t a token.
@@ -95,13 +107,18 @@ class Fields:
     slope: sp.Matrix
 
 
-def fields(tokens: int, t: int) -> Fields:
-    """Tokens are independent given omega."""
-    Y, omega = symbols("y", tokens, t), symbols("w", tokens, t)
-    precision = tuple(symbols(f"p_{token}", t, t, symmetric=True) for token in range(tokens))
+def field_weight(tokens: int, t: int) -> FieldWeight:
+    """Return the weight of the fields; tokens are independent given omega.
+
+    Args:
+        tokens: L.
+        t: columns of the teacher.
+    """
+    Y, omega = real_symbol_matrix("y", tokens, t), real_symbol_matrix("w", tokens, t)
+    precision = tuple(real_symbol_matrix(f"p_{token}", t, t, symmetric=True) for token in range(tokens))
     exponent: sp.Expr = sp.Integer(0)
     for token in range(tokens):
         step = (Y[token, :] - omega[token, :]).T
         exponent -= (step.T * precision[token] * step)[0] / 2
     slope = omega.applyfunc(lambda w: sp.diff(exponent, w))
-    return Fields(Y, omega, precision, exponent, slope)
+    return FieldWeight(Y, omega, precision, exponent, slope)

@@ -1,5 +1,7 @@
-"""One-pass stochastic gradient descent for large d: drift and noise of a row, and closed equations for the second
-moments of the rows of a spectral atom (docs/theory.md section 19)."""
+"""One-pass stochastic gradient descent for large d: drift and noise of a row, and closed moment equations.
+
+The moments are second moments of the rows of a spectral atom (docs/theory.md section 19).
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,27 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, stein
+from ..calculus.averages import (
+    CHANNEL,
+    CONTEXTS,
+    COORDINATE,
+    Average,
+    Jacobian,
+    MatrixAverage,
+    Symbols,
+    integrate_by_parts,
+)
 
 ATOM = "atom"  # the average over the rows of a spectral atom, at given eigenvalues
 RATE = sp.Symbol("rate", positive=True)
 RATE_TRAINED = sp.Symbol("rate_trained", positive=True)
-BATCH = sp.Symbol("batch", positive=True)  # sentences of a step
-SHARE = sp.Symbol("batch_share", positive=True)  # sentences of a step over d, where they are of order d
-OTHER = "@c'"  # a second context of the row, beside the generic one
+BATCH = sp.Symbol("batch", positive=True)  # samples of a step
+SHARE = sp.Symbol("batch_share", positive=True)  # samples of a step over d, where they are of order d
+OTHER = "@c'"  # a second context of the row, in addition to the generic one
 
 
-class Rows:
-    """What is known of the rows of an atom: moments by what they are averages of.
+class RowMoments:
+    """The symbols of the rows of an atom, and their moments by the averages that they are.
 
     Attributes:
         S (s x s), T (s x 1, of a context), P (s x t): E[w w^T], E[w tau_c], E[w pi^T]; A and b of a row's drift.
@@ -43,8 +54,12 @@ class Rows:
         self.mean, self.square = MatrixAverage(CHANNEL, self.D), MatrixAverage(CHANNEL, self.D * self.D.T)
         self.noise = MatrixAverage(CONTEXTS, p.gamma * self.square)
 
-    def average(self, scalar: sp.Expr, factors: list[MatrixExpr]) -> MatrixExpr:
-        """E of scalar times a product that is quadratic in (w, tau, pi) of a row, over the rows of the atom.
+    def average_product(self, scalar: sp.Expr, factors: list[MatrixExpr]) -> MatrixExpr:
+        """Return E of scalar times a product that is quadratic in (w, tau, pi) of a row, over the rows of the atom.
+
+        Args:
+            scalar: a number, which may contain tau.
+            factors: matrices of the product, in order.
 
         Raises:
             TypeError: it is not quadratic in them.
@@ -67,41 +82,41 @@ class Rows:
         moment = known.get(whole, MatrixAverage(ATOM, whole))
         return (scalar * sp.MatMul(*factors[: own[0]], moment, *factors[own[-1] + 1 :])).doit()
 
-    def linear(self, expression: MatrixExpr) -> MatrixExpr:
-        """The average over the rows of a sum of products, those under a sum over contexts included."""
+    def average_sum(self, expression: MatrixExpr) -> MatrixExpr:
+        """Return the average over the rows of a sum of products, including those under a sum over contexts."""
         total: MatrixExpr = sp.ZeroMatrix(*expression.shape)
         for term in sp.MatAdd.make_args(expression):
-            scalar, factors = _product(term)
+            scalar, factors = _split_product(term)
             sums = [n for n, factor in enumerate(factors) if getattr(factor, "kind", "") == CONTEXTS]
             if not sums:
-                total = total + self.average(scalar, list(factors))
+                total = total + self.average_product(scalar, list(factors))
                 continue
             n = sums[0]
             for part in sp.MatAdd.make_args(factors[n].summand):
-                inner, own = _product(part)
-                mean = self.average(scalar * inner, [*factors[:n], *own, *factors[n + 1 :]])
+                inner, own = _split_product(part)
+                mean = self.average_product(scalar * inner, [*factors[:n], *own, *factors[n + 1 :]])
                 total = total + MatrixAverage(CONTEXTS, mean)
         return total.doit()
 
-    def symmetrised(self, expression: MatrixExpr) -> MatrixExpr:
-        """With S^T = S used."""
+    def symmetrise(self, expression: MatrixExpr) -> MatrixExpr:
+        """Return an expression with S^T = S."""
         return expression.xreplace({self.S.T: self.S}).doit()
 
 
-def _product(term: MatrixExpr) -> tuple[sp.Expr, list[MatrixExpr]]:
-    """Its number and its matrices."""
+def _split_product(term: MatrixExpr) -> tuple[sp.Expr, list[MatrixExpr]]:
+    """Return the number and the matrices of a product."""
     scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
     return scalar, list(factors)
 
 
-def row_equations(rows: Rows) -> dict[str, Any]:
-    """Mean and covariance of the change of a row, over d steps (docs/theory.md (19.3), (19.4))."""
+def row_equations(rows: RowMoments) -> dict[str, Any]:
+    """Return mean and covariance of the change of a row, over d steps (docs/theory.md (19.3), (19.4))."""
     p = rows.p
     in_fields = MatrixAverage(CHANNEL, Jacobian(p.g, p.omega))
     in_teacher = MatrixAverage(CHANNEL, Jacobian(p.g, p.Y))
     # The rule holds for any function of the fields, for D as for g.
     named = {p.g: rows.D, p.domega: rows.dX}
-    H, K = (stein(a, p).doit().xreplace(named) for a in (in_fields, in_teacher))
+    H, K = (integrate_by_parts(a, p).doit().xreplace(named) for a in (in_fields, in_teacher))
     A = p.Lambda + MatrixAverage(CONTEXTS, p.gamma * rows.H)
     if p.loss_holds_q:
         A = A + MatrixAverage(CONTEXTS, 2 * p.gamma * MatrixAverage(CHANNEL, p.loss_q))
@@ -120,20 +135,23 @@ def row_equations(rows: Rows) -> dict[str, Any]:
     return found
 
 
-def moment_equations(rows: Rows) -> dict[str, Any]:
-    """Of the rows of an atom (docs/theory.md (19.6) to (19.10)): the product rule, averages being linear."""
+def moment_equations(rows: RowMoments) -> dict[str, Any]:
+    """Return the equations of the moments of the rows of an atom (docs/theory.md (19.6) to (19.10)).
+
+    They follow from the product rule, averages being linear.
+    """
     p, after = rows.p, row_equations(rows)
     b = after["b_drift"]
-    pull = RATE * (rows.linear((b * p.w.T).doit()))
+    pull = RATE * (rows.average_sum((b * p.w.T).doit()))
     with_A = RATE * rows.A * rows.S
-    found: dict[str, Any] = {"dS": rows.symmetrised((-with_A - with_A.T - pull - pull.T + after["noise"]).doit())}
+    found: dict[str, Any] = {"dS": rows.symmetrise((-with_A - with_A.T - pull - pull.T + after["noise"]).doit())}
     for name, moment, partner in (("T", rows.T_other, rows.tau_other), ("P", rows.P, p.pi.T)):
-        with_b = rows.linear((partner * b).doit() if name == "T" else (b * partner).doit())
+        with_b = rows.average_sum((partner * b).doit() if name == "T" else (b * partner).doit())
         moved = RATE * (rows.A * moment + with_b)
         found |= {f"d{name}": (-1 * moved).doit(), f"{name} after a batch": (moment - moved).doit()}
     # (1 - rate A) w - rate b, squared: b with itself needs two sums over contexts.
     shrink = sp.Identity(p.s) - RATE * rows.A
-    cross = shrink * rows.linear((p.w * b.T).doit()) * RATE
+    cross = shrink * rows.average_sum((p.w * b.T).doit()) * RATE
     square = MatrixAverage(ATOM, rows.b * rows.b.T)
     found["S after a batch"] = (
         shrink * rows.S * shrink.T - cross - cross.T + RATE**2 * square + after["batch noise"]

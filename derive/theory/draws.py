@@ -1,4 +1,4 @@
-"""Values at which a loss or a metric is tried: choices of labels and labelled noise, constants within their ranges."""
+"""Random values for tests of a loss or a metric: labels and labelled noise, constants within their ranges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..authoring.parameters import DiscreteNoise, leaves
 
 @dataclass(frozen=True)
 class Constant:
-    """A symbol that is constant over an average, its default and range; one of its own `values` if there are any."""
+    """A symbol that is constant over an average: its default, and its range or its finite set of `values`."""
 
     symbol: sp.Symbol
     default: sp.Expr
@@ -23,8 +23,8 @@ class Constant:
     high: float | None = None
     values: tuple[sp.Expr, ...] = ()
 
-    def drawn(self, generator: random.Random) -> float:
-        """A generic value within the range."""
+    def draw(self, generator: random.Random) -> float:
+        """Return a random value within the range."""
         low, high, default = self.low, self.high, float(self.default)
         if low is not None and high is not None:
             return low + (high - low) * generator.uniform(0.05, 0.95)
@@ -35,7 +35,7 @@ class Constant:
         return default * generator.uniform(0.6, 1.5) if default else generator.gauss(0, 1)
 
 
-def constants_of(model: ModelAt) -> tuple[Constant, ...]:
+def parameter_constants(model: ModelAt) -> tuple[Constant, ...]:
     """Return the weights rho_l and all parameters, with their defaults and ranges."""
     weights = [Constant(token_weight(l), sp.Integer(1), low=0.0) for l in range(model.structure.tokens)]
     named = [
@@ -48,19 +48,24 @@ def constants_of(model: ModelAt) -> tuple[Constant, ...]:
     return (*weights, *named)
 
 
-def own_of(model: ModelAt) -> tuple[Constant, ...]:
-    """Return the overlaps q and trained numbers that loss or metric hold."""
+def solution_constants(model: ModelAt) -> tuple[Constant, ...]:
+    """Return the overlaps q and trained numbers that loss or metric contain."""
     diagonal = {matrix[a, a] for matrix in model.Q for a in range(matrix.rows)}
     starts = {symbol: sp.sympify(value.start) for symbol, value in model.trained.values()}
     return tuple(
         Constant(s, starts[s]) if s in starts
         else Constant(s, sp.Integer(1), low=0.0) if s in diagonal else Constant(s, sp.Integer(0), -0.2, 0.2)
-        for s in model.own
+        for s in model.solution_symbols
     )  # fmt: skip
 
 
-def choices_of(model: ModelAt, *expressions: sp.Expr) -> list[dict[sp.Symbol, sp.Expr]]:
-    """Return every choice of the labels and of the labelled noise that the expressions hold."""
+def discrete_choices(model: ModelAt, *expressions: sp.Expr) -> list[dict[sp.Symbol, sp.Expr]]:
+    """Return every choice of the labels and of the labelled noise in the expressions.
+
+    Args:
+        model: the model.
+        *expressions: the expressions; labels and noise in none of them are left out.
+    """
     ranges = {k: [sp.Integer(n) for n in range(model.structure.clusters)] for k in model.labels}
     ranges |= {u: list(law.values) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)}
     held = {s: values for s, values in ranges.items() if any(e.has(s) for e in expressions)}

@@ -13,7 +13,7 @@ from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Symbols
 
 @dataclass(frozen=True)
 class FreeEntropy:
-    """Phi = trace + entropic - alpha * energetic; extremised over the overlaps and their conjugates.
+    """The free entropy Phi = trace + entropic - alpha * energetic, extremised over the overlaps and their conjugates.
 
     Attributes:
         expression: a SymPy expression in `symbols`, with unevaluated sums and averages.
@@ -24,7 +24,7 @@ class FreeEntropy:
     symbols: Symbols
 
     def component_form(self, structure: Structure) -> sp.Expr:
-        """Phi with every matrix of every context c written in components, for the structure's (L, s, t, K).
+        """Return Phi with every matrix of every context c written in components, for the structure's (L, s, t, K).
 
         Averages stay unevaluated: over a coordinate of (tau, pi, gamma), and over the channel of M.
         """
@@ -37,32 +37,34 @@ class FreeEntropy:
         total: sp.Expr = sp.Integer(0)
         for term in sp.Add.make_args(self.expression):
             if not term.has(Average):
-                total += _explicit(term)
+                total += _to_components(term)
                 continue
             coefficient, average = split_average(term)
             if average.kind == CONTEXTS:
-                total += coefficient * sp.Add(*[_explicit(_in_context(average.summand, generic, c)) for c in contexts])
+                total += coefficient * sp.Add(
+                    *[_to_components(_rename_to_context(average.summand, generic, c)) for c in contexts]
+                )
             elif average.kind == COORDINATE:
                 composites = {
                     composite: sum(
-                        (sp.Matrix(_in_context(summand, generic, c).as_explicit()) for c in contexts),
+                        (sp.Matrix(_rename_to_context(summand, generic, c).as_explicit()) for c in contexts),
                         sp.zeros(*composite.shape),
                     )
                     for composite, summand in generic.composites.items()
                 }
-                total += coefficient * Average(COORDINATE, _explicit(average.summand, composites))
+                total += coefficient * Average(COORDINATE, _to_components(average.summand, composites))
             else:
                 total += coefficient * average
         return total
 
 
 def split_average(term: sp.Expr) -> tuple[sp.Expr, Average]:
-    """(coefficient, average) of a term of Phi."""
+    """Return (coefficient, average) of a term of Phi."""
     (average,) = [a for a in sp.Mul.make_args(term) if isinstance(a, Average)]
     return sp.Mul(*[a for a in sp.Mul.make_args(term) if a is not average]), average
 
 
-def _in_context(expression: sp.Basic, symbols: Symbols, context: tuple[int, int]) -> sp.Basic:
+def _rename_to_context(expression: sp.Basic, symbols: Symbols, context: tuple[int, int]) -> sp.Basic:
     """Rename the generic context's matrices and its gamma and tau to those of context (l, k)."""
     token, cluster = context
     names: dict[sp.Basic, sp.Basic] = {
@@ -73,8 +75,8 @@ def _in_context(expression: sp.Basic, symbols: Symbols, context: tuple[int, int]
     return expression.xreplace(names)
 
 
-def _explicit(scalar: sp.Expr, composites: dict[sp.MatrixSymbol, sp.Matrix] | None = None) -> sp.Expr:
-    """A sum of traces in components."""
+def _to_components(scalar: sp.Expr, composites: dict[sp.MatrixSymbol, sp.Matrix] | None = None) -> sp.Expr:
+    """Return a sum of traces in components."""
     total: sp.Expr = sp.Integer(0)
     for term in sp.Add.make_args(scalar):
         factors = []
@@ -98,11 +100,13 @@ def free_entropy(
     trained: int = 0,
     loss_holds_q: bool = False,
 ) -> FreeEntropy:
-    """Phi at zero temperature, replica symmetric, for any loss and a regulariser (default ridge).
+    """Return Phi at zero temperature, replica symmetric, for any loss and a regulariser.
 
     Args:
-        s, t: columns of W and W*; symbols by default, for printing.
-        trained: how many O(1) numbers phi are trained with the weights; each has a ridge of its own.
+        s: columns of W; a symbol by default, for printing.
+        t: columns of W*; a symbol by default.
+        regulariser: the regulariser; default ridge.
+        trained: number of O(1) entries of phi that are trained with the weights; each has a ridge of its own.
         loss_holds_q: whether the loss depends on the overlaps q of its tokens.
     """
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s

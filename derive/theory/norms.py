@@ -12,13 +12,13 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.regulariser import Sphere
 from ..calculus.averages import Symbols, trace_gradient
-from .stability import change_of, differential
-from .thermal import beta, corrections
+from .stability import change_symbol, differential
+from .thermal import beta, thermal_corrections
 
 
 @dataclass(frozen=True)
 class NormCondition:
-    """What the mean squares of a row's entries exceed those of the norms by, and how that answers to the multipliers.
+    """The excess of a row's mean squares over the prescribed norms, and its derivative in the multipliers.
 
     Attributes:
         excess: -2 d Phi / d Lambda = R (B B^T + Q) R + R / beta - Norms, s x s.
@@ -31,16 +31,16 @@ class NormCondition:
 
     @property
     def at_zero_temperature(self) -> MatrixExpr:
-        """The excess without what the volume of the rows adds."""
+        """Return the excess without the term due to the volume of the rows."""
         terms = sp.MatAdd.make_args(self.excess)
         return sp.MatAdd(*[term for term in terms if not term.has(beta)]).doit()
 
 
 def norm_condition(symbols: Symbols) -> NormCondition:
-    """At any temperature; what holds beta vanishes at zero."""
+    """Return the condition at any temperature; terms that contain beta vanish at zero temperature."""
     p = symbols
     gradient = trace_gradient(Sphere().potential(p), p.Lambda, p)
-    volume = corrections(p, ridge=True).log_det * (p.Lambda + p.G).inv()  # d log det A / dA = A^(-1)
+    volume = thermal_corrections(p, ridge=True).log_det * (p.Lambda + p.G).inv()  # d log det A / dA = A^(-1)
     excess = (-2 * (gradient + volume)).expand().doit()
-    change = change_of(p.Lambda)
+    change = change_symbol(p.Lambda)
     return NormCondition(excess, differential(excess, {p.Lambda: change}), change)

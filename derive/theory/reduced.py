@@ -1,7 +1,7 @@
-"""A model as its averages need it: what a loss or a metric reads of the fields as the fields of one token.
+"""A model reduced to the combinations of fields that a loss or a metric depends on, as the fields of one token.
 
-The proximal map, the averages and their derivatives are those of z and y; overlaps go there by z = A X + B Y + E u and
-averages come back by the chain rule and by regression on (z, y), see docs/theory.md (11.7) to (11.10).
+The proximal map, the averages and their derivatives are those of z and y; overlaps are mapped by z = A X + B Y + E u
+and averages are mapped back by the chain rule and by regression on (z, y), see docs/theory.md (11.7) to (11.10).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..authoring.language import by_label
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, Structure, leaves
 from ..authoring.regulariser import Ridge
-from .reads import Assignment, Reading, metric_reading, reading
+from .reads import ActiveSubspace, Assignment, active_subspace, metric_active_subspace
 
 CASE = sp.Symbol("case", integer=True, nonnegative=True)
 
@@ -26,10 +26,10 @@ CASE = sp.Symbol("case", integer=True, nonnegative=True)
 class ReducedModel(ModelAt):
     """A model of one token, whose student fields are z and teacher fields y, with the constants of another.
 
-    Its label is the case: an assignment of the other's labels and, where combinations hold it, of the labelled noise.
+    Its label is the case: an assignment of the other's labels and, where combinations contain it, the labelled noise.
 
     Attributes:
-        full: the model that it is of; cases: one a label, with as many rows z and y each.
+        full: the original model; cases: one for each label, all with the same numbers of rows z and y.
     """
 
     full: ModelAt = field(kw_only=True)
@@ -37,63 +37,64 @@ class ReducedModel(ModelAt):
 
     @property
     def constants(self) -> tuple[sp.Symbol, ...]:
-        """Those of the full model, then the case."""
+        """Return the constants of the full model, then the case."""
         return (*self.full.constants, *self.labels)
 
     @property
-    def own(self) -> list[sp.Symbol]:
-        """The trained numbers."""
+    def solution_symbols(self) -> list[sp.Symbol]:
+        """Return the trained numbers."""
         return [s for s, _ in self.trained.values()]
 
     def parameter_symbols(self) -> list[sp.Symbol]:
-        """Of the full model."""
+        """Return the parameter symbols of the full model."""
         return self.full.parameter_symbols()
 
     def parameter_defaults(self) -> list[sp.Expr]:
-        """Of the full model."""
+        """Return the parameter defaults of the full model."""
         return self.full.parameter_defaults()
 
 
 def reduced_loss(model: ModelAt) -> ReducedModel | None:
-    """The problem of one token that averages over the channel are those of, where it has fewer dimensions; else None.
+    """Return the problem of one token with the same channel averages, where it has fewer dimensions; else None.
 
-    A loss that holds overlaps, and declared kinks, ask for the fields themselves.
+    A loss that contains overlaps, and declared kinks, need the fields themselves.
     """
     if model.loss_kinks or model.loss_holds_q:
         return None
-    return _reduced(model, "loss")
+    return _reduce(model, "loss")
 
 
 def reduced_metric(model: ModelAt) -> ReducedModel | None:
-    """The same of the test error; its student fields are combinations of h."""
+    """Return the reduced problem of the test error; its student fields are combinations of h."""
     if model.metric is None or model.metric_kinks or model.metric.has(*leaves(model.Q)):
         return None
-    return _reduced(model, "metric")
+    return _reduce(model, "metric")
 
 
-def _reduced(model: ModelAt, integrand: str) -> ReducedModel | None:
-    found = _fewest(model, integrand)
+def _reduce(model: ModelAt, integrand: str) -> ReducedModel | None:
+    """Return the reduced problem of an integrand; None where it has no fewer dimensions."""
+    found = _smallest_subspace(model, integrand)
     rows = found.students, found.dimension - found.students
     sizes = max(len(case.z) for case in found.assignments), max(len(case.y) for case in found.assignments)
     if sizes == rows:
         return None
-    cases = tuple(_filled(case, sizes, model) for case in found.assignments)
+    cases = tuple(_pad_case(case, sizes, model) for case in found.assignments)
     structure = Structure(1, sizes[0], sizes[1], len(cases))
     X = sp.Matrix(1, sizes[0], lambda l, a: sp.Symbol(f"x_{l}_{a}", real=True))
     Y = sp.Matrix(1, sizes[1], lambda l, b: sp.Symbol(f"y_{l}_{b}", real=True))
 
-    def here(e: sp.Expr) -> sp.Expr:
+    def rename_fields(e: sp.Expr) -> sp.Expr:
         return e.xreplace(dict(zip([*cases[0].z, *cases[0].y], [*X, *Y], strict=True)))
 
     expressions: dict[str, Any] = {"loss": sp.Integer(0), "metric": None}
     return ReducedModel(
-        **expressions | {integrand: _by_case([here(case.loss) for case in cases])},
+        **expressions | {integrand: _select_by_case([rename_fields(case.loss) for case in cases])},
         name=model.name,
         structure=structure,
         parameters=model.parameters,
         X=X,
         Y=Y,
-        noise=_noise(model, found, [[here(e) for e in case.probabilities] for case in cases]),
+        noise=_marginal_noise(model, found, [[rename_fields(e) for e in case.probabilities] for case in cases]),
         labels=(CASE,),
         Q=(),
         trained=model.trained,
@@ -109,9 +110,12 @@ def _reduced(model: ModelAt, integrand: str) -> ReducedModel | None:
     )
 
 
-def _fewest(model: ModelAt, integrand: str) -> Reading:
-    """What is read at any value of the labelled noise, or at each on its own, where that is less and its law known."""
-    read = {"loss": reading, "metric": metric_reading}[integrand]
+def _smallest_subspace(model: ModelAt, integrand: str) -> ActiveSubspace:
+    """Return the combinations at all values of the labelled noise, or at each alone if these are fewer.
+
+    The latter need a law of the noise that does not depend on Y.
+    """
+    read = {"loss": active_subspace, "metric": metric_active_subspace}[integrand]
     found = read(model)
     assert found is not None
     laws = [p for u, law in model.noise.values() if isinstance(law, DiscreteNoise) for p in law.probabilities]
@@ -120,18 +124,18 @@ def _fewest(model: ModelAt, integrand: str) -> Reading:
     drawn = read(model, drawn=True)
     assert drawn is not None
 
-    def size(one: Reading) -> int:
+    def combination_count(one: ActiveSubspace) -> int:
         return max(len(case.z) + len(case.y) for case in one.assignments)
 
-    return drawn if size(drawn) < size(found) else found
+    return drawn if combination_count(drawn) < combination_count(found) else found
 
 
-def _filled(case: Assignment, sizes: tuple[int, int], model: ModelAt) -> Assignment:
-    """The case with single fields beside its combinations, until there are as many as sizes say."""
+def _pad_case(case: Assignment, sizes: tuple[int, int], model: ModelAt) -> Assignment:
+    """Return the case with single fields added to its combinations, up to the given sizes."""
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
 
-    def extended(parts: Sequence[sp.ImmutableMatrix], leading: int, count: int) -> list[sp.ImmutableMatrix]:
-        """Rows of matrices side by side; the first `leading` of them together are to keep full row rank."""
+    def _extend_rows(parts: Sequence[sp.ImmutableMatrix], leading: int, count: int) -> list[sp.ImmutableMatrix]:
+        """Return the rows of matrices side by side, extended while the first `leading` keep full row rank."""
         rows = sp.Matrix.hstack(*parts)
         width = sum(part.cols for part in parts[:leading])
         for n in range(width):
@@ -143,19 +147,19 @@ def _filled(case: Assignment, sizes: tuple[int, int], model: ModelAt) -> Assignm
         ends = [sum(part.cols for part in parts[: n + 1]) for n in range(len(parts))]
         return [sp.ImmutableMatrix(rows[:, e - part.cols : e]) for part, e in zip(parts, ends, strict=True)]
 
-    A, B, E = extended((case.A, case.B, case.E), 1, sizes[0])
-    F, H = extended((case.F, case.H), 2, sizes[1])
+    A, B, E = _extend_rows((case.A, case.B, case.E), 1, sizes[0])
+    F, H = _extend_rows((case.F, case.H), 2, sizes[1])
     return replace(case, A=A, B=B, E=E, F=F, H=H)
 
 
-def _by_case(values: Sequence[sp.Expr]) -> sp.Expr:
+def _select_by_case(values: Sequence[sp.Expr]) -> sp.Expr:
     return values[0] if len(set(values)) == 1 else by_label(CASE, *values)
 
 
-def _noise(
-    model: ModelAt, found: Reading, probabilities: Sequence[Sequence[sp.Expr]]
+def _marginal_noise(
+    model: ModelAt, found: ActiveSubspace, probabilities: Sequence[Sequence[sp.Expr]]
 ) -> dict[str, tuple[sp.Symbol, DiscreteNoise]]:
-    """The labelled noise that no case stands for, its probabilities in y, those of each from the joint ones."""
+    """Return the labelled noise that the case does not fix, its marginal probabilities in y."""
     if found.drawn or not found.discrete:
         return {}
     held = [(name, u, law) for name, (u, law) in model.noise.items() if u in found.discrete]
@@ -167,6 +171,6 @@ def _noise(
         for part, joint in zip(parts, probabilities, strict=True):
             for probability, choice in zip(joint, choices, strict=True):
                 part[choice[place]] += probability
-        own = [_by_case(values) for values in zip(*parts, strict=True)]
+        own = [_select_by_case(values) for values in zip(*parts, strict=True)]
         laws[name] = (u, DiscreteNoise(law.values, tuple(own)))
     return laws

@@ -8,13 +8,13 @@ from functools import cache
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..calculus.averages import CHANNEL, Jacobian, MatrixAverage, Symbols, differentiate, stein, symmetrised
+from ..calculus.averages import CHANNEL, Jacobian, MatrixAverage, Symbols, differentiate, integrate_by_parts, symmetrise
 from .free_entropy import FreeEntropy
 
 
 @dataclass(frozen=True)
 class Equation:
-    """target = value, obtained from d Phi / d source = 0.
+    """An equation target = value, obtained from d Phi / d source = 0.
 
     Attributes:
         jacobian_form: the value before Stein's lemma, with derivatives of g as distributions; equals `value` where
@@ -59,18 +59,20 @@ def saddle_point(phi: FreeEntropy) -> SaddlePoint:
     equations = []
     for source in (p.V, p.q, p.m, p.theta, p.V_hat, p.q_hat, p.m_hat, p.theta_hat):
         gradient = differentiate(phi.expression, source, p)
-        jacobian_form = _solve(gradient, partners[source], p)
-        equations.append(Equation(partners[source], stein(jacobian_form, p).doit(), source, gradient, jacobian_form))
+        jacobian_form = _solve_for(gradient, partners[source], p)
+        equations.append(
+            Equation(partners[source], integrate_by_parts(jacobian_form, p).doit(), source, gradient, jacobian_form)
+        )
     return SaddlePoint(tuple(equations), p, differentiate(phi.expression, p.phi, p) if p.trained else None)
 
 
-def _solve(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+def _solve_for(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
     """Solve gradient = 0 for `target`, which must stand in it as scalar * target."""
     rest: MatrixExpr = sp.ZeroMatrix(*target.shape)
     coefficient: sp.Expr = sp.Integer(0)
     for term in sp.MatAdd.make_args(gradient):
         scalar, matrix = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
-        if symmetrised(matrix.doit(), symbols) == target:
+        if symmetrise(matrix.doit(), symbols) == target:
             coefficient += scalar
         elif term.has(target):
             raise ValueError(f"the condition {gradient} = 0 is not linear in {target}")
@@ -81,34 +83,34 @@ def _solve(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: Symbols) -> M
     return (-rest / coefficient).doit()
 
 
-def in_terms_of_teacher_conjugate(saddle: SaddlePoint) -> MatrixExpr:
-    """V^ with the right side of the equation for theta^ recognised, as theta^ theta^T q^{-1} - alpha E[...] q^{-1}."""
+def write_with_teacher_conjugate(saddle: SaddlePoint) -> MatrixExpr:
+    """Return V^ with theta^ in place of the right side of its equation: theta^ theta^T q^{-1} - alpha E[...] q^{-1}."""
     p = saddle.symbols
     scalar, pattern = saddle["theta_hat"].value.as_coeff_matrices()
 
-    def walk(e: MatrixExpr) -> MatrixExpr:
+    def replace_pattern(e: MatrixExpr) -> MatrixExpr:
         if isinstance(e, sp.MatAdd):
-            return sp.MatAdd(*[walk(a) for a in e.args])
+            return sp.MatAdd(*[replace_pattern(a) for a in e.args])
         if isinstance(e, sp.MatMul):
             coefficient, factors = e.as_coeff_matrices()
             for i in range(len(factors) - len(pattern) + 1):
                 if factors[i : i + len(pattern)] == pattern:
                     named = sp.MatMul(*factors[:i], p.theta_hat, *factors[i + len(pattern) :])
                     return coefficient / scalar * named
-            return coefficient * sp.MatMul(*[walk(a) for a in factors])
+            return coefficient * sp.MatMul(*[replace_pattern(a) for a in factors])
         return e
 
-    return walk(saddle["V_hat"].value).expand().doit()
+    return replace_pattern(saddle["V_hat"].value).expand().doit()
 
 
 def channel_averages(saddle: SaddlePoint) -> list[MatrixExpr]:
-    """The distinct channel averages in the equations (after Stein), in a fixed order: what a rule must integrate."""
+    """Return the distinct channel averages in the equations (after Stein), in a fixed order."""
     found: dict[str, MatrixExpr] = {}
     values = [equation.value for equation in saddle.equations]
     for value in values if saddle.trained is None else [*values, saddle.trained]:
         for average in value.atoms(MatrixAverage):
             if average.kind == CHANNEL:
                 if average.has(Jacobian):
-                    raise ValueError(f"{average} still holds a derivative of g")
+                    raise ValueError(f"{average} still contains a derivative of g")
                 found[str(average)] = average
     return [found[key] for key in sorted(found)]

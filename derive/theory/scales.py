@@ -1,4 +1,4 @@
-"""Arguments of the functions in a loss or a metric: how fast, and around which places, an integrand changes."""
+"""Scales of an integrand: how fast, and around which places, the functions in a loss or a metric change."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import sympy as sp
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise
 from ..calculus.functions import LogSumExp, SoftmaxEntry
-from ..calculus.piecewise import PIECEWISE, zeros
+from ..calculus.piecewise import PIECEWISE, find_zeros
 from .kinks import integration_variables
-
-_MOST_TERMS = 40  # of a polynomial whose factors are looked for
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Scales:
 
     Attributes:
         arguments: of functions; bases: of powers and logarithms.
-        places: expressions that vanish in the middle of what may be narrow, affine in the fields.
+        places: expressions, affine in the fields, that vanish at the centres of narrow features.
     """
 
     arguments: tuple[sp.Expr, ...]
@@ -37,11 +35,11 @@ class Scales:
 
 def loss_scales(model: ModelAt) -> Scales:
     """Return the scales of the loss and of the probabilities of its labelled noise."""
-    return _scales_of(model, [model.loss])
+    return _collect_scales(model, [model.loss])
 
 
 def teacher_scales(model: ModelAt) -> Scales:
-    """Return the scales of the loss that do not hold X."""
+    """Return the scales of the loss that do not depend on X."""
     found = loss_scales(model)
     kinds = found.arguments, found.bases, found.places
     return Scales(*(tuple(e for e in kind if not e.has(*model.X)) for kind in kinds))
@@ -49,29 +47,40 @@ def teacher_scales(model: ModelAt) -> Scales:
 
 def metric_scales(model: ModelAt) -> Scales:
     """Return the scales of the metric, where X stands for its h."""
-    return _scales_of(model, [] if model.metric is None else [model.metric])
+    return _collect_scales(model, [] if model.metric is None else [model.metric])
 
 
-def planes_of(loss: sp.Expr, X: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...]:
-    """Return expressions, affine in X, that vanish in the middle of what may be narrow in a loss."""
-    return tuple(dict.fromkeys(place for _, each in scales([loss], X) for place in _places(each, X)))
+def narrow_planes(loss: sp.Expr, X: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...]:
+    """Return expressions, affine in X, that vanish at the centres of narrow features of a loss.
+
+    Args:
+        loss: the loss.
+        X: the student's fields.
+    """
+    return tuple(dict.fromkeys(place for _, each in iterate_scales([loss], X) for place in _stationary_planes(each, X)))
 
 
-def _scales_of(model: ModelAt, integrands: list[sp.Expr]) -> Scales:
+def _collect_scales(model: ModelAt, integrands: list[sp.Expr]) -> Scales:
+    """Return the scales of integrands and of the probabilities of labelled noise."""
     variables = integration_variables(model)
     labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     laws = [sp.sympify(p) for _, law in labelled for p in law.probabilities] if integrands else []
     found: dict[str, dict[sp.Expr, None]] = {"arguments": {}, "bases": {}, "places": {}}
     for values in product(*[law.values for _, law in labelled]):
         drawn = {u: value for (u, _), value in zip(labelled, values, strict=True)}
-        for kind, each in scales([e.xreplace(drawn) for e in (*integrands, *laws)], variables):
-            found[kind][_positive(each)] = None
-            found["places"] |= dict.fromkeys(_places(each, variables))
+        for kind, each in iterate_scales([e.xreplace(drawn) for e in (*integrands, *laws)], variables):
+            found[kind][_without_sign(each)] = None
+            found["places"] |= dict.fromkeys(_stationary_planes(each, variables))
     return Scales(**{kind: tuple(each) for kind, each in found.items()})
 
 
-def scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> Iterator[tuple[str, sp.Expr]]:
-    """Yield arguments and bases that hold a variable, each after the name of its kind, "arguments" or "bases"."""
+def iterate_scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> Iterator[tuple[str, sp.Expr]]:
+    """Yield the kind, "arguments" or "bases", and the expression of each argument and base that contains a variable.
+
+    Args:
+        expressions: the expressions whose functions and powers are taken.
+        variables: the variables.
+    """
     atoms = {atom for e in expressions for atom in e.atoms(sp.Function, sp.Pow) if atom.has(*variables)}
     for atom in sorted(atoms, key=sp.default_sort_key):
         arguments, bases = list(atom.args), []
@@ -92,29 +101,29 @@ def scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> It
             yield from ((kind, each) for each in found if each.has(*variables))
 
 
-def _positive(expression: sp.Expr) -> sp.Expr:
+def _without_sign(expression: sp.Expr) -> sp.Expr:
     """Return the expression or its negative: one of the two for both."""
     return -expression if expression.could_extract_minus_sign() else expression
 
 
-def _places(argument: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+def _stationary_planes(argument: sp.Expr, variables: Sequence[sp.Symbol], max_terms: int = 40) -> list[sp.Expr]:
     """Return affine expressions that vanish where an argument does, or is stationary."""
     held = [v for v in variables if argument.has(v)]
     if not argument.is_polynomial(*held):
         return []
     polynomial = sp.Poly(argument, *held)
-    if len(polynomial.terms()) > _MOST_TERMS:
+    if len(polynomial.terms()) > max_terms:
         return []
     if polynomial.total_degree() < 2:
-        return [_positive(polynomial.as_expr())]
+        return [_without_sign(polynomial.as_expr())]
     slopes = [slope for v in held if not (slope := polynomial.diff(v)).is_zero]
     found: dict[sp.Expr, None] = {}
     for each in (polynomial, reduce(sp.gcd, slopes)):
         for factor, _ in sp.Poly(each, *held).factor_list()[1]:
             own = [v for v in held if factor.has(v)]
             if factor.total_degree() == 1:
-                found[_positive(factor.as_expr())] = None
+                found[_without_sign(factor.as_expr())] = None
             elif len(own) == 1:
-                roots = zeros(factor.as_expr(), own[0]) or []
+                roots = find_zeros(factor.as_expr(), own[0]) or []
                 found |= dict.fromkeys(own[0] - root for root in roots if root.is_real)
     return list(found)

@@ -1,5 +1,6 @@
-"""Linear stability of a saddle point, as SymPy objects (docs/theory.md section 8): nothing is typed in that can be
-derived.
+"""Linear stability of a saddle point, as SymPy objects: all that can be derived is derived.
+
+See docs/theory.md section 8.
 
 Three rules produce everything here:
 
@@ -7,8 +8,8 @@ Three rules produce everything here:
   the proximal condition V^{-1}(x - omega) + grad loss(x) = 0;
 - `covariance` carries the covariance of independent perturbations through a linear map: the replicon;
 - the change of a Gaussian average with its law is the average with the score of that law, which, like Stein's lemma,
-  keeps the jumps of the proximal map: the longitudinal operator. (Its response to V alone holds dg/domega, which
-  is a distribution where the proximal map jumps.)
+  keeps the jumps of the proximal map: the longitudinal operator. (Its response to V alone contains dg/domega,
+  which is a distribution where the proximal map jumps.)
 """
 
 from __future__ import annotations
@@ -28,26 +29,30 @@ from ..calculus.averages import (
     Jacobian,
     MatrixAverage,
     Symbols,
-    multiplied_out,
-    symmetrised,
+    expand_product,
+    symmetrise,
     trace_gradient,
 )
 from .free_entropy import FreeEntropy, free_entropy
 from .saddle_point import SaddlePoint, channel_averages, saddle_point
 
-TOKENS = "tokens"  # a sum over the tokens l' of a sentence, as a kind of `MatrixAverage` and `Average`
+TOKENS = "tokens"  # a sum over the tokens l' of a sample, as a kind of `MatrixAverage` and `Average`
 
 
-def change_of(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
-    """The symbol of the change of a matrix, of the same shape."""
+def change_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+    """Return the symbol of the change of a matrix, of the same shape."""
     return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)
 
 
 def differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
-    """First-order change of a matrix expression when each symbol in `changes` changes by the expression given.
+    """Return the first-order change of a matrix expression.
+
+    Args:
+        expression: a matrix expression.
+        changes: symbol -> its change; other symbols are constant.
 
     Raises:
-        TypeError: the expression holds something no rule is known for.
+        TypeError: the expression contains something that no rule covers.
     """
     zero = sp.ZeroMatrix(*expression.shape)
     if not expression.atoms(sp.MatrixSymbol) & set(changes):
@@ -55,7 +60,7 @@ def differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matri
     if isinstance(expression, sp.MatrixSymbol):
         return changes[expression].doit()
     if isinstance(expression, sp.MatAdd):
-        return _sum([differential(term, changes) for term in expression.args], expression.shape)
+        return _expand_sum([differential(term, changes) for term in expression.args], expression.shape)
     if isinstance(expression, sp.MatMul):
         scalar, factors = expression.as_coeff_matrices()
         terms = []
@@ -63,29 +68,33 @@ def differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matri
             change = differential(factor, changes)
             if not change.is_ZeroMatrix:
                 terms.append(sp.MatMul(scalar, *factors[:position], change, *factors[position + 1 :]))
-        return _sum(terms, expression.shape)
+        return _expand_sum(terms, expression.shape)
     if isinstance(expression, sp.Transpose):
         return differential(expression.arg, changes).T.doit()
     if isinstance(expression, sp.Inverse):
         return sp.MatMul(-1, expression, differential(expression.arg, changes), expression).doit()
     if isinstance(expression, MatrixAverage) and expression.kind != CHANNEL:
-        return _averaged(expression.kind, differential(expression.summand, changes))
+        return _average_terms(expression.kind, differential(expression.summand, changes))
     raise TypeError(f"no rule for the change of {expression}")
 
 
-def _sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
-    """Sum of matrices, products multiplied out; the zero matrix for no terms."""
-    return sp.MatAdd(sp.ZeroMatrix(*shape), *map(multiplied_out, terms)).doit(deep=False)
+def _expand_sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
+    """Return the sum of matrices, products multiplied out; the zero matrix for no terms."""
+    return sp.MatAdd(sp.ZeroMatrix(*shape), *map(expand_product, terms)).doit(deep=False)
 
 
-def _averaged(kind: str, matrix: MatrixExpr) -> MatrixExpr:
-    """A linear average, term by term; numbers, and alpha where the average is not over it, stay inside."""
+def _average_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+    """Return a linear average, term by term; numbers, and alpha where the average is not over it, stay inside."""
     terms = [MatrixAverage(kind, term) for term in sp.MatAdd.make_args(matrix) if not term.is_ZeroMatrix]
-    return _sum(terms, matrix.shape)
+    return _expand_sum(terms, matrix.shape)
 
 
-def coefficient_of(change: sp.MatrixSymbol, linear: MatrixExpr) -> MatrixExpr:
-    """A in `linear` = A change + (terms without it).
+def extract_coefficient(change: sp.MatrixSymbol, linear: MatrixExpr) -> MatrixExpr:
+    """Return A in `linear` = A change + (terms without it).
+
+    Args:
+        change: the vector whose coefficient is wanted.
+        linear: an expression linear in it.
 
     Raises:
         ValueError: `change` stands somewhere else than at the right end of a product.
@@ -106,7 +115,7 @@ def coefficient_of(change: sp.MatrixSymbol, linear: MatrixExpr) -> MatrixExpr:
 
 @dataclass(frozen=True)
 class FieldResponse:
-    """Response of all D = L s fields g = V^{-1}(x - omega) of a sentence, wherever the proximal map is smooth.
+    """The response of all D = L s fields g = V^{-1}(x - omega) of a sample, wherever the proximal map is smooth.
 
     Attributes:
         x, omega, loss_gradient: D x 1; V (block diagonal over tokens), loss_hessian: D x D, symmetric.
@@ -126,7 +135,7 @@ class FieldResponse:
 
 
 def field_response(size: Any = None) -> FieldResponse:
-    """Implicit differentiation of the proximal condition (docs/theory.md (8.1)).
+    """Return the response of the fields, by implicit differentiation of the proximal condition (docs/theory.md (8.1)).
 
     Args:
         size: D = L s; a symbol by default.
@@ -135,29 +144,29 @@ def field_response(size: Any = None) -> FieldResponse:
     p = Symbols(size, 1)
     x, omega, V = sp.MatrixSymbol("x", size, 1), p.omega, p.V
     gradient, hessian = sp.MatrixSymbol("loss_gradient", size, 1), sp.MatrixSymbol("H", size, size)
-    # The objective's quadratic part in step = x - omega is the one the free entropy uses; the loss holds x alone.
+    # The objective's quadratic part in step = x - omega is the one the free entropy uses; the loss contains x alone.
     field = trace_gradient(p.proximal_objective, p.step, p)
     condition = (field + gradient).subs(p.step, x - omega).doit()
 
-    dx, domega = change_of(x), sp.MatrixSymbol("domega", size, 1)
+    dx, domega = change_symbol(x), sp.MatrixSymbol("domega", size, 1)
     change = differential(condition, {x: dx, omega: domega, gradient: hessian * dx})
-    left, right = coefficient_of(dx, change), (-1 * coefficient_of(domega, change)).doit()
-    proximal = _quotient(left, right)
+    left, right = extract_coefficient(dx, change), (-1 * extract_coefficient(domega, change)).doit()
+    proximal = _left_divide(left, right)
     # At the proximal point the field equals minus the loss's gradient, which changes by H dx.
     solved = (field - (field + gradient)).doit()
-    jacobian = coefficient_of(domega, differential(solved, {gradient: hessian * proximal * domega}))
+    jacobian = extract_coefficient(domega, differential(solved, {gradient: hessian * proximal * domega}))
     return FieldResponse(x, omega, V, gradient, hessian, condition, proximal, jacobian)
 
 
-def _quotient(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
-    """left^{-1} right, as (W left)^{-1} where right = W^{-1}."""
+def _left_divide(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
+    """Return left^{-1} right, as (W left)^{-1} where right = W^{-1}."""
     if isinstance(right, sp.Inverse):
         return (right.arg * left).expand().doit().inv()
     return (left.inv() * right).doit()
 
 
 def covariance(linear: MatrixExpr, laws: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
-    """Covariance of a linear map of independent centred vectors: A z -> A Cov(z) A^T, summands independent.
+    """Return the covariance of a linear map of independent centred vectors: A z -> A Cov(z) A^T, summands independent.
 
     Args:
         linear: products whose last factor is a vector of `laws`, sums over tokens or contexts of them.
@@ -203,82 +212,82 @@ class Replicon:
 
 
 def entropic_potential(phi: FreeEntropy) -> sp.Expr:
-    """The summand of the coordinate average in Phi."""
+    """Return the summand of the coordinate average in Phi."""
     return sp.Add(*[a.summand for a in phi.expression.atoms(Average) if a.kind == COORDINATE])
 
 
 def prior_response(phi: FreeEntropy) -> MatrixExpr:
-    """J = dw/db, s x s: the estimate is w = d(potential)/dB, and b enters where B does."""
+    """Return J = dw/db, s x s: the estimate is w = d(potential)/dB, and b enters as B does."""
     p = phi.symbols
     if entropic_potential(phi) == p.envelope:
         return Jacobian(p.w, p.b)
     estimate = trace_gradient(entropic_potential(phi), p.B, p)
-    change = change_of(p.B)
-    return coefficient_of(change, differential(estimate, {p.B: change}))
+    change = change_symbol(p.B)
+    return extract_coefficient(change, differential(estimate, {p.B: change}))
 
 
 def replicon(phi: FreeEntropy | None = None) -> Replicon:
-    """Carry the covariance D of a perturbation of the fields once through the channel and once through the prior."""
+    """Return the replicon: the covariance D of a perturbation of the fields, passed through channel and prior."""
     phi = phi or free_entropy()
     p = phi.symbols
     D, D_hat = sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
-    # Channel: dg_l = sum_l' (dg_l/domega_l') domega_l', tokens independent; alpha d such sentences add up in b.
+    # Channel: dg_l = sum_l' (dg_l/domega_l') domega_l', tokens independent; alpha d such samples add up in b.
     field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * p.domega)
     channel = p.alpha * MatrixAverage(CHANNEL, covariance(field_change, {p.domega: D}))
     # Prior: each context adds sqrt(gamma_c) times a vector of covariance D^_c to b, and sqrt(gamma_c) w feeds omega.
     noise = sp.MatrixSymbol("noise", p.s, 1)
     response = prior_response(phi)
     perturbation = sp.sqrt(p.gamma) * response * MatrixAverage(CONTEXTS, sp.sqrt(p.gamma) * noise)
-    prior = symmetrised(covariance(perturbation.doit(), {noise: D_hat}).doit(), p)
+    prior = symmetrise(covariance(perturbation.doit(), {noise: D_hat}).doit(), p)
     if isinstance(response, Jacobian):
         return Replicon(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), response, p)
-    symmetric = symmetrised(response, p)
-    if symmetrised(symmetric.T.doit(), p) == symmetric:
+    symmetric = symmetrise(response, p)
+    if symmetrise(symmetric.T.doit(), p) == symmetric:
         prior = prior.xreplace({symmetric.T.doit(): symmetric, response.T.doit(): symmetric})
     return Replicon(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), symmetric, p)
 
 
 def replicon_eigenvalue(regulariser: Any = None) -> sp.Expr:
-    """The eigenvalue alpha E[(dg/domega)^2] E_nu[gamma^2 J^2] of the replicon map at L = s = K = 1.
+    """Return the eigenvalue alpha E[(dg/domega)^2] E_nu[gamma^2 J^2] of the replicon map at L = s = K = 1.
 
-    The one context's map is composed and its coefficient of D taken. Matrix entries appear as their scalars.
+    It is the coefficient of D in the composed map of the only context. Matrices appear as scalars.
     """
     operator = replicon(free_entropy(1, 1, regulariser))
-    channel = _single(operator.channel)
-    prior = _single(operator.prior)
-    D, D_hat = _scalar(operator.D), _scalar(operator.D_hat)
-    composed = _pull(prior, D_hat).xreplace({D_hat: _pull(channel, D)})
-    return _pull(composed, D) / D
+    channel = _to_scalar(operator.channel)
+    prior = _to_scalar(operator.prior)
+    D, D_hat = _to_scalar_symbol(operator.D), _to_scalar_symbol(operator.D_hat)
+    composed = _pull_out_of_averages(prior, D_hat).xreplace({D_hat: _pull_out_of_averages(channel, D)})
+    return _pull_out_of_averages(composed, D) / D
 
 
-def _scalar(symbol: sp.MatrixSymbol) -> sp.Symbol:
+def _to_scalar_symbol(symbol: sp.MatrixSymbol) -> sp.Symbol:
     # Without assumptions: a model's parameters are real, and one of them may be called omega.
     return sp.Symbol(symbol.name)
 
 
-def _single(expression: MatrixExpr) -> sp.Expr:
-    """A 1 x 1 matrix expression as a scalar, sums over one token or context taken away."""
+def _to_scalar(expression: MatrixExpr) -> sp.Expr:
+    """Return a 1 x 1 matrix expression as a scalar, without sums over the only token or context."""
     if isinstance(expression, MatrixAverage):
-        inside = _single(expression.summand)
+        inside = _to_scalar(expression.summand)
         return inside if expression.kind in (TOKENS, CONTEXTS) else Average(expression.kind, inside)
     if isinstance(expression, sp.MatAdd):
-        return sp.Add(*[_single(term) for term in expression.args])
+        return sp.Add(*[_to_scalar(term) for term in expression.args])
     if isinstance(expression, sp.MatMul):
-        return sp.Mul(*[_single(a) if getattr(a, "is_Matrix", False) else a for a in expression.args])
+        return sp.Mul(*[_to_scalar(a) if getattr(a, "is_Matrix", False) else a for a in expression.args])
     if isinstance(expression, sp.MatPow):
-        return _single(expression.base) ** expression.exp
+        return _to_scalar(expression.base) ** expression.exp
     if isinstance(expression, sp.Transpose):
-        return _single(expression.arg)
+        return _to_scalar(expression.arg)
     if isinstance(expression, Jacobian):
-        g, omega = (_scalar(symbol) for symbol in expression.args)
+        g, omega = (_to_scalar_symbol(symbol) for symbol in expression.args)
         return sp.Derivative(sp.Function(g.name)(omega), omega)
     if isinstance(expression, sp.MatrixSymbol):
-        return _scalar(expression)
+        return _to_scalar_symbol(expression)
     raise TypeError(f"no scalar form of {expression}")
 
 
-def _pull(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
-    """Take a factor that no average runs over out of every average."""
+def _pull_out_of_averages(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
+    """Return an expression with a constant factor taken out of every average."""
     averages = {}
     for average in expression.atoms(Average):
         inside, outside = average.summand.as_independent(constant)
@@ -288,12 +297,12 @@ def _pull(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
 
 @dataclass(frozen=True)
 class Longitudinal:
-    """First-order change of the map (q, V, m, theta) -> conjugates -> (q, V, m, theta) (docs/theory.md (8.2) to (8.7)).
+    """The first-order change of the map (q, V, m, theta) -> conjugates -> (q, V, m, theta), docs/theory.md (8.2)-(8.7).
 
     Attributes:
         score: S(l'), the relative change of the density of (omega_l', Y_l') for changes of its mean and covariance;
-            it multiplies what stands in a channel average, summed over tokens.
-        mean_change, covariance_change: what d(mean) ((s+t) x 1) and d(covariance) ((s+t) x (s+t)) are in terms of
+            it multiplies the summand of a channel average, summed over tokens.
+        mean_change, covariance_change: d(mean) ((s+t) x 1) and d(covariance) ((s+t) x (s+t)) in terms of
             the changes of m, q and theta, as block matrices; `covariance_blocks` is the covariance itself.
         moments: channel average -> its change.
         prior: overlap name -> its change, in the changes of the composites G, B, Q.
@@ -315,34 +324,34 @@ class Longitudinal:
 
 
 def longitudinal(saddle: SaddlePoint | None = None) -> Longitudinal:
-    """Differentiate the eight equations once more."""
+    """Return the derivatives of the eight equations."""
     saddle = saddle or saddle_point(free_entropy())
     p = saddle.symbols
     size = p.s + p.t
     deviation, law = sp.MatrixSymbol("z", size, 1), sp.MatrixSymbol("C", size, size)
-    dmean, dlaw = sp.MatrixSymbol("dmean", size, 1), change_of(law)
-    score = _score(deviation, law, dmean, dlaw)
-    dq, dm, dtheta = change_of(p.q), change_of(p.m), change_of(p.theta)
+    dmean, dlaw = sp.MatrixSymbol("dmean", size, 1), change_symbol(law)
+    score = _gaussian_score(deviation, law, dmean, dlaw)
+    dq, dm, dtheta = change_symbol(p.q), change_symbol(p.m), change_symbol(p.theta)
 
     # V moves the field at fixed omega as a shift of omega by dV g would: V^{-1} dx - V^{-1} dV g + H dx = 0.
-    field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * change_of(p.V) * p.g)
+    field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * change_symbol(p.V) * p.g)
     moving = {p.g: field_change, p.domega: -dm}
     weight = Average(TOKENS, sp.Symbol("S", real=True))
     moments = {}
     for average in channel_averages(saddle):
         inside = differential(average.summand, moving)
-        moments[average] = (_averaged(CHANNEL, inside) + MatrixAverage(CHANNEL, weight * average.summand)).doit()
+        moments[average] = (_average_terms(CHANNEL, inside) + MatrixAverage(CHANNEL, weight * average.summand)).doit()
 
     prior = {}
     for name in ("q", "V", "m", "theta"):
-        prior[name] = differential(saddle[name].value, {z: change_of(z) for z in p.composites})
+        prior[name] = differential(saddle[name].value, {z: change_symbol(z) for z in p.composites})
     composites = {}
     for composite, summand in p.composites.items():
-        change = differential(summand, {z: change_of(z) for z in p.conjugates})
+        change = differential(summand, {z: change_symbol(z) for z in p.conjugates})
         composites[composite] = MatrixAverage(CONTEXTS, change)
 
     names = {a: sp.MatrixSymbol(f"moment_{i}", *a.shape) for i, a in enumerate(moments)}
-    changes = {symbol: change_of(symbol) for symbol in (*names.values(), p.q, p.theta)}
+    changes = {symbol: change_symbol(symbol) for symbol in (*names.values(), p.q, p.theta)}
     conjugates = {}
     for name in ("q_hat", "V_hat", "m_hat", "theta_hat"):
         conjugates[name] = differential(saddle[name].value.xreplace(names), changes)
@@ -360,8 +369,10 @@ def longitudinal(saddle: SaddlePoint | None = None) -> Longitudinal:
     )
 
 
-def _score(deviation: sp.MatrixSymbol, law: sp.MatrixSymbol, dmean: sp.MatrixSymbol, dlaw: sp.MatrixSymbol) -> sp.Expr:
-    """Change of the log density -1/2 Tr[z^T C^{-1} z] - 1/2 log det C when z -> z - dmean, C -> C + dC."""
+def _gaussian_score(
+    deviation: sp.MatrixSymbol, law: sp.MatrixSymbol, dmean: sp.MatrixSymbol, dlaw: sp.MatrixSymbol
+) -> sp.Expr:
+    """Return the change of the log density -1/2 Tr[z^T C^{-1} z] - 1/2 log det C when z -> z - dmean, C -> C + dC."""
     exponent = deviation.T * law.inv() * deviation
     change = differential(exponent, {deviation: -dmean, law: dlaw})
     # d log det C = Tr[C^{-1} dC] (Jacobi); a number equals its transpose, so the two terms in dmean are one.

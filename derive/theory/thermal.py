@@ -1,5 +1,4 @@
-"""Finite inverse temperature beta: the free entropy per beta in the variables of the zero-temperature limit, and its
-saddle point (docs/theory.md section 12).
+"""Finite inverse temperature beta: free entropy per beta and saddle point (docs/theory.md section 12).
 
 Every order parameter is rescaled as for beta -> infinity (V -> V / beta, V^ -> beta V^, q^ -> beta^2 q^, m^ -> beta m^,
 theta^ -> beta theta^) and Phi divided by beta, so that both theories share their variables. What was a minimum is now
@@ -9,7 +8,7 @@ an average over a Boltzmann law: with F the objective of the proximal map and < 
     N =  (1/beta) log of the integral over w of exp(beta (-r(w) - w^T G w / 2 + w^T b)),
     g = V^{-1} (<X> - omega) = -dM/domega,      w = <w> = dN/db.
 
-The saddle point then reads as at zero temperature, with these g and w: `same_as_at_zero_temperature` proves it.
+The saddle point then reads as at zero temperature, with these g and w: `equals_zero_temperature_theory` verifies it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ..calculus.averages import (
     MatrixAverage,
     Symbols,
     differentiate,
-    symmetrised,
+    symmetrise,
     trace_gradient,
 )
 from .free_entropy import FreeEntropy
@@ -37,14 +36,14 @@ beta = sp.Symbol("beta", positive=True)
 
 
 @dataclass(frozen=True)
-class Corrections:
-    """What a temperature adds to the free entropy per beta, where the minima are read as averages.
+class ThermalCorrections:
+    """The terms that a temperature adds to the free entropy per beta, with averages in place of minima.
 
     Attributes:
         trace: of one context. log_volume: of one coordinate, for ridge, without the determinant's part; zero for other
-            penalties, whose integrals hold it.
+            penalties, whose integrals contain it.
         log_det: coefficient of log det(Lambda + G), for ridge.
-        penalty: of one coordinate, what the covariance of w adds to the average of the ridge (docs/theory.md (12.9)).
+        penalty: of one coordinate, the part of the ridge's average due to the covariance of w (docs/theory.md (12.9)).
     """
 
     trace: sp.Expr
@@ -53,13 +52,19 @@ class Corrections:
     penalty: sp.Expr
 
 
-def corrections(p: Symbols, ridge: bool) -> Corrections:
-    """Of V, V^ of a context, and of R = (Lambda + G)^{-1} of a coordinate, whose rows are normal with covariance
-    R / beta."""
+def thermal_corrections(p: Symbols, ridge: bool) -> ThermalCorrections:
+    """Return the terms of V, V^ of a context, and of R = (Lambda + G)^{-1} of a coordinate.
+
+    The rows are normal with covariance R / beta.
+
+    Args:
+        p: the symbols of a generic context.
+        ridge: whether the regulariser is a ridge, with closed forms.
+    """
     trace = sp.Trace(p.V_hat * p.V) / (2 * beta)
     if not ridge:
-        return Corrections(trace, sp.Integer(0), sp.Integer(0), sp.Integer(0))
-    return Corrections(
+        return ThermalCorrections(trace, sp.Integer(0), sp.Integer(0), sp.Integer(0))
+    return ThermalCorrections(
         trace,
         p.s * sp.log(2 * sp.pi / beta) / (2 * beta),
         -1 / (2 * beta),
@@ -67,21 +72,24 @@ def corrections(p: Symbols, ridge: bool) -> Corrections:
     )
 
 
-def gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, ridge: bool) -> MatrixExpr:
-    """d / d variable of the free entropy per beta at finite temperature.
+def thermal_gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, ridge: bool) -> MatrixExpr:
+    """Return d / d variable of the free entropy per beta at finite temperature.
 
     Args:
-        phi: at zero temperature: M and N of this module stand where the minima stood.
+        phi: the free entropy at zero temperature; M and N of this module replace the minima.
+        variable: one of the eight matrices.
+        ridge: whether the regulariser is a ridge.
     """
     p = phi.symbols
     total = differentiate(phi.expression, variable, p)
-    own = corrections(p, ridge)
+    own = thermal_corrections(p, ridge)
     total = total + trace_gradient(own.trace, variable, p)
-    total = total - p.alpha * _average(CHANNEL, _fluctuations_of_fields(variable, p))
-    return symmetrised((total + _average(COORDINATE, _fluctuations_of_rows(variable, p, own, ridge))).doit(), p)
+    total = total - p.alpha * _average_terms(CHANNEL, _field_fluctuations(variable, p))
+    return symmetrise((total + _average_terms(COORDINATE, _row_fluctuations(variable, p, own, ridge))).doit(), p)
 
 
-def _average(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+def _average_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+    """Return the average of a matrix, factors without gamma outside."""
     terms = []
     for term in sp.MatAdd.make_args(matrix.doit()):
         if not term.is_ZeroMatrix:
@@ -91,11 +99,11 @@ def _average(kind: str, matrix: MatrixExpr) -> MatrixExpr:
     return sp.MatAdd(*terms).doit() if terms else sp.ZeroMatrix(*matrix.shape)
 
 
-def _fluctuations_of_fields(variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
-    """What dM/dV holds beside the slope of F at the average of X: the covariance C / beta of X, and the norm of its
-    normal density.
+def _field_fluctuations(variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
+    """Return the part of dM/dV beyond the slope of F at the average of X.
 
-    dg/domega = V^{-1} (C V^{-1} - 1) eliminates C.
+    It is due to the covariance C / beta of X and the norm of its normal density; dg/domega = V^{-1} (C V^{-1} - 1)
+    eliminates C.
     """
     if variable != p.V:
         return sp.ZeroMatrix(*variable.shape)
@@ -108,13 +116,15 @@ def _fluctuations_of_fields(variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr
     half = of_square.xreplace({spread: p.V * scaled * p.V}).doit().expand().doit()
     norm = inverse / 2  # d/dV of (1/2) log det V
     total = ((half + norm) / beta).expand().doit().xreplace({slope.T: slope}).doit()
-    # A loss that holds overlaps of the weights holds those of a replica with itself, q + V / beta.
+    # A loss of overlaps of the weights contains those of a replica with itself, q + V / beta.
     return total + p.loss_q / beta if p.loss_holds_q else total
 
 
-def _fluctuations_of_rows(variable: sp.MatrixSymbol, p: Symbols, own: Corrections, ridge: bool) -> MatrixExpr:
-    """What dN/dV^ holds beside the slope at the average of w: the covariance J / beta, J = d<w>/db; for ridge,
-    d log det(Lambda + G) instead, the same."""
+def _row_fluctuations(variable: sp.MatrixSymbol, p: Symbols, own: ThermalCorrections, ridge: bool) -> MatrixExpr:
+    """Return the part of dN/dV^ beyond the slope at the average of w: the covariance J / beta, J = d<w>/db.
+
+    For ridge it is d log det(Lambda + G), the same.
+    """
     if variable != p.V_hat:
         return sp.ZeroMatrix(*variable.shape)
     if ridge:
@@ -123,27 +133,32 @@ def _fluctuations_of_rows(variable: sp.MatrixSymbol, p: Symbols, own: Correction
 
 
 @cache
-def same_as_at_zero_temperature(phi: FreeEntropy, ridge: bool) -> bool:
-    """Whether all gradients vanish where the equations of zero temperature hold, for the g and w of this module.
+def equals_zero_temperature_theory(phi: FreeEntropy, ridge: bool) -> bool:
+    """Return whether all gradients vanish where the equations of zero temperature hold, for the g and w of this module.
 
     The gradient in V is that of zero temperature plus that in q over beta, the gradient in V^ that in q^ over beta: so
     both vanish together, and nothing of beta is left in the equations.
+
+    Args:
+        phi: the free entropy at zero temperature.
+        ridge: whether the regulariser is a ridge.
     """
     p = phi.symbols
     partner = {p.V: p.q, p.V_hat: p.q_hat}
     zero = {e.source: e.gradient for e in saddle_point(phi).equations}
     for source, expected in zero.items():
-        found = gradient(phi, source, ridge)
+        found = thermal_gradient(phi, source, ridge)
         if source in partner:
             sign = 1 if source == p.V else -1
             expected = expected + sign * zero[partner[source]] / beta
-        if not _equal(found, expected, p):
+        if not _are_equal(found, expected, p):
             return False
     return True
 
 
-def _equal(one: MatrixExpr, other: MatrixExpr, p: Symbols) -> bool:
-    difference = symmetrised((one - other).doit(), p)
+def _are_equal(one: MatrixExpr, other: MatrixExpr, p: Symbols) -> bool:
+    """Return whether two matrix expressions are equal after expansion."""
+    difference = symmetrise((one - other).doit(), p)
     total: dict[MatrixExpr, sp.Expr] = {}
     for term in sp.MatAdd.make_args(difference.expand().doit() if not difference.is_ZeroMatrix else difference):
         if term.is_ZeroMatrix:

@@ -3,7 +3,7 @@ A denoising autoencoder
 =======================
 
 Inputs x = s + n hold a signal s from two clusters and noise n. The network f(x) = b x + W tanh(W^T x / sqrt d) / sqrt d
-gives back the signal: how much is the part beside the skip connection worth? After Cui, Zdeborova, arXiv 2305.11041.
+gives back the signal: how much is the part next to the skip connection worth? After Cui, Zdeborova, arXiv 2305.11041.
 """
 
 # %%

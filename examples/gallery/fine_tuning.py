@@ -10,7 +10,7 @@ Weights are pulled toward those of an earlier task rather than toward zero. How 
 from fine_tuning import fine_tuning  # examples/fine_tuning.py
 
 # %%
-# Sweep the overlap of the tasks at three sample sizes, beside a ridge that begins at zero.
+# Sweep the overlap of the tasks at three sample sizes, compared with a ridge that begins at zero.
 import matplotlib.pyplot as plt
 import numpy as np
 

@@ -47,7 +47,7 @@ def learner(x, y):
 
 
 points = sf.learning_curve(x, y, learner, alphas=(0.25, 0.5, 1, 2, 4), draws=40)
-found = sf.beside(sf.problem("ridge_regression", law=data.law, Delta=fit.noise, lambda_=ridge), points)
+found = sf.compare_measurements(sf.problem("ridge_regression", law=data.law, Delta=fit.noise, lambda_=ridge), points)
 print(found)
 
 # %%

@@ -22,13 +22,13 @@ solution = sf.solve(sf.problem(flipped_labels, alpha=2))
 print(solution.table())
 
 # %%
-# q is the squared length of the weights, theta their overlap with the teacher, and digits in brackets are a half width.
+# q is the squared length of the weights, theta their overlap with the teacher, and digits in brackets are an error bar.
 # The 0-1 error on clean labels is the angle between student and teacher over pi; this is a check that costs a line.
 q, theta = solution.overlaps.q.item(), solution.overlaps.theta.item()
 assert abs(np.arccos(theta / np.sqrt(q)) / np.pi - solution.test_error) < 1e-6
 
 # %%
-# A curve for each share of flipped labels, and beside one of them a direct minimisation at d = 200.
+# A curve for each share of flipped labels, and for one of them a direct minimisation at d = 200.
 fig, ax = plt.subplots(figsize=(6.4, 4))
 for flip in (0.0, 0.1, 0.3):
     curve = sf.curve(sf.problem(flipped_labels, flip=flip), alpha=(0.5, 6, 12))

@@ -7,7 +7,7 @@ needs, from one model. The example is Huber's loss with noise.
 """
 
 # %%
-# **Theory.** A curve with half widths; it is kept in a file, from which figures can be drawn anew.
+# **Theory.** A curve with error bars; it is kept in a file, from which figures can be drawn again.
 import tempfile
 from pathlib import Path
 
@@ -23,7 +23,7 @@ curve.save(folder / "theory.nc")
 print(curve.to_pandas()[["alpha", "test_error", "test_error_error", "verdict"]].round(5).tail(3))
 
 # %%
-# **Simulation** of the same model beside it: data drawn from its law, the risk minimised, seed by seed. Deviations are
+# **Simulation** of the same model: data drawn from its law, the risk minimised, seed by seed. Deviations are
 # in combined standard errors.
 compared = sf.compare(sf.curve(problem, over="alpha", values=(1.0, 2.0, 4.0)), d=200, seeds=12, threads=1)
 print(compared.table())

@@ -22,17 +22,17 @@ assert held.status == "left_domain" and "Lambda + G" in held.outside
 assert sf.solve(sf.problem("ridge_regression", alpha=2.0, lambda_=-0.1)).success
 
 # %%
-# **ended elsewhere**: there is a solution, but it lost what the start holds. The semantic branch of attention ends near
-# alpha = 0.72; below, its start leads to the uninformed one. `curve` says where the branch ends.
+# **left basin**: there is a solution, but on another branch: it lost the overlap of the start. The semantic branch of
+# attention ends near alpha = 0.72; below, its start leads to the uninformed one. `curve` gives the end of the branch.
 lost = sf.solve(sf.problem("dot_product_attention", alpha=0.5), "semantic", accuracy=1e-2)
 print(lost.status, "-", lost.branch, "-", lost.advice)
-assert lost.status == "ended_elsewhere" and lost.branch == "uninformed"
+assert lost.status == "left_basin" and lost.branch == "uninformed"
 curve = sf.curve(sf.problem("dot_product_attention"), alpha=(0.6, 1.2, 5), start="semantic", accuracy=1e-2)
 print(curve.end_text())
 assert "below" in curve.end_text()
 
 # %%
-# **time limit**: what is shown is the best so far, with its half widths where it has any.
+# **time limit**: what is shown is the best so far, with its error bars where it has any.
 late = sf.solve(sf.problem("dot_product_attention", alpha=2.0), accuracy=1e-12, time_limit=0.3)
 print(late.status, "-", late.advice)
 assert late.status == "time_limit"
@@ -40,7 +40,7 @@ assert late.status == "time_limit"
 # %%
 # **accuracy not reached**: the answer is there, known less well than asked. `explanation` says what was tried.
 rough = sf.solve(sf.problem("dot_product_attention", alpha=2.0), integrator="sobol", points=10, accuracy=1e-6)
-print(rough.status, f"half width {rough.relative_error:.1e}")
+print(rough.status, f"error bar {rough.relative_error:.1e}")
 print("\n".join(rough.explanation))
 assert not rough.success
 
@@ -58,7 +58,7 @@ fig, ax = plt.subplots(figsize=(6.4, 4))
 ax.plot(curve.values, [s.overlaps.theta[0].item() for s in curve.solutions], "o-", label="semantic branch")
 for end in filter(None, curve.ends):
     ax.axvspan(min(end), max(end), color="r", alpha=0.3, label="the branch ends here")
-ax.plot(lost.problem.alpha, abs(lost.overlaps.theta[0].item()), "kx", label="ended elsewhere")
+ax.plot(lost.problem.alpha, abs(lost.overlaps.theta[0].item()), "kx", label="another branch")
 ax.set(xlabel="α = n / d", ylabel="θ")
 ax.legend()
 plt.show()

@@ -21,7 +21,7 @@ print(ridge)
 # %%
 # **Half widths.** Every number has one in brackets, in units of its last digit: what other rules, finer ones and what
 # is left of the residual would move it by. `status` is converged where the accuracy was reached.
-assert ridge.status == "converged" and ridge.half_widths.test_error < 1e-8
+assert ridge.status == "converged" and ridge.error_bars.test_error < 1e-8
 
 # %%
 # **RS stable (replicon ...).** The replicon is the Perron root of a map: below 1 small differences between replicas

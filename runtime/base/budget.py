@@ -1,8 +1,8 @@
 """A limit on the time that computations take, and what they hand over when it is used up.
 
-Under `time_limit` long computations look at the clock before each of their steps; a step that is expected to take
-longer than what is left is not begun. `TimeLimitError` ends them, up to whoever has something to show for the time:
-`offer` keeps what is best so far.
+Under `time_limit` long computations check the clock before each of their steps; a step that is expected to take
+longer than what is left is not started. `TimeLimitError` ends them, up to the caller that has a partial result:
+`offer_partial_result` registers the best result so far.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 from .errors import TimeLimitError, require_in
-from .interrupts import alarm
+from .interrupts import raise_after
 
 Value = TypeVar("Value")
 
 
-class _Limit(NamedTuple):
-    """A limit: when it ends, its length in seconds, and when a step that has begun must end (monotonic clock)."""
+class _TimeLimit(NamedTuple):
+    """A limit: its end, its length in seconds, and the time by which a running step must end (monotonic clock)."""
 
     end: float
     seconds: float
-    last: float
+    step_end: float
 
 
-_deadline: ContextVar[_Limit | None] = ContextVar("deadline", default=None)
-_OVERTIME, _LEAST_OVERTIME = 0.1, 5.0  # for a step that has begun: share of the seconds of a limit, and seconds
-_best: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
+_deadline: ContextVar[_TimeLimit | None] = ContextVar("deadline", default=None)
+_OVERTIME_FRACTION, _MIN_OVERTIME = 0.1, 5.0  # for a running step: fraction of the limit; seconds
+_partial_result: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
 
 
 @contextmanager
-def _being(variable: ContextVar[Value], value: Value) -> Iterator[None]:
-    """Let a variable have a value in this context."""
+def _set_temporarily(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Set a context variable for the time of the block."""
     token = variable.set(value)
     try:
         yield
@@ -44,14 +44,14 @@ def _being(variable: ContextVar[Value], value: Value) -> Iterator[None]:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Let what is computed in this context end within so many seconds, with the best so far; None: never.
+    """Limit the computations of the block to so many seconds; None: no limit. They end with the best result so far.
 
-    A step that has begun may take a tenth of the time more, or 5 seconds; then it is given up. Within another limit the
+    A running step may take a tenth of the time more, or 5 seconds; then it is abandoned. Within another limit the
     earlier end counts.
 
     Raises:
-        InputError: seconds that are not positive.
-        TimeLimitError: the time is used up, and there is nothing to show for it.
+        InputError: `seconds` is not positive.
+        TimeLimitError: the time is used up, and there is no partial result.
 
     Example:
         >>> with sf.time_limit(60):
@@ -62,46 +62,45 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         return
     require_in("time limit", seconds, "(0, inf] seconds")
     end, outer = time.monotonic() + seconds, _deadline.get()
-    last = end + max(_LEAST_OVERTIME, _OVERTIME * seconds)
-    with _being(_deadline, _Limit(end, seconds, last) if outer is None or end < outer.end else outer):
+    step_end = end + max(_MIN_OVERTIME, _OVERTIME_FRACTION * seconds)
+    with _set_temporarily(_deadline, _TimeLimit(end, seconds, step_end) if outer is None or end < outer.end else outer):
         yield
 
 
-def is_limited() -> bool:
-    """Whether there is a limit; the clock is not looked at."""
+def has_time_limit() -> bool:
+    """Return whether a time limit is in force; the clock is not read."""
     return _deadline.get() is not None
 
 
-def remaining() -> float:
-    """Seconds that are left; infinity without a limit."""
+def remaining_seconds() -> float:
+    """Return the seconds that are left; infinity without a limit."""
     limit = _deadline.get()
     return float("inf") if limit is None else limit.end - time.monotonic()
 
 
-def check(expected: float = 0.0) -> None:
-    """Before a step: that it may begin.
+def check_time_limit(expected: float = 0.0) -> None:
+    """Raise TimeLimitError unless there is time for the next step.
 
     Args:
-        expected: seconds that it will take, as far as known.
+        expected: estimated duration of the step in seconds; 0 if unknown.
 
     Raises:
         TimeLimitError: the time is used up, or will be before the step ends.
     """
     limit = _deadline.get()
     if limit is not None and limit.end - time.monotonic() <= expected:
-        raise _over(limit)
+        raise _time_limit_error(limit)
 
 
-def _over(limit: _Limit) -> TimeLimitError:
+def _time_limit_error(limit: _TimeLimit) -> TimeLimitError:
     return TimeLimitError(f"the time limit of {limit.seconds:g} s ended the computation")
 
 
 @contextmanager
-def sharp() -> Iterator[None]:
-    """Interrupt at the limit a computation that never checks the clock (symbols, a model file, a compilation), wherever
-    it is.
+def interrupt_at_limit() -> Iterator[None]:
+    """Interrupt the block at the limit, for computations that never check the clock (SymPy, a model file, Numba).
 
-    In the main thread of a system with timers; elsewhere nothing happens.
+    Works in the main thread of a system with timers; elsewhere nothing happens.
 
     Raises:
         TimeLimitError: the time is used up.
@@ -110,51 +109,51 @@ def sharp() -> Iterator[None]:
     if limit is None:
         yield
         return
-    check()
+    check_time_limit()
 
-    rung = False
+    expired = False
 
-    def end() -> None:
-        nonlocal rung
-        rung = True
-        raise _over(limit)
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        raise _time_limit_error(limit)
 
     try:
-        with alarm(remaining(), end):
+        with raise_after(remaining_seconds(), expire):
             yield
     except TimeLimitError:
         raise
     except Exception as error:
-        if rung:  # what was ended has made an error of its own of it
-            raise _over(limit) from error
+        if expired:  # the interrupted code has replaced the error by one of its own
+            raise _time_limit_error(limit) from error
         raise
 
 
 @contextmanager
-def overtime() -> Iterator[None]:
-    """Let a step that has begun finish within the time that a limit allows beyond its end."""
+def allow_overtime() -> Iterator[None]:
+    """Let a running step finish within the time that a limit allows beyond its end."""
     limit = _deadline.get()
-    with _being(_deadline, None if limit is None else limit._replace(end=limit.last)):
+    with _set_temporarily(_deadline, None if limit is None else limit._replace(end=limit.step_end)):
         yield
 
 
 @contextmanager
-def without_limit() -> Iterator[None]:
-    """Let this take as long as it takes, whatever the clock says."""
-    with _being(_deadline, None):
+def without_time_limit() -> Iterator[None]:
+    """Run the block without a time limit."""
+    with _set_temporarily(_deadline, None):
         yield
 
 
 @contextmanager
-def offers() -> Iterator[list[Callable[[], Any] | None]]:
-    """A list of one entry: how to finish what was last offered in this context, or None."""
-    kept: list[Callable[[], Any] | None] = [None]
-    with _being(_best, kept):
-        yield kept
+def partial_result_slot() -> Iterator[list[Callable[[], Any] | None]]:
+    """Yield a list of one entry: the function that completes the partial result last offered in the block, or None."""
+    slot: list[Callable[[], Any] | None] = [None]
+    with _set_temporarily(_partial_result, slot):
+        yield slot
 
 
-def offer(finish: Callable[[], Any]) -> None:
-    """Say how to finish what has been found so far, should the time end."""
-    kept = _best.get(None)
-    if kept is not None:
-        kept[0] = finish
+def offer_partial_result(finish: Callable[[], Any]) -> None:
+    """Register `finish`, which completes the best result so far if the time runs out."""
+    slot = _partial_result.get(None)
+    if slot is not None:
+        slot[0] = finish

@@ -1,6 +1,6 @@
-"""The user's cache folder: where it is, whether its code may be executed, and what to say where it cannot be written.
+"""The user's cache folder: its path, whether its code may be executed, and the warning where it cannot be written.
 
-Solvers in it are Python sources, machine code in it is unpickled by Numba: whoever writes there, runs code as the user.
+Solvers in it are Python sources, machine code in it is unpickled by Numba: who can write there runs code as the user.
 """
 
 from __future__ import annotations
@@ -13,56 +13,56 @@ from pathlib import Path
 import platformdirs
 
 from .errors import InputError
-from .progress import say
+from .progress import print_message
 
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for generated solvers and compiled code (override: SADDLEFORGE_CACHE), made if it can be.
+    """Return the user's cache folder for solvers and compiled code (override: SADDLEFORGE_CACHE); create it if needed.
 
     Raises:
-        InputError: there is no home folder to have it in, it is a file, or others than the user may write in it.
+        InputError: there is no home folder, the path is a file, or others than the user may write there.
     """
     folder = os.environ.get("SADDLEFORGE_CACHE")
     if not folder:
         folder = platformdirs.user_cache_dir("saddleforge")
         if not os.path.isabs(folder):
             raise InputError("there is no home folder for the cache: set HOME, or SADDLEFORGE_CACHE to a folder")
-    return _private(os.path.abspath(folder))
+    return _ensure_private_folder(os.path.abspath(folder))
 
 
-def numba_folder() -> Path:
-    """Of compiled code (override: NUMBA_CACHE_DIR).
+def numba_cache_folder() -> Path:
+    """Return the folder of compiled code (override: NUMBA_CACHE_DIR).
 
     Raises:
         InputError: as `cache_folder`.
     """
     folder = os.environ.get("NUMBA_CACHE_DIR")
-    return _private(os.path.abspath(folder)) if folder else cache_folder() / "numba"
+    return _ensure_private_folder(os.path.abspath(folder)) if folder else cache_folder() / "numba"
 
 
 @cache
-def _private(folder: str) -> Path:
-    """A folder whose code may be executed: the user's or root's, and no other's to write in."""
+def _ensure_private_folder(folder: str) -> Path:
+    """Return a folder whose code may be executed: owned by the user or root, and writable by nobody else."""
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise InputError(f"the cache folder {path} is a file: set SADDLEFORGE_CACHE to a folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
-        found = path.stat()
+        status = path.stat()
     except OSError:
-        return path  # nothing to execute there; what cannot be kept is said when it is to be
+        return path  # no code to execute there; `warn_not_cached` reports failing writes
     if not hasattr(os, "geteuid"):  # Windows
         return path
     set_another = "set SADDLEFORGE_CACHE (or NUMBA_CACHE_DIR) to a folder of your own"
-    if found.st_uid not in (os.geteuid(), 0):
+    if status.st_uid not in (os.geteuid(), 0):
         raise InputError(
-            f"the cache folder {path} belongs to another user ({_name(found.st_uid)}), whose code would be executed; "
-            f"{set_another}"
+            f"the cache folder {path} belongs to another user ({_user_name(status.st_uid)}), whose code would be "
+            f"executed; {set_another}"
         )
-    if found.st_mode & _OTHERS and not _made_private(path):
+    if status.st_mode & _OTHERS_MAY_WRITE and not _make_private_if_empty(path):
         raise InputError(
             f"others may write in the cache folder {path}, whose code is executed; `chmod go-w` it if its content is "
             f"yours, or {set_another}"
@@ -70,8 +70,8 @@ def _private(folder: str) -> Path:
     return path
 
 
-def _made_private(path: Path) -> bool:
-    """Whether a folder was empty, and now nobody else may write in it."""
+def _make_private_if_empty(path: Path) -> bool:
+    """Return whether a folder was empty and is now writable by the user alone."""
     try:
         if any(path.iterdir()):
             return False
@@ -81,7 +81,7 @@ def _made_private(path: Path) -> bool:
         return False
 
 
-def _name(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         import pwd
 
@@ -91,14 +91,19 @@ def _name(uid: int) -> str:
 
 
 @cache
-def _said(sentence: str) -> None:
-    say(sentence)
+def _print_once(message: str) -> None:
+    print_message(message)
 
 
-def unkept(folder: Path, error: Exception) -> None:
-    """Say, once, that something could not be kept: it is done again by the next process, and that is all."""
+def warn_not_cached(folder: Path, error: Exception) -> None:
+    """Report once that compiled code could not be cached in `folder`, so that the next process compiles it again.
+
+    Args:
+        folder: the folder that could not be written.
+        error: why.
+    """
     reason = getattr(error, "strerror", None) or str(error)
-    _said(
+    _print_once(
         f"what is compiled cannot be kept in {folder} ({reason}): the next run compiles it again, unless "
         "SADDLEFORGE_CACHE names a folder that can be written"
     )

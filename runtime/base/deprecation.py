@@ -1,9 +1,9 @@
-"""Names that have gone: what to write instead, for as long as the old ones still work.
+"""Deprecated names: their replacements, for as long as the old ones still work.
 
 The rule: a public name (of the Python API, an argument, a command or an option) that is renamed works as before for two
-minor releases and a year, whichever is longer, with a DeprecationWarning that says what to write instead and from which
-release on it is an error. A release that takes one away says so in the changelog. Files have no such end: what an
-earlier release wrote is read (`report.contract.SCHEMA`).
+minor releases and a year, whichever is longer, with a DeprecationWarning that names the replacement and the release
+from which it is an error. A removal is listed in the changelog. Files have no such end: those of
+earlier releases stay readable (`report.contract.SCHEMA`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Gone(NamedTuple):
-    """What stands for an old name.
+class DeprecatedName(NamedTuple):
+    """The replacement of a deprecated name.
 
     Attributes:
-        instead: the new name; since: the release that renamed; until: the first in which the old one is an error.
+        instead: the new name.
+        since: the release that renamed it.
+        until: the first release in which the old name is an error.
     """
 
     instead: str
@@ -31,52 +33,74 @@ class Gone(NamedTuple):
     until: str
 
 
-NAMES: dict[str, Gone] = {}
-"""Of `import saddleforge`: an old name and what it is called now."""
+NAMES: dict[str, DeprecatedName] = {
+    "beside": DeprecatedName("compare_measurements", "0.1.0", "0.3.0"),
+    "Beside": DeprecatedName("MeasurementComparison", "0.1.0", "0.3.0"),
+}
+"""Deprecated names of `import saddleforge` and their replacements."""
 
 
-OPTIONS: dict[str, Gone] = {}
-"""Of the command line: `COMMAND --old`, or `--old` of every command, and `--new`."""
+OPTIONS: dict[str, DeprecatedName] = {"plot --beside": DeprecatedName("--overlay", "0.1.0", "0.3.0")}
+"""Deprecated options of the command line, `COMMAND --old` or `--old` for every command, and their replacements."""
 
 
-def current(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """A command line with the names that options have now, and what to say of those that had others."""
-    command, said, new = next((each for each in arguments if not each.startswith("-")), ""), [], []
+def replace_deprecated_options(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return a command line with today's names of its options, and a warning for each option that was renamed."""
+    command, warnings_, new = next((each for each in arguments if not each.startswith("-")), ""), [], []
     for argument in arguments:
         name, equals, value = argument.partition("=")
         gone = OPTIONS.get(f"{command} {name}") or OPTIONS.get(name) if name.startswith("--") else None
         if gone is not None:
-            said.append(sentence(name, gone))
+            warnings_.append(deprecation_message(name, gone))
             argument = f"{gone.instead}{equals}{value}"
         new.append(argument)
-    return new, said
+    return new, warnings_
 
 
-def sentence(what: str, gone: Gone) -> str:
-    """What a warning says."""
+def deprecation_message(what: str, gone: DeprecatedName) -> str:
+    """Return the text of the warning about a deprecated name.
+
+    Args:
+        what: the name as the user wrote it.
+        gone: its replacement.
+    """
     return f"{what} is called {gone.instead} since saddleforge {gone.since}, and is an error from {gone.until} on"
 
 
-def warn(what: str, gone: Gone, above: int) -> None:
-    """Warn whoever wrote the name, so many calls above this one."""
-    warnings.warn(sentence(what, gone), DeprecationWarning, stacklevel=above + 2)
+def warn_deprecated(what: str, gone: DeprecatedName, above: int) -> None:
+    """Issue the DeprecationWarning at the line that used the name.
+
+    Args:
+        what: the name as the user wrote it.
+        gone: its replacement.
+        above: how many calls above this one that line is.
+    """
+    warnings.warn(deprecation_message(what, gone), DeprecationWarning, stacklevel=above + 2)
 
 
-def renamed_attribute(name: str, gone: Gone) -> property:
-    """An attribute under its old name; `gone.instead` may lead to it through others, as `law.rho`."""
+def renamed_attribute(name: str, gone: DeprecatedName) -> property:
+    """Return a property that provides an attribute under its deprecated name.
+
+    Args:
+        name: the old name.
+        gone: its replacement; `instead` may be a dotted path, as `law.rho`.
+    """
 
     def get(self: object) -> Any:
-        warn(f"{type(self).__name__}.{name}", gone, 1)
+        warn_deprecated(f"{type(self).__name__}.{name}", gone, 1)
         return attrgetter(gone.instead)(self)
 
     return property(get)
 
 
-def renamed_arguments(**old: Gone) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function whose arguments were renamed: old names are passed on under their new ones.
+def renamed_arguments(**old: DeprecatedName) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function whose arguments were renamed: old names are passed on under their new ones.
+
+    Args:
+        **old: the replacement of each old name.
 
     Raises:
-        TypeError: both are given; or, when it is defined, the new name is no argument.
+        TypeError: both names are given; or, at definition, the new name is no argument.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -92,7 +116,7 @@ def renamed_arguments(**old: Gone) -> Callable[[Callable[P, R]], Callable[P, R]]
                 gone = old[name]
                 if gone.instead in passed:
                     raise TypeError(f"{function.__name__}: {name} and {gone.instead} are one argument; give the latter")
-                warn(f"{function.__name__}({name}=...)", gone, 1)
+                warn_deprecated(f"{function.__name__}({name}=...)", gone, 1)
                 passed[gone.instead] = passed.pop(name)
             return function(*arguments, **passed)
 

@@ -1,4 +1,4 @@
-"""What of the environment libraries read, checked before they load; what processes may use, and helper processes."""
+"""Checks of environment variables before libraries read them; limits of memory and processors; helper processes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 _THREADS = "NUMBA_NUM_THREADS"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", _THREADS)
-_MOST_THREADS = 4096  # what the system refuses ends the process where they begin
-_SILENT = -3  # subprocess.DEVNULL, which is slow to load
-_LEAST_DATA = 0.5  # gigabytes: Python with its libraries, and a compilation
-_LEAST = 1_000_000_000  # bytes of address space: less ends linear algebra while it loads
+_MAX_THREADS = 4096  # more than the system allows ends the process when they start
+_DEVNULL = -3  # subprocess.DEVNULL: the module is slow to load
+_MIN_DATA_GIGABYTES = 0.5  # gigabytes: Python with its libraries, and a compilation
+_MIN_ADDRESS_SPACE = 1_000_000_000  # bytes of address space: less ends linear algebra while it loads
 
 
 @contextmanager
 def memory_limit(gigabytes: float | None) -> Iterator[None]:
-    """Let this process, and those that it starts, use no more for its data; None: as much as there is.
+    """Limit the data memory of this process, and of those that it starts, in the block; None: no limit.
 
     Raises:
-        InputError: too little to work with; or a system that knows no such limit.
+        InputError: the limit is too small to work with, or the system has no such limit.
     """
     if gigabytes is None:
         yield
         return
-    require_in("memory", gigabytes, f"[{_LEAST_DATA}, inf) gigabytes")
+    require_in("memory", gigabytes, f"[{_MIN_DATA_GIGABYTES}, inf) gigabytes")
     try:
         import resource
 
@@ -50,43 +50,44 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def check() -> None:
-    """
-    Raises:
-        InputError: a number of threads or a limit of memory that cannot be worked with.
-    """
+def check_environment() -> None:
+    """Raise InputError for a number of threads or a limit of memory that cannot work."""
     threads = os.environ.get(_THREADS, "1").strip()
-    if not (threads.isdecimal() and len(threads) < 10 and 1 <= int(threads) <= _MOST_THREADS):
+    if not (threads.isdecimal() and len(threads) < 10 and 1 <= int(threads) <= _MAX_THREADS):
         raise InputError(
-            f"{_THREADS} = {threads!r} is out of range; allowed are whole numbers from 1 to {_MOST_THREADS}"
+            f"{_THREADS} = {threads!r} is out of range; allowed are whole numbers from 1 to {_MAX_THREADS}"
         )
-    if "matplotlib" not in sys.modules:  # which is told of windows by it, and refuses what it does not know
+    if "matplotlib" not in sys.modules:  # it reads the variable on import
         os.environ.pop("MPLBACKEND", None)  # pictures go to files
     try:
         import resource
     except ImportError:  # Windows
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY and limit < _LEAST:
+    if limit != resource.RLIM_INFINITY and limit < _MIN_ADDRESS_SPACE:
         raise InputError(
-            f"address space is limited to {limit / 1e9:.2g} GB (ulimit -v); {_LEAST / 1e9:.0f} GB or more are needed"
+            f"address space is limited to {limit / 1e9:.2g} GB (ulimit -v); {_MIN_ADDRESS_SPACE / 1e9:.0f} GB "
+            "or more are needed"
         )
 
 
-def processors() -> int:
-    """How many this process may use."""
+def processor_count() -> int:
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def helper(
+def start_helper_process(
     module: str, variables: Mapping[str, str], stdout: int, stderr: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """A process that calls `serve` of a module with a pipe as its standard input, and finds what this one imports.
+    """Return a new process that calls `serve` of a module, with a pipe as standard input and the same import path.
 
-    Nothing of the working directory stands for a module there; Ctrl-C is this process's to handle.
+    Files of the working directory are not imported there; Ctrl-C is left to this process.
 
     Args:
-        variables: of its environment, beside those of this one; stdout, stderr: as `subprocess` has them.
+        module: dotted name of the module.
+        variables: environment variables to add to those of this process.
+        stdout: as of `subprocess.Popen`.
+        stderr: as of `subprocess.Popen`.
 
     Raises:
         OSError: it cannot be started.
@@ -104,8 +105,8 @@ def helper(
     )
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End such a process, done or not, with the pipes to it: no file is left half written."""
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """End a helper process, finished or not, and close the pipes to it; no file is left half written."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
@@ -115,17 +116,22 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def companion(module: str, given: Any, variables: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-    """Run `serve` of a module in a process next to this one for the time of the block, on what is given.
+def run_companion(module: str, given: Any, variables: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
+    """Run `serve` of a module in a second process for the time of the block.
 
-    It may end before (`received` ends it with this process). Where it cannot start there is none.
+    It may end earlier (`receive_from_parent` ends it with this process). Where it cannot start, there is none.
+
+    Args:
+        module: dotted name of the module.
+        given: the object that `receive_from_parent` returns there, pickled.
+        variables: environment variables to add to those of this process.
 
     Yields:
-        whether it is at work.
+        A function that returns whether the process is running.
     """
     process: subprocess.Popen[bytes] | None = None
     with suppress(OSError):
-        process = helper(module, variables, stdout=_SILENT, stderr=_SILENT)
+        process = start_helper_process(module, variables, stdout=_DEVNULL, stderr=_DEVNULL)
         assert process.stdin is not None
         pickle.dump(given, process.stdin)
         process.stdin.flush()
@@ -133,10 +139,10 @@ def companion(module: str, given: Any, variables: Mapping[str, str]) -> Iterator
         yield lambda: process is not None and process.poll() is None
     finally:
         if process is not None:
-            end(process)
+            end_process(process)
 
 
-def received() -> Any:
-    """What the process that started this one as its companion gave it; this one ends with that."""
+def receive_from_parent() -> Any:
+    """Return the object that the parent passed to `run_companion`; end this process when the parent ends."""
     end_with_parent()
     return pickle.load(sys.stdin.buffer)

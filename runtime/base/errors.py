@@ -1,4 +1,4 @@
-"""Errors a user meets; every message says what was wrong, where, and what is allowed."""
+"""Errors that users see; every message says what was wrong, where, and what is allowed."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class NotConvergedError(SaddleforgeError, RuntimeError):
 
 
 class NotProvedError(NotConvergedError):
-    """A proof that was asked for could not be given; the message says which step of it balls do not settle.
+    """A requested proof failed; the message says at which step ball arithmetic was inconclusive.
 
-    What was to be proved may still hold.
+    The statement may still hold.
 
     Attributes:
-        estimate: the solution in double precision, where there is one and nothing better.
+        estimate: the solution in double precision, if there is one and nothing better.
 
     Example:
         >>> try:
@@ -71,7 +71,7 @@ class TimeLimitError(SaddleforgeError, TimeoutError):
     """A time limit ended a computation that had nothing finished to hand over. Exit status 3 on the command line.
 
     Attributes:
-        point: what there is: the last iterate of the saddle point, or a solution in double precision; or None.
+        point: the best partial result: the last iterate of the saddle point, a solution in double precision, or None.
 
     Example:
         >>> with sf.time_limit(1e-9):
@@ -89,14 +89,14 @@ class DomainError(ArithmeticError):
 
 
 for _public in (SaddleforgeError, InputError, NotConvergedError, NotProvedError, TimeLimitError):
-    _public.__module__ = "saddleforge"  # where users find them, and what tracebacks print
+    _public.__module__ = "saddleforge"  # the public path, printed by tracebacks
 
 
-OUTSIDE = (DomainError, InputError)  # what a system raises where its unknowns mean nothing
+DOMAIN_ERRORS = (DomainError, InputError)  # raised by equations outside their domain of definition
 
 
-def told(error: BaseException) -> str:
-    """The name of an error of somebody else's, and what it says, where it can."""
+def describe_exception(error: BaseException) -> str:
+    """Return the class and the message of an exception of user or library code, even if its `__str__` fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -104,11 +104,13 @@ def told(error: BaseException) -> str:
 
 
 def describe_unknown(what: str, name: object, known: Iterable[str], of: str = "") -> str:
-    """Return the sentence about a name that is not one of the known ones, with the closest of them.
+    """Return the message about an unknown name, with the closest known one.
 
     Args:
         what: the kind of name, as "start".
-        of: the model, function or option that it belongs to.
+        name: the unknown name.
+        known: the allowed names.
+        of: the model, function or option that the name belongs to.
     """
     known = [each.rstrip("_") for each in known]
     owner = f" of {of}" if of else ""
@@ -116,13 +118,27 @@ def describe_unknown(what: str, name: object, known: Iterable[str], of: str = ""
 
 
 def require_known(what: str, name: object, known: Collection[str], of: str = "") -> None:
-    """Raise InputError unless a name is one of the known ones; arguments as of `describe_unknown`."""
+    """Raise InputError unless a name is one of the known ones.
+
+    Args:
+        what: the kind of name, as "start".
+        name: the name to check.
+        known: the allowed names.
+        of: the model, function or option that the name belongs to.
+    """
     if name not in list(known):
         raise InputError(describe_unknown(what, name, known, of))
 
 
 def require_whole(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
-    """Raise InputError unless a value is a whole number in this range."""
+    """Raise InputError unless a value is a whole number in a range.
+
+    Args:
+        name: of the argument, for the message.
+        value: the value to check.
+        lowest: smallest allowed value.
+        highest: largest allowed value; None: no upper bound.
+    """
     try:
         allowed = value == int(value) and lowest <= value <= (value if highest is None else highest)
     except (TypeError, ValueError, OverflowError):
@@ -130,13 +146,15 @@ def require_whole(name: str, value: Any, lowest: int, highest: int | None = None
     if not allowed:
         to = "" if highest is None else f" to {highest}"
         words = f"allowed is {lowest}" if lowest == highest else f"allowed are whole numbers from {lowest}{to}"
-        raise InputError(f"{_assigned(name, value)} is out of range; {words}")
+        raise InputError(f"{_format_argument(name, value)} is out of range; {words}")
 
 
 def require_in(name: str, value: Any, interval: str) -> None:
     """Raise InputError unless a value is a number in an interval.
 
     Args:
+        name: of the argument, for the message.
+        value: the value to check.
         interval: as the message writes it, "[0, 1)" or "(0, inf) seconds".
     """
     opening, *ends, closing = re.match(r"([\[(])(\S+), (\S+?)([\])])", interval).groups()  # type: ignore[union-attr]
@@ -149,14 +167,15 @@ def require_in(name: str, value: Any, interval: str) -> None:
     if not allowed:
         reason = "is a text, where a number is expected" if isinstance(value, str) else "is out of range"
         example = "; an accuracy is an error bar: 1e-8 for eight digits" if name.strip("-") == "accuracy" else ""
-        raise InputError(f"{_assigned(name, value)} {reason}; allowed is {interval}{example}")
+        raise InputError(f"{_format_argument(name, value)} {reason}; allowed is {interval}{example}")
 
 
 def as_numbers(value: Any, expected: str) -> np.ndarray:
     """Return a value as an array of numbers, or raise InputError.
 
     Args:
-        expected: the sentence of the error, in which {!r} stands for the value.
+        value: a number, sequence or array.
+        expected: the message of the error, in which {!r} stands for the value.
     """
     import numpy as np  # slow to load
 
@@ -166,6 +185,6 @@ def as_numbers(value: Any, expected: str) -> np.ndarray:
         raise InputError(expected.format(value)) from None
 
 
-def _assigned(name: str, value: object) -> str:
-    """Return an argument with its value, an option as it was typed."""
+def _format_argument(name: str, value: object) -> str:
+    """Return "name = value", or an option as it is typed."""
     return f"{name} {value}" if name.startswith("--") else f"{name} = {value!r}"

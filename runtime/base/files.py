@@ -1,8 +1,8 @@
-"""Files a user asks for: writable or refused before the work starts, and written whole or not at all.
+"""Output files: checked before the work starts, and written whole or not at all.
 
-The rule of every command with -o or --out: its path is that of the folder the command began in, wherever a model goes;
-and what is there already is not written over without --force, unless the command goes on from it or wrote it from the
-same. Functions of the Python API (`save`, `plot(path)`) write over what is there, as those of other libraries do.
+The rule of every command with -o or --out: its path is relative to the folder in which the command started, even if a
+model file changes it; an existing file is not overwritten without --force, unless the command continues it or wrote
+it from the same input. Functions of the Python API (`save`, `plot(path)`) overwrite, as those of other libraries do.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_POLL = 0.02  # seconds, while another process has a file locked
+_LOCK_POLL_INTERVAL = 0.02  # seconds, while another process has a file locked
 
 
 @contextmanager
-def failing_as(what: str, advice: str = "") -> Iterator[None]:
-    """Raise InputError where the system refuses what is done to a file.
+def convert_os_errors(what: str, advice: str = "") -> Iterator[None]:
+    """Raise InputError for an OSError of the block.
 
     Args:
-        what: what cannot be done, before the system's reason; advice: what follows that.
+        what: what cannot be done; the system's reason follows.
+        advice: end of the message.
     """
     try:
         yield
@@ -42,7 +43,7 @@ def failing_as(what: str, advice: str = "") -> Iterator[None]:
 
 
 def check_writable(path: str | Path) -> Path:
-    """Make sure that a file can be written at a path, before the computation whose result it is to hold.
+    """Check before a computation that its result can be written to a file.
 
     Folders that do not exist yet are created when the file is written, not here.
 
@@ -50,28 +51,29 @@ def check_writable(path: str | Path) -> Path:
         The path.
 
     Raises:
-        InputError: it is a folder, or a file or folder on the way cannot be written.
+        InputError: the path is a folder, or the file or a folder above it cannot be written.
     """
     path = Path(path)
-    with failing_as(f"cannot write {path}"):
+    with convert_os_errors(f"cannot write {path}"):
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; the name of a file is expected")
         if path.exists() and not path.is_file():
             raise InputError(f"cannot write {path}: it is not a regular file")
         if path.exists() and not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: the file is read-only")
-        _check_folder(path.parent, path)
+        _check_writable_folder(path.parent, path)
     return path
 
 
-def finite(path: Path, again: bool = False) -> Path:
-    """A path that is read to its end: of a file, or of a pipe, and not of a device that goes on for ever.
+def require_finite_file(path: Path, again: bool = False) -> Path:
+    """Return a path that can be read to its end: of a file or pipe, not of a device.
 
     Args:
-        again: whether it is read more than once, which a pipe cannot be.
+        path: the path to check.
+        again: whether it is read more than once, which excludes pipes.
 
     Raises:
-        OSError: nothing is there, or a device, or a pipe.
+        OSError: the path does not exist, or is a device or an excluded pipe.
     """
     kind = path.stat().st_mode
     if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
@@ -81,11 +83,11 @@ def finite(path: Path, again: bool = False) -> Path:
     return path
 
 
-def absolute(path: str | Path) -> Path:
-    """A path that stays where it is when the working directory changes.
+def absolute_path(path: str | Path) -> Path:
+    """Return the absolute path, which does not depend on later changes of the working directory.
 
     Raises:
-        InputError: the working directory is gone.
+        InputError: the working directory no longer exists.
     """
     try:
         return Path(path).absolute()
@@ -93,46 +95,52 @@ def absolute(path: str | Path) -> Path:
         raise InputError(f"{path}: the working directory cannot be found ({error.strerror or error})") from error
 
 
-def new_file(path: str | Path, force: bool, foreign: Callable[[Path], str] | None = None) -> Path:
-    """Where a command may write a file, before the computation whose result it is to hold.
+def check_new_file(path: str | Path, force: bool, foreign: Callable[[Path], str] | None = None) -> Path:
+    """Check before a computation that a command may write its result to a path.
 
     Args:
-        force: whether what is there may be written over.
-        foreign: why a file that is there is not the command's own, empty where it is; without it, none is.
+        path: of the output file.
+        force: whether an existing file may be overwritten.
+        foreign: function that returns why an existing file is not the command's own, empty if it is; None: none is.
 
     Returns:
         The absolute path.
 
     Raises:
-        InputError: something is there that is not to be written over, or nothing can be written.
+        InputError: the file exists and must not be overwritten, or cannot be written.
     """
-    there = absolute(check_writable(path))
+    there = absolute_path(check_writable(path))
     if not force and os.path.lexists(there):
         why = "the file exists" if foreign is None else foreign(there)
         if why:
-            raise occupied(path, why)
+            raise file_exists_error(path, why)
     return there
 
 
-def occupied(path: str | Path, why: str) -> InputError:
-    """The sentence that refuses to write over a file."""
+def file_exists_error(path: str | Path, why: str) -> InputError:
+    """Return the error that refuses to overwrite a file.
+
+    Args:
+        path: of the file.
+        why: the reason.
+    """
     return InputError(f"cannot write {path}: {why}; give another name, or --force to write over it")
 
 
 def check_folder(path: str | Path) -> Path:
-    """Make sure that files can be written in a folder, which need not exist yet.
+    """Return the folder after checking that files can be written there; it need not exist yet.
 
     Raises:
-        InputError: it is a file, or a folder on the way cannot be written.
+        InputError: the path is a file, or a folder above it cannot be written.
     """
     path = Path(path)
-    with failing_as(f"cannot write to {path}"):
-        _check_folder(path, path)
+    with convert_os_errors(f"cannot write to {path}"):
+        _check_writable_folder(path, path)
     return path
 
 
-def _check_folder(folder: Path, wanted: Path) -> None:
-    """Try a temporary file in the nearest folder that exists: permission bits alone do not tell."""
+def _check_writable_folder(folder: Path, wanted: Path) -> None:
+    """Create a temporary file in the nearest existing folder, since permission bits are not conclusive."""
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -142,14 +150,18 @@ def _check_folder(folder: Path, wanted: Path) -> None:
         pass
 
 
-def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Write a file through a temporary one beside it, so that no reader sees half of it; folders are created.
+def write_atomically(path: str | Path, content: str | bytes) -> None:
+    """Write a file by renaming a temporary one in the same folder, so that it is never partial; create folders.
+
+    Args:
+        path: of the file.
+        content: text or bytes.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the file cannot be written.
     """
     path = Path(path)
-    with failing_as(f"cannot write {path}"):
+    with convert_os_errors(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -162,10 +174,15 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
             raise
 
 
-def locked(path: Path, longest: float = math.inf) -> IO[bytes] | None:
-    """A file that no other process has locked, until it is closed or the process ends; it is made where it is missing.
+def lock_file(path: Path, longest: float = math.inf) -> IO[bytes] | None:
+    """Return an exclusively locked file, locked until it is closed or the process ends; create it if missing.
 
-    None where the system has no such locks, the file cannot be made, or after so many seconds.
+    Args:
+        path: of the lock file.
+        longest: seconds to wait for another process.
+
+    Returns:
+        The open file; None if the system has no locks, the file cannot be created, or the time is up.
     """
     if fcntl is None:
         return None
@@ -183,7 +200,7 @@ def locked(path: Path, longest: float = math.inf) -> IO[bytes] | None:
             if monotonic() > end:
                 lock.close()
                 return None
-            sleep(_POLL)
+            sleep(_LOCK_POLL_INTERVAL)
         except OSError:  # a file system without locks
             lock.close()
             return None

@@ -1,7 +1,7 @@
-"""A thread that says what a process is at while a step lasts, and the rules of when to say what.
+"""A thread that reports progress while a long step runs, and the rules of when to report.
 
-Numba compiles in Python and in LLVM, which holds no lock of Python, and compiled loops that last hold none either
-(`nogil`): the thread is late by no more than a call that does.
+Numba compiles in Python and in LLVM, which holds no lock of Python, and long compiled loops hold none either
+(`nogil`): the thread is late by no more than a call that holds it.
 """
 
 from __future__ import annotations
@@ -13,56 +13,67 @@ import threading
 from contextlib import suppress
 from time import monotonic, sleep
 
-QUIET = 4.0  # seconds
-_LONGEST = 30.0  # between lines about a step that goes on
-_SHARE = 0.1  # of what has passed, from one such line to the next
-_BLINK = 1.0  # seconds from one picture of a terminal's status line to the next
-_LOOK, _SOONEST = 1.0, 0.05  # seconds from one look at the clock to the next, at most and at least
+SILENT_SECONDS = 4.0  # seconds
+_MAX_LINE_INTERVAL = 30.0  # seconds between lines about the same step
+_LINE_INTERVAL_FRACTION = 0.1  # of the elapsed time, between such lines
+_STATUS_LINE_INTERVAL = 1.0  # seconds between updates of a terminal's status line
+_MAX_POLL_INTERVAL, _MIN_POLL_INTERVAL = 1.0, 0.05  # seconds between checks of the clock
 
 
-class Teller:
-    """When to say what.
+class ProgressReporter:
+    """A schedule of progress lines: which text is due at which time.
 
     Attributes:
-        live: whether one line is written over and over (a terminal), not line after line.
-        quiet: seconds that may pass without a word about a step.
+        live: whether one line is overwritten (a terminal); otherwise lines are appended.
+        quiet: seconds of a step before its first line.
     """
 
-    def __init__(self, live: bool, now: float, quiet: float = QUIET) -> None:
+    def __init__(self, live: bool, now: float, quiet: float = SILENT_SECONDS) -> None:
         self.live, self.quiet = live, quiet
-        self.text, self.told = "", ""
-        self.begun = self.changed = self.spoken = now
+        self.text, self.last_text = "", ""
+        self.started = self.changed = self.last_output = now
         self.shown = False
 
-    def hear(self, text: str, now: float) -> str:
-        """Take in what is done now, nothing where all is done; return what is to be written at once."""
+    def update_text(self, text: str, now: float) -> str:
+        """Set the current activity; return the characters to write at once.
+
+        Args:
+            text: the activity; empty if nothing is running.
+            now: monotonic clock in seconds.
+        """
         if not self.text and text:
-            self.begun = self.spoken = now
-            self.told = ""
+            self.started = self.last_output = now
+            self.last_text = ""
         if text != self.text:
             self.text, self.changed = text, now
         shown, self.shown = self.shown, self.shown and bool(text)
         return "\r\x1b[2K" if shown and not text else ""
 
-    def printed(self, now: float) -> None:
-        """Take in that something else was just printed."""
-        self.spoken, self.shown = now, False
+    def note_output(self, now: float) -> None:
+        """Record that something else was just printed."""
+        self.last_output, self.shown = now, False
 
-    def due(self) -> float | None:
-        """When there is something to say next; None while nothing is done."""
+    def next_output_time(self) -> float | None:
+        """Return the time of the next progress line; None while nothing is running."""
         if not self.text:
             return None
         if self.live:
-            return max(self.begun + self.quiet, self.spoken + _BLINK)
-        regular = self.spoken + min(max(self.quiet, _SHARE * (self.spoken - self.begun)), _LONGEST)
-        if self.text == self.told:
-            return max(regular, self.spoken + min(2 * self.quiet, _LONGEST))
-        return min(regular, max(self.changed, self.spoken) + self.quiet)
+            return max(self.started + self.quiet, self.last_output + _STATUS_LINE_INTERVAL)
+        interval = max(self.quiet, _LINE_INTERVAL_FRACTION * (self.last_output - self.started))
+        regular = self.last_output + min(interval, _MAX_LINE_INTERVAL)
+        if self.text == self.last_text:
+            return max(regular, self.last_output + min(2 * self.quiet, _MAX_LINE_INTERVAL))
+        return min(regular, max(self.changed, self.last_output) + self.quiet)
 
-    def speak(self, now: float, width: int = 0) -> str:
-        """What is to be written now."""
-        line = f"... {self.text} [{now - self.begun:.0f} s]"
-        self.told, self.spoken = self.text, now
+    def compose_line(self, now: float, width: int = 0) -> str:
+        """Return the progress line to write now.
+
+        Args:
+            now: monotonic clock in seconds.
+            width: columns of the terminal.
+        """
+        line = f"... {self.text} [{now - self.started:.0f} s]"
+        self.last_text, self.last_output = self.text, now
         if not self.live:
             return f"{line}\n"
         self.shown = True
@@ -70,58 +81,59 @@ class Teller:
 
 
 class Heartbeat:
-    """The thread that speaks for this process; it begins with a first step and writes on the process's own stderr."""
+    """A thread that reports the progress of this process; it starts with the first step and writes to stderr."""
 
     def __init__(self) -> None:
-        self._owner = -1  # of the thread: a process that was forked off has none
+        self._owner = -1  # process of the thread: a forked process has none
         self._lock = threading.Lock()
-        self._teller = Teller(False, 0.0)
+        self._reporter = ProgressReporter(False, 0.0)
 
-    def tell(self, text: str) -> None:
-        """Say what is done now; nothing where all is done."""
-        if self._owner == os.getpid() or self._begin():
+    def update(self, text: str) -> None:
+        """Set the current activity; empty if nothing is running."""
+        if self._owner == os.getpid() or self._start_thread():
             with self._lock:
-                cleared = self._teller.hear(" ".join(text.split()), monotonic())
+                cleared = self._reporter.update_text(" ".join(text.split()), monotonic())
                 with suppress(OSError):
-                    _write(cleared)
+                    _write_to_stderr(cleared)
 
-    def printed(self) -> None:
-        """Take note that something else was just printed."""
+    def note_output(self) -> None:
+        """Record that something else was just printed."""
         if self._owner == os.getpid():
             with self._lock:
-                self._teller.printed(monotonic())
+                self._reporter.note_output(monotonic())
 
-    def _begin(self) -> bool:
-        """Start the thread, unless stderr is another one than the process's own, as in a notebook or under a test."""
+    def _start_thread(self) -> bool:
+        """Start the thread unless stderr is redirected within Python, as in a notebook or a test; return success."""
         try:
             if sys.stderr.fileno() != 2:
                 return False
-            self._lock, self._teller = threading.Lock(), Teller(can_write_over(), monotonic())
-            threading.Thread(target=self._speak, name="heartbeat", daemon=True).start()
-        except (AttributeError, OSError, ValueError, RuntimeError):  # the latter where no thread can be had
+            self._lock, self._reporter = threading.Lock(), ProgressReporter(can_overwrite_line(), monotonic())
+            threading.Thread(target=self._write_lines, name="heartbeat", daemon=True).start()
+        except (AttributeError, OSError, ValueError, RuntimeError):  # RuntimeError: no thread can be started
             return False
         self._owner = os.getpid()
-        atexit.register(self.tell, "")
+        atexit.register(self.update, "")
         return True
 
-    def _speak(self) -> None:
-        """Write what is due, for as long as somebody reads it."""
+    def _write_lines(self) -> None:
+        """Write progress lines when due, until stderr is closed."""
         with suppress(OSError):
             while True:
                 with self._lock:
-                    now, due = monotonic(), self._teller.due()
+                    now, due = monotonic(), self._reporter.next_output_time()
                     if due is not None and due <= now:
-                        width = os.get_terminal_size(2).columns if self._teller.live else 0
-                        _write(self._teller.speak(now, width))
-                        due = self._teller.due()
-                sleep(_LOOK if due is None else min(_LOOK, max(_SOONEST, due - now)))
+                        width = os.get_terminal_size(2).columns if self._reporter.live else 0
+                        _write_to_stderr(self._reporter.compose_line(now, width))
+                        due = self._reporter.next_output_time()
+                pause = _MAX_POLL_INTERVAL if due is None else max(_MIN_POLL_INTERVAL, due - now)
+                sleep(min(_MAX_POLL_INTERVAL, pause))
 
 
-def can_write_over() -> bool:
-    """Whether stderr is a terminal on which a line can be written over."""
+def can_overwrite_line() -> bool:
+    """Return whether stderr is a terminal on which a line can be overwritten."""
     return os.isatty(2) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-def _write(text: str) -> None:
+def _write_to_stderr(text: str) -> None:
     if text:
         os.write(2, text.encode(errors="backslashreplace"))

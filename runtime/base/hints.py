@@ -1,12 +1,13 @@
-"""Answers of results and public functions to attributes that they have not and to calls that do not fit."""
+"""Helpful errors for missing attributes of results and for wrong calls of public functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from ..derive.errors import bare_signature, suggestion
+from .options import AlgorithmOptions, options_in_force
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -15,7 +16,7 @@ _PACKAGE = "saddleforge"
 
 
 class AttributeHints:
-    """A result that names what it has where it is asked for an attribute that it has not.
+    """A result whose AttributeError names the attribute that was probably meant.
 
     Example:
         >>> sf.solve(sf.problem("ridge_regression", alpha=2)).theta
@@ -28,10 +29,12 @@ class AttributeHints:
         kind = type(self)
         if name.startswith("_") or hasattr(kind, name):
             return object.__getattribute__(self, name)  # raises what the attribute's own code raised
-        places = [f"{field}.{name}" for field, value in vars(self).items() if _is_ours(value) and name in dir(value)]
+        places = [
+            f"{field}.{name}" for field, value in vars(self).items() if _is_package_object(value) and name in dir(value)
+        ]
         if places:
             raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(places)}")
-        if name in _OF_CURVES:
+        if name in _CURVE_METHODS:
             raise AttributeError(
                 f"{kind.__name__} has no {name!r}: a curve has, as sf.curve(problem, alpha=(0.5, 3, 26))"
             )
@@ -41,14 +44,14 @@ class AttributeHints:
         raise AttributeError(f"{kind.__name__} has no {name!r}{near}; it has {', '.join(known)}{by_name}")
 
 
-_OF_CURVES = ("plot", "save", "to_latex", "to_pandas", "to_xarray")
+_CURVE_METHODS = ("plot", "save", "to_latex", "to_pandas", "to_xarray")
 
 
-def _is_ours(value: object) -> bool:
+def _is_package_object(value: object) -> bool:
     return type(value).__module__.startswith(f"{_PACKAGE}.")
 
 
-def _fits(signature: Signature, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+def _accepts_arguments(signature: Signature, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
     try:
         signature.bind(*args, **options)
     except TypeError:
@@ -57,15 +60,23 @@ def _fits(signature: Signature, args: tuple[Any, ...], options: dict[str, Any]) 
 
 
 def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a public function that says how it is called where its arguments do not fit."""
+    """Return a public function with a TypeError that shows the right call, and with an argument `options=`.
+
+    The options, one object or several (`base/options.py`), are in force during the call.
+
+    Args:
+        name: public name of the function.
+        function: the function itself.
+    """
 
     @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: Any, options: AlgorithmOptions | Iterable[AlgorithmOptions] = (), **named: Any) -> Any:
         try:
-            return function(*args, **options)
+            with options_in_force(*(options if isinstance(options, Iterable) else (options,))):
+                return function(*args, **named)
         except TypeError as error:
             own = bare_signature(function)
-            if _fits(own, args, options):
+            if _accepts_arguments(own, args, named):
                 raise  # from inside the function
             said, parameters = str(error), own.parameters
         hint = ""
@@ -75,11 +86,11 @@ def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]
             )
         elif any(each.kind is each.VAR_KEYWORD for each in parameters.values()) and "problem" in parameters:
             hint = "; a parameter is a keyword, as alpha=(0.5, 3, 26)"
-        elif unknown := set(options) - set(parameters):
+        elif unknown := set(named) - set(parameters):
             hint = suggestion(min(unknown), parameters)
             if not hint and "problem" in parameters:
                 hint = "; numbers of a model belong to its problem, sf.problem(model, alpha=2)"
         raise TypeError(f"{said}; it is called as sf.{name}{own}{hint}")
 
-    call.__module__ = _PACKAGE  # where it is found again, by pickle for one
+    call.__module__ = _PACKAGE  # the public path, by which pickle finds it
     return call

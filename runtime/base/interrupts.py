@@ -1,5 +1,4 @@
-"""Ctrl-C, and SIGTERM as batch systems send it, while finished work is put away: they wait, so that what is said to be
-kept is what a file holds."""
+"""Ctrl-C and SIGTERM (sent by batch systems): while results are saved they wait, so that saved files are complete."""
 
 from __future__ import annotations
 
@@ -19,50 +18,51 @@ from .errors import TimeLimitError
 
 INTERRUPTED, OUT_OF_TIME = "interrupted", "the time limit ended it"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Of Python, llvmlite and, called by weak references, Numba.
-_DEAF = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer", "on_disposal")
-_SOON, _AGAIN = 0.02, 0.5  # seconds
-_pressed = False
-_LONGEST = 1e9  # seconds that timers of all systems know
-_WATCH = 0.5  # seconds between looks at who the parent is
+# Functions of Python, llvmlite and (called by weak references) Numba in which exceptions are ignored.
+_EXCEPTION_IGNORING = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer", "on_disposal")
+_RETRY_DELAY, _REPEAT_INTERVAL = 0.02, 0.5  # seconds
+_interrupted = False
+_MAX_TIMER = 1e9  # seconds; the longest timer that all systems support
+_PARENT_POLL_INTERVAL = 0.5  # seconds between checks of the parent process
 
 
-def heed() -> None:
-    """Both raise KeyboardInterrupt: a shell starts its background jobs with Ctrl-C ignored, and a batch system that
-    ends a job gives it some seconds to put away what it has. Nothing has been interrupted yet: a process may run many
-    commands."""
-    global _pressed
-    _pressed = False
+def install_interrupt_handlers() -> None:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt from now on, and reset `was_interrupted`.
+
+    A shell starts background jobs with Ctrl-C ignored, and a batch system that ends a job gives it some seconds to save
+    its results.
+    """
+    global _interrupted
+    _interrupted = False
     for number in _SIGNALS:
-        signal.signal(number, _interrupt)
+        signal.signal(number, _handle_interrupt)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """KeyboardInterrupt, but not where it would be lost."""
-    global _pressed
-    if _is_deaf(frame):
-        again = threading.Timer(_SOON, os.kill, (os.getpid(), number))
+def _handle_interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, or send the signal again later where an exception would be ignored."""
+    global _interrupted
+    if _is_exception_ignored(frame):
+        again = threading.Timer(_RETRY_DELAY, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
         return
-    _pressed = True
+    _interrupted = True
     signal.default_int_handler(number, frame)
 
 
-def _is_deaf(frame: FrameType | None) -> bool:
-    """Whether what is raised here is lost: callbacks of C, of the garbage collector and of weak references,
-    and finalisers, ignore it."""
+def _is_exception_ignored(frame: FrameType | None) -> bool:
+    """Return whether an exception raised here is ignored: in finalisers and callbacks of C, gc and weak references."""
     collecting = {getattr(each, "__code__", None) for each in gc.callbacks}
     while frame is not None:
-        if frame.f_code.co_name in _DEAF or frame.f_code in collecting:
+        if frame.f_code.co_name in _EXCEPTION_IGNORING or frame.f_code in collecting:
             return True
         frame = frame.f_back
     return False
 
 
 @contextmanager
-def _handling(numbers: Iterable[int], handler: Any) -> Iterator[None]:
-    """Let a handler take signals during this block, but those whose own was not set from Python and stays."""
+def _signal_handler(numbers: Iterable[int], handler: Any) -> Iterator[None]:
+    """Install a handler of signals for the block, except where the present one was not set from Python."""
     before = {number: own for number in numbers if (own := signal.getsignal(number)) is not None}
     try:
         for number in before:
@@ -74,28 +74,32 @@ def _handling(numbers: Iterable[int], handler: Any) -> Iterator[None]:
 
 
 @contextmanager
-def alarm(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
-    """Call `ring`, which raises, after so many seconds of this block, and again where the error was swallowed.
+def raise_after(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
+    """Call a function that raises after a time in the block, and again if the exception was ignored.
 
-    Where a callback of a library swallows it, nothing is reported: the next one counts. In the main thread of a system
-    with timers; elsewhere nothing happens.
+    An exception ignored by a callback of a library is not reported. Works in the main thread of a system with timers;
+    elsewhere nothing happens.
+
+    Args:
+        seconds: time until the first call.
+        ring: function without arguments that raises.
     """
-    if not _interruptible() or not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is None:
+    if not _can_be_interrupted() or not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is None:
         yield
         return
     report, raised = sys.unraisablehook, set[BaseException]()
 
-    def handle(_: int, frame: FrameType | None) -> None:
+    def _handle_alarm(_: int, frame: FrameType | None) -> None:
         try:
-            if not _is_deaf(frame):
+            if not _is_exception_ignored(frame):
                 ring()
         except BaseException as error:
             raised.add(error)
             raise
 
-    with _handling((signal.SIGALRM,), handle):
+    with _signal_handler((signal.SIGALRM,), _handle_alarm):
         sys.unraisablehook = lambda lost: None if lost.exc_value in raised else report(lost)
-        signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 1e-3), _LONGEST), _AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 1e-3), _MAX_TIMER), _REPEAT_INTERVAL)
         try:
             yield
         finally:
@@ -103,30 +107,30 @@ def alarm(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
             sys.unraisablehook = report
 
 
-def pressed() -> bool:
-    """Whether this process was interrupted: compiled code and libraries may have made another error of it."""
-    return _pressed
+def was_interrupted() -> bool:
+    """Return whether this process was interrupted, even if compiled code or a library replaced the exception."""
+    return _interrupted
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Hold Ctrl-C back until the block is done: what it does is done in whole or, interrupted before, not at all.
+def defer_interrupts() -> Iterator[None]:
+    """Defer Ctrl-C and SIGTERM to the end of the block, so that the block completes or does not start.
 
-    Outside the main thread, which alone is interrupted, nothing has to be done.
+    Only the main thread is interrupted: in other threads nothing happens.
     """
-    if not _interruptible():
+    if not _can_be_interrupted():
         yield
         return
     pressed: list[int] = []
-    with _handling(_SIGNALS, lambda sent, _: pressed.append(sent)):
+    with _signal_handler(_SIGNALS, lambda sent, _: pressed.append(sent)):
         yield
     if pressed:
         signal.raise_signal(pressed[0])
 
 
 @contextmanager
-def recognised() -> Iterator[None]:
-    """Ctrl-C as KeyboardInterrupt also where compiled code was about to return and made a SystemError of it."""
+def restore_keyboard_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt in place of the SystemError that compiled code makes of it on return."""
     try:
         yield
     except SystemError as error:
@@ -140,7 +144,7 @@ def recognised() -> Iterator[None]:
 
 @dataclass
 class EarlyEnd:
-    """Why a block ended early: INTERRUPTED, OUT_OF_TIME, or empty where it did not."""
+    """The reason why a block ended early: INTERRUPTED, OUT_OF_TIME, or empty if it did not."""
 
     reason: str = ""
 
@@ -156,11 +160,11 @@ class EarlyEnd:
 
 
 @contextmanager
-def keeping_results(has_results: Callable[[], object] = lambda: True) -> Iterator[EarlyEnd]:
-    """Leave the block where Ctrl-C or a time limit ends it, and record which, if there are results to keep by then."""
+def keep_partial_results(has_results: Callable[[], object] = lambda: True) -> Iterator[EarlyEnd]:
+    """End the block at Ctrl-C or a time limit without an error, and record which, if `has_results()` is true."""
     early = EarlyEnd()
     try:
-        with recognised():
+        with restore_keyboard_interrupt():
             yield early
     except (TimeLimitError, KeyboardInterrupt) as error:
         if not has_results():
@@ -169,25 +173,25 @@ def keeping_results(has_results: Callable[[], object] = lambda: True) -> Iterato
 
 
 @contextmanager
-def kept_handler() -> Iterator[None]:
-    """What happens on Ctrl-C is what it was, whatever a library that is imported here changes."""
-    if not _interruptible():
+def preserve_interrupt_handler() -> Iterator[None]:
+    """Restore the handler of Ctrl-C after the block, which imports a library that changes it."""
+    if not _can_be_interrupted():
         yield
         return
-    with _handling((signal.SIGINT,), signal.getsignal(signal.SIGINT)):
+    with _signal_handler((signal.SIGINT,), signal.getsignal(signal.SIGINT)):
         yield
 
 
-def ignore() -> None:
-    """For a process about to end, which only writes down and tells what it has: Ctrl-C no longer comes between."""
-    if _interruptible():
+def ignore_interrupts() -> None:
+    """Ignore Ctrl-C and SIGTERM from now on: the process only writes its results and ends."""
+    if _can_be_interrupted():
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
 
-def yield_to_threads() -> None:
-    """For a process that is done where threads that a model file has begun go on: signals end it, as any other."""
-    if _interruptible() and any(
+def restore_default_signals() -> None:
+    """Let signals end the process at once if threads started by a model file still run."""
+    if _can_be_interrupted() and any(
         each is not threading.main_thread() for each in threading.enumerate() if not each.daemon
     ):
         for number in _SIGNALS:
@@ -195,17 +199,17 @@ def yield_to_threads() -> None:
 
 
 def end_with_parent() -> None:
-    """This process ends where the one that started it has: nobody reads what it would still find out."""
+    """End this process when its parent ends, from a thread that checks for it."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_WATCH)
+            time.sleep(_PARENT_POLL_INTERVAL)
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _interruptible() -> bool:
-    """Whether Ctrl-C raises here; a handler that was not set from Python could not be put back."""
+def _can_be_interrupted() -> bool:
+    """Return whether Ctrl-C raises in this thread and its handler, set from Python, can be restored."""
     return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None

@@ -1,14 +1,18 @@
-"""Numbers for people: a value with its half width, and rows of such in columns."""
+"""Formatting of numbers: a value with its error bar, and rows of cells in columns."""
 
 from __future__ import annotations
 
 import math
 
-_SMALLEST, _LARGEST = 1e-12, 1e15  # values beyond are shown with a power of ten
+_MIN_DECIMAL, _MAX_DECIMAL = 1e-12, 1e15  # values outside are shown with a power of ten
 
 
-def with_error(value: float, error: float) -> str:
-    """Value with its half width in the last digit, as 0.15816(1).
+def format_with_error(value: float, error: float) -> str:
+    """Return a value with its error bar in units of the last digit, as 0.15816(1).
+
+    Args:
+        value: the value; None or not finite: "-".
+        error: half the width of its interval; None or not finite: shown as (?).
 
     >>> with_error(0.1581586, 0.0000123)
     '0.158159(13)'
@@ -21,9 +25,9 @@ def with_error(value: float, error: float) -> str:
         return "-"
     if error is None or not math.isfinite(error):
         return f"{value:.6g}(?)"
-    if abs(value) > max(error, 0.0) and not _SMALLEST <= abs(value) < _LARGEST:
+    if abs(value) > max(error, 0.0) and not _MIN_DECIMAL <= abs(value) < _MAX_DECIMAL:
         exponent = math.floor(math.log10(abs(value)))
-        return f"{with_error(value / 10.0**exponent, error / 10.0**exponent)}e{exponent}"
+        return f"{format_with_error(value / 10.0**exponent, error / 10.0**exponent)}e{exponent}"
     if error <= 0 or error < 1e-15 * abs(value):
         return f"{value:.15g}"
     exponent = math.floor(math.log10(error))
@@ -40,12 +44,17 @@ def with_error(value: float, error: float) -> str:
     return f"{shown}({digits * 10 ** max(exponent, 0)})"
 
 
-def near_zero(value: float, width: float) -> str:
-    """Zero by symmetry is shown as 0."""
-    return "0" if abs(value) < 1e-12 else with_error(value, width)
+def format_near_zero(value: float, width: float) -> str:
+    """Return a value with its error bar, or "0" if it vanishes to rounding (zero by symmetry).
+
+    Args:
+        value: the value.
+        width: half the width of its interval.
+    """
+    return "0" if abs(value) < 1e-12 else format_with_error(value, width)
 
 
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Rows of cells as lines with aligned columns."""
+def align_columns(rows: list[list[str]]) -> list[str]:
+    """Return rows of cells as lines with aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

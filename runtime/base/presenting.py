@@ -1,4 +1,4 @@
-"""How results are shown: functions of a result, each with one implementation a class.
+"""Presentation of results: functions of a result, with one implementation per class.
 
 Results are plain values and know no renderer. Their methods (`.table()`, `.plot()`, ...) call these functions; the
 renderers above them, which know both, register here.
@@ -20,60 +20,70 @@ if TYPE_CHECKING:
 Renderer = TypeVar("Renderer", bound=Callable[..., Any])
 
 
-class Face:
-    """A function of a result that dispatches on its class.
+class RendererRegistry:
+    """A function of a result that dispatches to the renderer registered for its class.
 
-    Renderers are loaded with the first result that asks for one: pandas, xarray and matplotlib cost more than solving.
+    Renderers are loaded when a result first needs one: pandas, xarray and matplotlib cost more than solving.
     """
 
     def __init__(self, name: str) -> None:
-        def unknown(result: object, *args: object, **options: object) -> Any:
+        def raise_unsupported(result: object, *args: object, **options: object) -> Any:
             raise TypeError(f"{type(result).__name__} has no {name}")
 
         self.name = name
-        self._unknown = unknown
-        self._renderers = singledispatch(unknown)
-        self._where: dict[str, str] = {}
+        self._fallback = raise_unsupported
+        self._renderers = singledispatch(raise_unsupported)
+        self._modules: dict[str, str] = {}
 
-    def found_in(self, module: str, results: str) -> None:
-        """Name the module in which renderers of the classes register that the module `results` defines."""
-        self._where[results] = module
+    def register_module(self, module: str, results: str) -> None:
+        """Name the module that registers the renderers of a module of result classes.
+
+        Args:
+            module: dotted name of the module with renderers.
+            results: dotted name of the module that defines the classes.
+        """
+        self._modules[results] = module
 
     def register(self, kind: type) -> Callable[[Renderer], Renderer]:
-        """Make a function the renderer of a class and of its subclasses."""
+        """Return the decorator that makes a function the renderer of a class and of its subclasses."""
 
-        def keep(renderer: Renderer) -> Renderer:
+        def register_renderer(renderer: Renderer) -> Renderer:
             self._renderers.register(kind, renderer)
             return renderer
 
-        return keep
+        return register_renderer
 
-    def renders(self, kind: type) -> bool:
-        """Whether a renderer that is loaded knows the class."""
-        return self._renderers.dispatch(kind) is not self._unknown
+    def can_render(self, kind: type) -> bool:
+        """Return whether a loaded renderer supports the class."""
+        return self._renderers.dispatch(kind) is not self._fallback
 
     def __call__(self, result: object, *args: Any, **options: Any) -> Any:
         """Render a result.
 
+        Args:
+            result: the result.
+            *args: passed to the renderer.
+            **options: passed to the renderer.
+
         Raises:
-            TypeError: no renderer knows its class.
+            TypeError: no renderer supports its class.
         """
         for kind in type(result).__mro__:
-            if kind.__module__ in self._where:
-                import_module(self._where[kind.__module__])
+            if kind.__module__ in self._modules:
+                import_module(self._modules[kind.__module__])
         return self._renderers(result, *args, **options)
 
 
-table = Face("table")  # text for a terminal
-to_json = Face("JSON")  # the object of the command line's contract
-to_dataset = Face("dataset")  # xarray
-to_frame = Face("frame")  # pandas
-to_tabular = Face("LaTeX tabular")
-plot = Face("plot")  # a matplotlib figure, saved where a path is given
-save = Face("file")  # netCDF, whole or not at all
+table = RendererRegistry("table")  # text for a terminal
+to_json = RendererRegistry("JSON")  # the object of the command line's contract
+to_dataset = RendererRegistry("dataset")  # xarray
+to_frame = RendererRegistry("frame")  # pandas
+to_tabular = RendererRegistry("LaTeX tabular")
+plot = RendererRegistry("plot")  # a matplotlib figure, saved where a path is given
+save = RendererRegistry("file")  # netCDF, whole or not at all
 
 
-class Shown(AttributeHints):
+class TextResult(AttributeHints):
     """A result that is shown as text."""
 
     def table(self) -> str:
@@ -84,7 +94,7 @@ class Shown(AttributeHints):
         return self.table()
 
 
-class Result(Shown):
+class Result(TextResult):
     """A result that is shown as text and as JSON."""
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +102,7 @@ class Result(Shown):
         return to_json(self)
 
 
-class Recorded(AttributeHints):
+class DatasetResult(AttributeHints):
     """A result that is a table of points."""
 
     def to_xarray(self) -> xarray.Dataset:

@@ -1,6 +1,6 @@
-"""What a long run tells its user, always on stderr: single messages, a progress bar, and the step it is at.
+"""Progress reports of long runs, always on stderr: single messages, a progress bar, and the current step.
 
-Steps are silent as long as all of them together take less than a few seconds. A step that lasts is said by a thread
+Steps are silent as long as all of them together take less than a few seconds. A longer step is reported by a thread
 (`heartbeat`).
 """
 
@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from .heartbeat import Heartbeat, can_write_over
+from .heartbeat import Heartbeat, can_overwrite_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 _quiet = False
-_steps: list[Step] = []
+_steps: list[ProgressStep] = []
 _lock = RLock()
 _heartbeat = Heartbeat()
-_bar: _Bar | None = None  # on a terminal, which it has to itself
+_bar: _TerminalBar | None = None  # the only one on a terminal
 
 
-class Step:
-    """Something that may take long: what is done, and what is left to do."""
+class ProgressStep:
+    """A step that may take long: its description, and the remaining work."""
 
     def __init__(self, text: str) -> None:
         self.text, self.left = text, ""
@@ -35,45 +35,45 @@ class Step:
 
 
 @contextmanager
-def step(text: str) -> Iterator[Step]:
-    """While this lasts, `text` is what is done; steps may hold others, and are said together."""
-    task = Step(text)
+def progress_step(text: str) -> Iterator[ProgressStep]:
+    """Report `text` as the current step during the block; nested steps are reported together."""
+    task = ProgressStep(text)
     with _lock:
         _steps.append(task)
-    _tell()
+    _publish_activity()
     try:
         yield task
     finally:
         with _lock:
             if task in _steps:
                 _steps.remove(task)
-        _tell()
+        _publish_activity()
 
 
-def left(text: str) -> None:
-    """Of the step at hand, how far it has come and what is left."""
+def report_remaining(text: str) -> None:
+    """Set the progress and the remaining work of the current step."""
     with _lock:
         if not _steps:
             return
         _steps[-1].left = text
-    _tell()
+    _publish_activity()
 
 
-def doing() -> str:
-    """What is done now, from the outermost step in; nothing where nothing is."""
+def current_activity() -> str:
+    """Return the current steps, the outermost first; empty if there are none."""
     with _lock:
         return ": ".join(str(each) for each in _steps)
 
 
-def _tell() -> None:
+def _publish_activity() -> None:
     if _bar is not None:
-        _bar.detail()
+        _bar.refresh_text()
     elif not _quiet:
-        _heartbeat.tell(doing())
+        _heartbeat.update(current_activity())
 
 
-class Task:
-    """A running bar, of which nothing is seen when quiet."""
+class ProgressTask:
+    """A progress bar that shows nothing; subclasses show it."""
 
     def __init__(self, total: int | None = None) -> None:
         self._total, self._done = total, 0
@@ -85,7 +85,7 @@ class Task:
             self.describe(description)
 
     def describe(self, description: str) -> None:
-        """Say what is done now, with no step counted."""
+        """Set the description without counting a step."""
 
 
 def set_quiet(quiet: bool) -> None:
@@ -94,15 +94,15 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
-def say(message: str) -> None:
-    """One line on stderr."""
+def print_message(message: str) -> None:
+    """Print one line on stderr, unless quiet."""
     if not _quiet:
         print(message, file=sys.stderr, flush=True)
-        _heartbeat.printed()
+        _heartbeat.note_output()
 
 
-class _Bar(Task):
-    """A bar on a terminal."""
+class _TerminalBar(ProgressTask):
+    """A progress bar on a terminal."""
 
     def __init__(self, progress: Progress, description: str, total: int | None) -> None:
         super().__init__(total)
@@ -115,19 +115,19 @@ class _Bar(Task):
 
     def describe(self, description: str) -> None:
         self._description = description
-        self.detail()
+        self.refresh_text()
 
-    def detail(self) -> None:
-        """Show the step at hand beside the description."""
-        shown = ": ".join(part for part in (self._description, doing()) if part)
+    def refresh_text(self) -> None:
+        """Show the current step after the description."""
+        shown = ": ".join(part for part in (self._description, current_activity()) if part)
         self._progress.update(self._task, description=shown)
         self._progress.refresh()  # its own thread is late within compiled loops
 
 
-class _Within(Task):
-    """A task within another one that has the terminal: a step of it."""
+class _NestedTask(ProgressTask):
+    """A task within another one that has the progress bar: shown as a step of it."""
 
-    def __init__(self, own: Step, total: int | None) -> None:
+    def __init__(self, own: ProgressStep, total: int | None) -> None:
         super().__init__(total)
         self._own = own
 
@@ -138,13 +138,13 @@ class _Within(Task):
         self._own.text = description
         if self._done:
             self._own.left = f"{self._done}" if self._total is None else f"{self._done} of {self._total}"
-        _tell()
+        _publish_activity()
 
 
-class _Lines(Task):
-    """For a stderr that is no terminal: one line each time the description changes."""
+class _LineTask(ProgressTask):
+    """A progress bar on a stderr that is no terminal: one line each time the description changes."""
 
-    def __init__(self, total: int | None, own: Step) -> None:
+    def __init__(self, total: int | None, own: ProgressStep) -> None:
         super().__init__(total)
         self._own, self._last = own, (-1, "")
 
@@ -153,26 +153,34 @@ class _Lines(Task):
             counted = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
             print(f"[{counted}] {description}", file=sys.stderr, flush=True)
             self._last = (self._done, description)
-            _heartbeat.printed()
+            _heartbeat.note_output()
         self._own.text = description
         self._own.left = "" if self._total is None else f"{self._done} of {self._total} done"
-        _tell()
+        _publish_activity()
 
 
 @contextmanager
-def bar(description: str, total: int | None) -> Iterator[Task]:
-    """A progress bar on a terminal, lines elsewhere, nothing when quiet; `total` None where it is not known."""
+def progress_bar(description: str, total: int | None) -> Iterator[ProgressTask]:
+    """Show a progress bar on a terminal, lines elsewhere, nothing when quiet.
+
+    Args:
+        description: what is done.
+        total: number of steps; None if unknown.
+
+    Yields:
+        The task, whose `advance` counts steps.
+    """
     global _bar
     if _quiet:
-        yield Task()
+        yield ProgressTask()
         return
     if _bar is not None:
-        with step(description) as own:
-            yield _Within(own, total)
+        with progress_step(description) as own:
+            yield _NestedTask(own, total)
         return
-    if not (sys.stderr.isatty() and can_write_over()):
-        with step(description) as own:
-            lines = _Lines(total, own)
+    if not (sys.stderr.isatty() and can_overwrite_line()):
+        with progress_step(description) as own:
+            lines = _LineTask(total, own)
             lines.describe(description)
             yield lines
         return
@@ -180,11 +188,11 @@ def bar(description: str, total: int | None) -> Iterator[Task]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    _heartbeat.tell("")
+    _heartbeat.update("")
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        _bar = _Bar(progress, description, total)
+        _bar = _TerminalBar(progress, description, total)
         try:
             yield _bar
         finally:
             _bar = None
-    _tell()
+    _publish_activity()

@@ -1,4 +1,4 @@
-"""Compiled loops shared out among threads of Python, which costs no compilation; the bytes do not depend on how."""
+"""Compiled loops distributed among Python threads, without extra compilation; results do not depend on how."""
 
 from __future__ import annotations
 
@@ -12,80 +12,83 @@ from itertools import count as counted
 from time import perf_counter
 from typing import Any
 
-_ALONE = 64  # one part in so many is done first, alone: it compiles what is not, and tells what the rest will take
-_BLOCKS = 8  # a thread, so that none waits long for another
-_WORTH = 2e-4  # seconds: waking a thread takes a tenth of it
+_FIRST_PART_DIVISOR = 64  # the first 1/64 of the parts runs alone: it compiles, and measures the time
+_BLOCKS_PER_THREAD = 8  # small blocks, so that no thread waits long for another
+_MIN_THREADED_SECONDS = 2e-4  # seconds: waking a thread takes a tenth of it
 
-_given = threading.local()
+_thread_options = threading.local()
 
 
-def available() -> int:
-    """Processors that this process may use, or fewer where NUMBA_NUM_THREADS says so."""
+def available_threads() -> int:
+    """Return the number of processors that this process may use, or NUMBA_NUM_THREADS if smaller."""
     import numba  # slow to load
 
     return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
-def used() -> int:
-    """Threads among which loops that this thread calls are shared out."""
-    return getattr(_given, "count", None) or available()
+def thread_count() -> int:
+    """Return the number of threads used by loops that this thread calls."""
+    return getattr(_thread_options, "count", None) or available_threads()
 
 
 @contextmanager
-def limited(count: int) -> Iterator[None]:
-    """At most so many threads in loops that this thread calls meanwhile."""
-    before = getattr(_given, "count", None)
-    limit(count)
+def thread_limit(count: int) -> Iterator[None]:
+    """Limit the threads used by loops that this thread calls in the block."""
+    before = getattr(_thread_options, "count", None)
+    limit_threads(count)
     try:
         yield
     finally:
-        _given.count = before
+        _thread_options.count = before
 
 
-def limit(count: int) -> None:
-    """At most so many threads in loops that this thread calls from now on."""
-    _given.count = min(count, available())
+def limit_threads(count: int) -> None:
+    """Limit the threads used by loops that this thread calls from now on."""
+    _thread_options.count = min(count, available_threads())
 
 
-def share(loop: Callable[..., None], parts: int, *arguments: Any) -> None:
-    """Call loop(first, last, *arguments) for ranges that make up the parts, in threads where it pays.
+def run_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) -> None:
+    """Call loop(first, last, *arguments) for ranges that cover all parts, in threads if that is faster.
 
-    The loop holds no lock of Python (`nogil`) and writes what belongs to a part in a place of its own.
+    Args:
+        loop: compiled without the lock of Python (`nogil`); writes the result of each part to a place of its own.
+        parts: number of parts.
+        *arguments: further arguments of the loop.
     """
-    threads = min(used(), parts)
+    threads = min(thread_count(), parts)
     if threads <= 1:
         loop(0, parts, *arguments)
         return
-    done = -(-parts // _ALONE)
-    begun = perf_counter()
+    done = -(-parts // _FIRST_PART_DIVISOR)
+    started = perf_counter()
     loop(0, done, *arguments)
-    took = perf_counter() - begun
-    if took * (parts - done) < _WORTH * done:
+    took = perf_counter() - started
+    if took * (parts - done) < _MIN_THREADED_SECONDS * done:
         loop(done, parts, *arguments)
         return
-    blocks = min(parts - done, _BLOCKS * threads)
+    blocks = min(parts - done, _BLOCKS_PER_THREAD * threads)
     bounds = [done + (parts - done) * block // blocks for block in range(blocks + 1)]
     turns = counted()
 
-    def work() -> None:
+    def run_blocks() -> None:
         while (block := next(turns)) < blocks:
             loop(bounds[block], bounds[block + 1], *arguments)
 
-    others = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+    others = [_thread_pool(threads - 1).submit(run_blocks) for _ in range(threads - 1)]
     try:
-        work()
+        run_blocks()
     finally:
         for _ in range(blocks):
-            next(turns)  # interrupted: nobody begins another block
+            next(turns)  # interrupted: no thread starts another block
         wait(others)
     for other in others:
         other.result()
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _thread_pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "saddleforge")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay behind
+    os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # a forked process has no threads

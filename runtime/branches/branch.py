@@ -1,4 +1,4 @@
-"""A branch of solutions that can be asked for at any value of a parameter."""
+"""A branch of solutions, solved at any value of a parameter."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import BRANCH_NAMES
-from ..solving.retrying import extrapolated, has_left, retried
-from ..solving.solution import Solution, has_lost
-from ..solving.solve import reach
-
-_RETRIES = 2  # of a start that left its branch, while no solution is known
+from ..solving.retrying import extrapolate_solution, has_left_branch, retry_start
+from ..solving.solution import Solution, has_lost_overlap
+from ..solving.solve import solve_unchecked
 
 
 @dataclass
 class Branch:
-    """A named branch that can be asked for at any value of a parameter, starting from the nearest known solution.
+    """A named branch, solved at any value of a parameter from the nearest known solution.
 
     Args:
-        name: start used first, and the branch to stay on: the one of this name, or for a start with a name of its own
-            the one that it first reaches.
-        reached: what its solutions go by (`Solution.branch`) where that is not its name: a value column that follows
+        problem: at any value of the parameter.
+        parameter: its name.
+        name: start used first, and the branch to stay on: the one of this name, or for a start with another name the
+            branch of its first solution.
+        reached: name of its solutions (`Solution.branch`) where that differs from `name`: a value column that follows
             the teacher makes a positional solution a mixed one.
         accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
             the error it has.
-        most: in place of the effort where an accuracy is asked for at a value; where that misses it (`exhausted`), no
-            finer one is tried again.
-        followed: whether it is only followed, once a solution is known: where Newton's method from there leads nowhere,
-            nothing else is tried.
-        retries: how often the start is tried again by way of easier problems where it left its branch (`retried`).
+        known, failed: solutions, and failed ones, by value.
+        most: the effort where an accuracy is given for a value.
+        exhausted: values at which that effort missed the accuracy, so that it is not tried again.
+        followed: whether only Newton's method from known solutions is tried, once there is one.
+        retries: how often the start is tried again, from easier problems, where it left its branch (`retry_start`).
     """
 
     problem: Problem
@@ -50,7 +50,7 @@ class Branch:
     points: int | None = None
     most: int = 100
     followed: bool = False
-    retries: int = _RETRIES
+    retries: int = 2
 
     def __post_init__(self) -> None:
         if self.reached is None and self.name in BRANCH_NAMES:
@@ -59,8 +59,10 @@ class Branch:
     def at(self, value: float, accuracy: float | None = None, guess: Solution | None = None) -> Solution | None:
         """Return the solution of this branch at a value, or None where it was not found (see `failed`).
 
-        Tries a guess, if one is given, the solution extrapolated from the nearest known ones, then the branch's named
-        start.
+        Args:
+            value: of the parameter.
+            accuracy: error bar of the overlaps; that of the branch by default.
+            guess: a solution to start from first; then come the one extrapolated from known ones, and the named start.
         """
         wanted = accuracy or self.accuracy
         value = float(value)
@@ -71,23 +73,24 @@ class Branch:
         problem = self.problem.with_(**{self.parameter: value})
         candidates: list[Any] = [guess] if guess is not None else []
         if self.known:
-            candidates.append(extrapolated(self.known, value))
+            candidates.append(extrapolate_solution(self.known, value))
         if self.name in problem.solver.model.STARTS and not (self.followed and candidates):
             candidates.append(self.name)
         for candidate in candidates:
             sizes, last = self.effort if accuracy is None else self.most, candidate is candidates[-1]
-            how: dict[str, Any] = {"seed": self.seed, "integrator": self.integrator, "points": self.points}
-            solution = reach(
-                problem, candidate, accuracy=wanted, effort=sizes, alone=last, afar=not self.followed, **how
+            rule: dict[str, Any] = {"seed": self.seed, "integrator": self.integrator, "points": self.points}
+            solution = solve_unchecked(
+                problem, candidate, accuracy=wanted, effort=sizes, alone=last, globalise=not self.followed, **rule
             )
-            _refuse_unfinished(solution)
+            _raise_if_out_of_time(solution)
             tried = not self.known and self.retries and isinstance(candidate, str)
-            if tried and has_left(problem, candidate, solution):
+            if tried and has_left_branch(problem, candidate, solution):
                 self.retries -= 1
-                own: dict[str, Any] = {"accuracy": wanted, "effort": sizes}
-                again, _ = retried(partial(reach, **how), problem, candidate, solution, self._holds, **own)
+                settings: dict[str, Any] = {"accuracy": wanted, "effort": sizes}
+                solver = partial(solve_unchecked, **rule)
+                again, _ = retry_start(solver, problem, candidate, solution, self._contains, **settings)
                 solution = again or solution
-            if self._holds(solution):
+            if self._contains(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
                 if accuracy is not None and solution.status is Status.ACCURACY_NOT_REACHED:
@@ -96,30 +99,31 @@ class Branch:
             self.failed[value] = solution
         return None
 
-    def begin(self, value: float, overlaps: Overlaps) -> Solution | None:
-        """Return the solution at a value from overlaps of a problem nearby; None where they lead to another branch."""
+    def solve_from(self, value: float, overlaps: Overlaps) -> Solution | None:
+        """Return the solution at a value from given overlaps; None where they lead to another branch.
+
+        Args:
+            value: of the parameter.
+            overlaps: of a problem nearby.
+        """
         problem = self.problem.with_(**{self.parameter: value})
-        solution = reach(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
-        _refuse_unfinished(solution)
-        if not self._holds(solution):
+        solution = solve_unchecked(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
+        _raise_if_out_of_time(solution)
+        if not self._contains(solution):
             return None
         self.known[value] = solution
         return solution
 
-    def _holds(self, solution: Solution) -> bool:
+    def _contains(self, solution: Solution) -> bool:
         """Return whether it is a solution, and one of this branch."""
         if solution.losses is None:
             return False
         if self.reached is None and self.name in solution.problem.solver.model.STARTS:
-            return not has_lost(solution.problem, self.name, solution)
+            return not has_lost_overlap(solution.problem, self.name, solution)
         return solution.branch == (self.reached or solution.branch)
 
 
-def _refuse_unfinished(solution: Solution) -> None:
-    """Refuse a point that a time limit ended: it says nothing about a branch.
-
-    Raises:
-        TimeLimitError: it ended before the solution was found.
-    """
+def _raise_if_out_of_time(solution: Solution) -> None:
+    """Raise TimeLimitError if a time limit ended the search, so that nothing is known about the branch."""
     if solution.status is Status.TIME_LIMIT:
         raise TimeLimitError("the time limit ended the search for a branch")

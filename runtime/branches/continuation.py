@@ -1,10 +1,10 @@
 """Pseudo-arclength continuation: the curve of solutions of n equations in n + 1 unknowns (Keller's method).
 
-Nothing here knows of saddle points: a `System` states its equations, their slopes and their units. The parts are those
-of textbooks: `step_from` predicts along the tangent; `correct` is Newton's method on the equations and the plane across
-the predicted direction, which has a solution at folds too, with Broyden's rank-one corrections of the slopes;
-`StepControl` chooses the length of the next step; `Continuation` goes from point to point. Events between two points
-are found by those who ask for them (`following.walk`, `following.critical`).
+The method is general: a `System` states its equations, their slopes and their units. `step_from` predicts along the
+tangent; `correct` is Newton's method on the equations and the plane normal to the predicted direction, which has a
+solution at folds, too, with Broyden's rank-one updates of the slopes; `StepControl` adapts the step length;
+`Continuation` computes point after point. Events between two points are detected in `following.branch_continuation` and
+`following.critical`.
 """
 
 from __future__ import annotations
@@ -15,40 +15,51 @@ from typing import Protocol
 
 import numpy as np
 
-from ..base.errors import OUTSIDE, NotConvergedError
+from ..base.errors import DOMAIN_ERRORS, NotConvergedError
+from ..base.options import AlgorithmOptions
 
-_ANGLE = 0.35  # largest turn of the tangent in a step, radians
-_MOST = 14  # evaluations of a corrector
+
+@dataclass(frozen=True)
+class ContinuationOptions(AlgorithmOptions):
+    """Options of one predictor-corrector step.
+
+    Attributes:
+        max_angle: largest turn of the tangent in a step, in radians; smaller resolves turns better with more steps.
+        max_corrections: evaluations of the corrector; more allow longer steps, but may jump to another branch.
+    """
+
+    max_angle: float = 0.35
+    max_corrections: int = 14
 
 
 class System(Protocol):
-    """n equations in n + 1 unknowns."""
+    """A system of n equations in n + 1 unknowns."""
 
     def residual(self, z: np.ndarray) -> np.ndarray:
-        """The equations (n,), each in units in which it is of order one; raises DomainError outside their domain."""
+        """Return the equations (n,), each of order one; raises DomainError outside their domain."""
         ...
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Their derivatives (n, n + 1)."""
+        """Return the derivatives of the equations, (n, n + 1)."""
         ...
 
     def units(self, z: np.ndarray) -> np.ndarray:
-        """The size of every unknown, (n + 1,), in which steps are measured."""
+        """Return the unit of every unknown, (n + 1,), in which steps are measured."""
         ...
 
-    def idle(self, z: np.ndarray) -> np.ndarray:
-        """Orthonormal directions (n + 1, k), in these units, along which a symmetry makes the equations hold anyway."""
+    def symmetry_directions(self, z: np.ndarray) -> np.ndarray:
+        """Return orthonormal directions (n + 1, k), in units, along the orbit of a continuous symmetry."""
         ...
 
 
 @dataclass(frozen=True)
-class Place:
-    """A point of the curve.
+class CurvePoint:
+    """A point of the solution curve.
 
     Attributes:
         z: unknowns (n + 1,); tangent: unit vector along the curve in the system's units.
         matrix: slopes (n, n + 1) there; residual: largest entry of the equations.
-        arclength: from the first place, in the system's units.
+        arclength: from the first point, in the system's units.
     """
 
     z: np.ndarray
@@ -59,27 +70,44 @@ class Place:
     evaluations: int = 0
 
 
-def tangent_of(system: System, z: np.ndarray, matrix: np.ndarray, along: np.ndarray) -> np.ndarray:
-    """The unit vector, in the system's units, along which the equations keep holding, turned toward `along`."""
-    rows = np.concatenate([matrix * system.units(z), system.idle(z).T])
-    found = np.linalg.svd(rows, full_matrices=True)[2][-1]
-    return found if found @ along >= 0 else -found
+def unit_tangent(system: System, z: np.ndarray, matrix: np.ndarray, along: np.ndarray) -> np.ndarray:
+    """Return the unit tangent of the solution curve in the system's units, (n + 1,).
+
+    Args:
+        system: the equations.
+        z: unknowns (n + 1,).
+        matrix: slopes there, (n, n + 1).
+        along: vector with which the tangent has a positive scalar product.
+    """
+    rows = np.concatenate([matrix * system.units(z), system.symmetry_directions(z).T])
+    tangent = np.linalg.svd(rows, full_matrices=True)[2][-1]
+    return tangent if tangent @ along >= 0 else -tangent
 
 
 def correct(
     system: System,
     z: np.ndarray,
     matrix: np.ndarray,
-    across: np.ndarray,
+    normal: np.ndarray,
     tolerance: float,
     level: float = 0.0,
-    most: int = _MOST,
+    most: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, float, int] | None:
-    """Newton's method on the equations and on across . (z' - z) / units = level, from z.
+    """Correct a predicted point: solve the equations and normal . (z' - z) / units = level for z' by Newton.
+
+    Args:
+        system: the equations.
+        z: the predicted point, (n + 1,).
+        matrix: slopes near it, (n, n + 1), which Broyden's method updates.
+        normal: normal vector of the plane, (n + 1,), in units.
+        tolerance: largest residual.
+        level: distance of the plane from the predicted point.
+        most: evaluations of the equations; `ContinuationOptions.max_corrections` by default.
 
     Returns:
-        unknowns, slopes as Broyden's corrections left them, residual, evaluations; None where it did not converge.
+        unknowns, updated slopes, residual, number of evaluations; None where it did not converge.
     """
+    most = ContinuationOptions.current().max_corrections if most is None else most
     units = system.units(z)
     start, scaled = z.copy(), matrix * units
     before: tuple[np.ndarray, np.ndarray] | None = None
@@ -87,7 +115,7 @@ def correct(
     for count in range(1, most + 1):
         try:
             values = system.residual(z)
-        except OUTSIDE:
+        except DOMAIN_ERRORS:
             return None
         if not np.isfinite(values).all():
             return None
@@ -95,16 +123,16 @@ def correct(
             step, change = (z - before[0]) / units, values - before[1]
             scaled = scaled + np.outer(change - scaled @ step, step) / (step @ step)
         here = (z - start) / units
-        gap = np.concatenate([values, [across @ here - level]])
+        gap = np.concatenate([values, [normal @ here - level]])
         size = float(np.max(np.abs(gap)))
         if size <= tolerance:
             return z, scaled / units, float(np.max(np.abs(values))), count
         if count > 3 and size > 10 * best:
             return None
         best = min(best, size)
-        idle = system.idle(z)
-        rows = np.concatenate([scaled, across[None], idle.T])
-        move = np.linalg.lstsq(rows, -np.concatenate([gap, np.zeros(idle.shape[1])]), rcond=1e-12)[0]
+        orbit = system.symmetry_directions(z)
+        rows = np.concatenate([scaled, normal[None], orbit.T])
+        move = np.linalg.lstsq(rows, -np.concatenate([gap, np.zeros(orbit.shape[1])]), rcond=1e-12)[0]
         if not np.linalg.norm(move) < 2.0:
             return None
         before = z, values
@@ -112,8 +140,15 @@ def correct(
     return None
 
 
-def begin(system: System, z: np.ndarray, tolerance: float, toward: np.ndarray) -> Place | None:
-    """The first place, corrected with the last unknown held fixed, its tangent turned toward a direction (n + 1,)."""
+def first_point(system: System, z: np.ndarray, tolerance: float, toward: np.ndarray) -> CurvePoint | None:
+    """Return the first point, corrected with the last unknown fixed; None where that does not converge.
+
+    Args:
+        system: the equations.
+        z: guess of the unknowns, (n + 1,).
+        tolerance: largest residual.
+        toward: vector with which the tangent has a positive scalar product, (n + 1,).
+    """
     fixed = np.zeros(len(z))
     fixed[-1] = 1.0
     try:
@@ -122,68 +157,81 @@ def begin(system: System, z: np.ndarray, tolerance: float, toward: np.ndarray) -
             return None
         z, _, residual, count = found
         matrix = system.slopes(z)
-    except OUTSIDE:
+    except DOMAIN_ERRORS:
         return None
-    return Place(z, tangent_of(system, z, matrix, toward), matrix, residual, 0.0, count)
+    return CurvePoint(z, unit_tangent(system, z, matrix, toward), matrix, residual, 0.0, count)
 
 
-def step_from(system: System, place: Place, step: float, tolerance: float, along: int | None = None) -> Place | None:
-    """The place a step further along the tangent, or None where it cannot be reached.
+def step_from(
+    system: System, point: CurvePoint, step: float, tolerance: float, along: int | None = None
+) -> CurvePoint | None:
+    """Return the point a step further along the tangent; None where the corrector fails or the tangent turns too far.
 
     Args:
-        step: in the system's units; negative goes back.
-        along: measure the step along this unknown only, so that it ends at a given value of it.
+        system: the equations.
+        point: the point to step from.
+        step: in the system's units; a negative one goes back.
+        tolerance: largest residual.
+        along: index of the unknown in which the step is measured, so that it ends at a given value of that unknown.
     """
-    across = place.tangent
-    units = system.units(place.z)
+    normal = point.tangent
+    units = system.units(point.z)
     if along is None:
-        guess = place.z + step * units * place.tangent
+        guess = point.z + step * units * point.tangent
     else:
-        guess = place.z + step / place.tangent[along] * units * place.tangent
-        across = np.zeros(len(place.z))
-        across[along] = 1.0
-    found = correct(system, guess, place.matrix, across, tolerance)
+        guess = point.z + step / point.tangent[along] * units * point.tangent
+        normal = np.zeros(len(point.z))
+        normal[along] = 1.0
+    found = correct(system, guess, point.matrix, normal, tolerance)
     if found is None:
         return None
     z, _, residual, count = found
     try:
         matrix = system.slopes(z)
-    except OUTSIDE:
+    except DOMAIN_ERRORS:
         return None
     if not np.isfinite(matrix).all():
         return None
-    tangent = tangent_of(system, z, matrix, place.tangent)
-    moved = (z - place.z) / units
-    turned = np.arccos(np.clip(tangent @ place.tangent, -1, 1))
-    ahead = float(np.sign(moved @ place.tangent))
-    if turned > _ANGLE or (along is None and ahead * step <= 0):
+    tangent = unit_tangent(system, z, matrix, point.tangent)
+    moved = (z - point.z) / units
+    turned = np.arccos(np.clip(tangent @ point.tangent, -1, 1))
+    ahead = float(np.sign(moved @ point.tangent))
+    if turned > ContinuationOptions.current().max_angle or (along is None and ahead * step <= 0):
         return None
-    return Place(z, tangent, matrix, residual, place.arclength + ahead * float(np.linalg.norm(moved)), count)
+    arclength = point.arclength + ahead * float(np.linalg.norm(moved))
+    return CurvePoint(z, tangent, matrix, residual, arclength, count)
 
 
-def onward(
-    system: System, place: Place, step: float, tolerance: float, ends: tuple[float, float]
-) -> tuple[Place | None, float | None]:
-    """The next place, at an end of the last unknown's interval where the step would lead beyond it, and that end.
+def next_point(
+    system: System, point: CurvePoint, step: float, tolerance: float, ends: tuple[float, float]
+) -> tuple[CurvePoint | None, float | None]:
+    """Return the next point, and the end of the last unknown's interval if the step was cut there.
 
-    What lies beyond need not mean anything: a step that is seen to lead there is not tried.
+    Equations need not be defined outside the interval: no step is taken there.
+
+    Args:
+        system: the equations.
+        point: the point to step from.
+        step: in the system's units.
+        tolerance: largest residual.
+        ends: of the interval of the last unknown.
     """
     low, high = min(ends), max(ends)
-    last, unit = place.z[-1], system.units(place.z)[-1]
+    last, unit = point.z[-1], system.units(point.z)[-1]
 
-    def edge_of(value: float) -> float | None:
+    def crossed_edge(value: float) -> float | None:
         return low if value < low else high if value > high else None
 
-    edge = edge_of(last + step * unit * place.tangent[-1])
+    edge = crossed_edge(last + step * unit * point.tangent[-1])
     if edge is None:
-        ahead = step_from(system, place, step, tolerance)
-        edge = None if ahead is None else edge_of(ahead.z[-1])
+        ahead = step_from(system, point, step, tolerance)
+        edge = None if ahead is None else crossed_edge(ahead.z[-1])
         if edge is None:
             return ahead, None
     distance = (edge - last) / unit
     if abs(distance) < 1e-9:
         return None, edge
-    ahead = step_from(system, place, distance, tolerance, along=len(place.z) - 1)
+    ahead = step_from(system, point, distance, tolerance, along=len(point.z) - 1)
     if ahead is None:
         return None, None
     return replace(ahead, z=np.append(ahead.z[:-1], edge)), edge
@@ -191,12 +239,12 @@ def onward(
 
 @dataclass
 class StepControl:
-    """The length of the next step, in the system's units: short steps find every turn, long ones take less time.
+    """The length of the next step, in the system's units: short steps resolve every turn, long ones take less time.
 
     Attributes:
         step: the first step, then the next one; smallest, largest: of any step.
-        growth, shrinkage: factors after a point that was found with ease, and after none.
-        easy: evaluations of a corrector up to which a point was found with ease.
+        growth, shrinkage: factors after a corrector that converged fast, and after one that failed.
+        easy: evaluations of the corrector up to which it counts as fast.
     """
 
     step: float = 0.05
@@ -206,16 +254,16 @@ class StepControl:
     shrinkage: float = 0.5
     easy: int = 5
 
-    def adapt(self, place: Place | None) -> None:
-        """Shorten the next step if the last one led to no point, lengthen it if the point was found with ease."""
-        if place is None:
+    def adapt(self, point: CurvePoint | None) -> None:
+        """Shorten the next step if the last one failed, lengthen it if the corrector converged fast."""
+        if point is None:
             self.step *= self.shrinkage
-        elif place.evaluations <= self.easy:
+        elif point.evaluations <= self.easy:
             self.step = min(self.step * self.growth, self.largest)
 
     @property
-    def exhausted(self) -> bool:
-        """Whether steps have been shortened below the smallest, so that nothing further is to be found."""
+    def is_exhausted(self) -> bool:
+        """Return whether steps have been shortened below the smallest, so that the continuation ends."""
         return self.step < self.smallest
 
 
@@ -224,53 +272,55 @@ class Continuation:
     """A curve continued point by point from one end of an interval of its last unknown toward the other.
 
     Attributes:
-        begun: unknowns to begin from; ends: of the interval.
-        tolerance: largest residual of a corrected point, asked for at every step.
-        no_beginning: what the error says where the first point is not found; lost: why it ends at a point without a
-            next one.
-        name: of the last unknown, as "alpha = ", where `ending` is to name it.
-        place: the last point; whoever corrects it by finer equations puts the finer one here.
-        ending: why it was not continued further, in words; empty before.
+        system: the equations.
+        first_guess: of the first unknowns; ends: of the interval.
+        tolerance: returns the largest residual of a corrected point, called at every step.
+        start_failure: message of the error if the first point is not found.
+        lost: returns the reason why the curve ends at unknowns without a next point.
+        name: of the last unknown, as "alpha = ", for `ending`.
+        control: of the step length.
+        point: the last one; callers that refine it by finer equations store the refined one here.
+        ending: the reason why the continuation ended; empty before.
     """
 
     system: System
-    begun: np.ndarray
+    first_guess: np.ndarray
     ends: tuple[float, float]
     tolerance: Callable[[], float]
-    no_beginning: str
+    start_failure: str
     lost: Callable[[np.ndarray], str]
     name: str = ""
     control: StepControl = field(default_factory=StepControl)
-    place: Place = field(init=False)
+    point: CurvePoint = field(init=False)
     ending: str = ""
 
     def stop(self, reason: str) -> None:
-        """Continue no further than the point at hand; of several reasons the first stays as `ending`."""
+        """End the continuation at the last point; of several reasons the first is kept as `ending`."""
         self.ending = self.ending or reason
 
-    def places(self, most: int) -> Iterator[Place]:
-        """Yield points until the interval is left, nothing further is found, there are `most`, or `stop` is called.
+    def points(self, most: int) -> Iterator[CurvePoint]:
+        """Yield points until the end of the interval, a failure, the maximal number of points, or a call of `stop`.
 
         Raises:
             NotConvergedError: the first point is not found.
         """
-        toward = np.zeros(len(self.begun))
+        toward = np.zeros(len(self.first_guess))
         toward[-1] = np.sign(self.ends[1] - self.ends[0])
-        following = begin(self.system, self.begun, self.tolerance(), toward)
-        if following is None:
-            raise NotConvergedError(self.no_beginning)
+        upcoming = first_point(self.system, self.first_guess, self.tolerance(), toward)
+        if upcoming is None:
+            raise NotConvergedError(self.start_failure)
         count = 0
         while True:
-            if following is not None:
-                self.place, count = following, count + 1
-                yield following
-            elif self.control.exhausted:
-                self.stop(self.lost(self.place.z))
+            if upcoming is not None:
+                self.point, count = upcoming, count + 1
+                yield upcoming
+            elif self.control.is_exhausted:
+                self.stop(self.lost(self.point.z))
             if count >= most:
                 self.stop(f"stopped after {most} points")
             if self.ending:
                 return
-            following, edge = onward(self.system, self.place, self.control.step, self.tolerance(), self.ends)
-            self.control.adapt(following)
+            upcoming, edge = next_point(self.system, self.point, self.control.step, self.tolerance(), self.ends)
+            self.control.adapt(upcoming)
             if edge is not None:
                 self.stop(f"{self.name}{edge:g} reached")

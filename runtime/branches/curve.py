@@ -1,4 +1,4 @@
-"""A curve: a branch solved at one value of a parameter after another, and where it ends."""
+"""Natural continuation: a branch solved at one value of a parameter after another, and where it ends."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 
 from ..base.errors import TimeLimitError, require_known
-from ..base.progress import Task, bar
+from ..base.progress import ProgressTask, progress_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
-from .along import Curve
 from .branch import Branch
-from .grid import checked_grid
+from .curve_results import Curve
+from .grid import check_grid
 
 
 def curve(
@@ -32,46 +32,62 @@ def curve(
     seeds: Mapping[float, Overlaps] | None = None,
     **ranges: Any,
 ) -> Curve:
-    """Follow a replica symmetric branch along a parameter: `sf.curve` at rsb = 0, whose arguments it has.
+    """Return a replica symmetric branch along a parameter, as `sf.curve` with rsb = 0.
+
+    Args:
+        problem: at any value of the parameter.
+        start: named start of the branch; the default one of the model if None.
+        over: the parameter.
+        values: of the parameter; or give a range by its name, as alpha=(0.1, 2, 40).
+        accuracy: error bar of the overlaps, in block scales.
+        seed: of sampled rules.
+        refine_end: bisections toward an end of the branch.
+        reached: name of the solutions' branch where that differs from the start.
+        on_point: called with every solution.
+        seeds: overlaps by value, from which the branch is started where the start does not lead to it.
+        **ranges: a range or list by the name of its parameter.
 
     Raises:
         InputError: no grid, an unknown parameter, or no such start.
     """
-    problem, over, grid = checked_grid(problem, over, values, ranges)
+    problem, over, grid = check_grid(problem, over, values, ranges)
     start = default_start(problem) if start is None else start
     require_known("start", start, problem.solver.model.STARTS, problem.solver.name)
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     span = f"{over.rstrip('_')} = {grid[0]:.4g} to {grid[-1]:.4g}"
-    ways, end = _ways(branch, grid, seeds or {}), partial(bisected_end, branch, bisections=refine_end)
-    with bar(f"{start} branch, {span}", len(grid)) as task:
-        return Curve(over, start, *continue_along(branch, ways, end, f"{start} branch", task, on_point))
+    sequences = _ordered_values(branch, grid, seeds or {})
+    end = partial(bisect_branch_end, branch, bisections=refine_end)
+    with progress_bar(f"{start} branch, {span}", len(grid)) as task:
+        return Curve(over, start, *continue_naturally(branch, sequences, end, f"{start} branch", task, on_point))
 
 
-def continue_along(
+def continue_naturally(
     branch: Any,
-    ways: Iterable[list[float]],
+    sequences: Iterable[list[float]],
     end: Callable[[float], tuple[float, float]],
     words: str,
-    task: Task,
+    task: ProgressTask,
     on_point: Callable[[Any], None] | None,
 ) -> tuple[tuple[Any, ...], tuple[tuple[float, float] | None, tuple[float, float] | None], bool]:
     """Solve a branch at one value after another, each solution from its neighbours (natural continuation).
 
     Args:
         branch: with `at`, `known` and `parameter` as of `Branch`.
-        ways: values in the order in which they are visited, the anchor first, then one way and the other; each way is
-            left where the branch is not found.
-        end: bisects toward a value at which it was not.
-        words: for the branch; on_point: called with every solution.
+        sequences: lists of values in order, the anchor first, then one direction and the other; each list is left
+            where the branch is not found.
+        end: bisects the end of the branch before a value at which it was not found.
+        words: name of the branch, for progress reports.
+        task: progress bar.
+        on_point: called with every solution.
 
     Returns:
-        Solutions, ends and `out_of_time` of `Along`.
+        solutions, ends and `out_of_time` of `CurveResults`.
     """
     ends: list[tuple[float, float] | None] = [None, None]
     out_of_time, anchor = False, None
     try:
-        for way in ways:
-            for value in way:
+        for values_in_order in sequences:
+            for value in values_in_order:
                 anchor = value if anchor is None else anchor
                 solution = branch.at(value)
                 task.advance(f"{words}, {branch.parameter.rstrip('_')} = {value:.4g}")
@@ -82,43 +98,56 @@ def continue_along(
                     try:
                         on_point(solution)
                     except TimeLimitError:
-                        del branch.known[value]  # what belongs to a finished point is missing
+                        del branch.known[value]  # the point is not complete without it
                         raise
     except TimeLimitError:
         out_of_time = True
     return tuple(branch.known[value] for value in sorted(branch.known)), (ends[0], ends[1]), out_of_time
 
 
-def _ways(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> Iterator[list[float]]:
-    """Yield the ways outward from the highest value, else the lowest, else the middle, else a seed."""
+def _ordered_values(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> Iterator[list[float]]:
+    """Yield the values outward from an anchor: the highest with the branch, else lowest, else middle, else a seed."""
     known = sorted(set(seeds) & set(grid))
     inner = sorted(known, key=lambda value: abs(known.index(value) - len(known) // 2))
     for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2], *inner)):
-        if branch.at(anchor) is not None or (anchor in seeds and branch.begin(anchor, seeds[anchor]) is not None):
-            yield from outward(grid, anchor)
+        if branch.at(anchor) is not None or (anchor in seeds and branch.solve_from(anchor, seeds[anchor]) is not None):
+            yield from values_outward(grid, anchor)
             return
 
 
-def outward(grid: list[float], anchor: float) -> list[list[float]]:
-    """Return an anchor, the values below it in descending order, and those above it in ascending order."""
+def values_outward(grid: list[float], anchor: float) -> list[list[float]]:
+    """Return an anchor, the values below it in descending order, and those above it in ascending order.
+
+    Args:
+        grid: values, ascending.
+        anchor: one of them.
+    """
     return [[anchor], [v for v in reversed(grid) if v < anchor], [v for v in grid if v > anchor]]
 
 
-def bisected_end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
-    """Return the last value with the branch and the first without, bisected.
+def bisect_branch_end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
+    """Return the last value with the branch and the first without, by bisection.
 
-    So close to where it was found it is followed; its start, which led nowhere at the end, is not tried again.
-    """
-    return bisected(branch.known, replace(branch, followed=True).at, missing, bisections)
-
-
-def bisected(
-    known: Iterable[float], at: Callable[[float], object], missing: float, bisections: int
-) -> tuple[float, float]:
-    """Return the last value with something and the first without, bisected from the nearest known one.
+    The branch is only followed here: its start, which failed at the end, is not tried again.
 
     Args:
-        at: None at values without.
+        branch: the branch.
+        missing: a value at which it was not found.
+        bisections: their number.
+    """
+    return bisect(branch.known, replace(branch, followed=True).at, missing, bisections)
+
+
+def bisect(
+    known: Iterable[float], at: Callable[[float], object], missing: float, bisections: int
+) -> tuple[float, float]:
+    """Return the last value with a result and the first without, by bisection from the nearest known value.
+
+    Args:
+        known: values with a result.
+        at: returns None at values without a result.
+        missing: a value without.
+        bisections: their number.
     """
     found = min(known, key=lambda v: abs(v - missing))
     for _ in range(bisections):

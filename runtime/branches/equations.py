@@ -1,4 +1,4 @@
-"""Systems of equations on a branch: the saddle point, and what marks an event on it."""
+"""Systems of equations on a branch: the saddle point, extended by an equation that vanishes at an event."""
 
 from __future__ import annotations
 
@@ -9,44 +9,40 @@ from itertools import cycle
 
 import numpy as np
 
-from ..base.errors import OUTSIDE, DomainError
-from ..integration.estimates import Change
+from ..base.errors import DOMAIN_ERRORS, DomainError
+from ..integration.estimates import RuleChange
 from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.slopes import differences
-from .branch_map import NARROW_STEP, WIDE_STEP, BranchMap, kept_by
+from ..saddle_point.slopes import jacobian_by_differences
+from .branch_map import BranchMap, BranchSlopeOptions, symmetry_of_direction
 from .continuation import correct
 
-_CURVATURE = 2e-5  # steps of a state where a slope is differentiated again
-_CURVATURE_SAMPLED = 5e-2
-_SLOPE = 4e-4  # steps of a state where a slope is to be exact, of smooth rules
-# (place in steps, weight) of central differences.
-_TWO_PLACES = ((1, 1 / 2), (-1, -1 / 2))
-_FOUR_PLACES = ((1, 2 / 3), (-1, -2 / 3), (2, -1 / 12), (-2, 1 / 12))
-_AMPLITUDE = 0.1  # of a broken symmetry, in block scales
+# (offset in steps, weight) of central differences of second and fourth order.
+_SECOND_ORDER = ((1, 1 / 2), (-1, -1 / 2))
+_FOURTH_ORDER = ((1, 2 / 3), (-1, -2 / 3), (2, -1 / 12), (-2, 1 / 12))
 
 
-def unchanged(rule: Rule) -> Rule:
-    """The branch's own rule."""
+def same_rule(rule: Rule) -> Rule:
+    """Return the rule as it is: no change of the rule of a branch."""
     return rule
 
 
 class BranchEquations:
-    """The saddle point of a branch, or of several that share parameters: unknowns (x of every branch, parameters).
+    """The saddle point equations of a branch, or of several that share parameters, as a `continuation.System`.
 
-    What `continuation.System` asks for, from equations that come in replicates. Subclasses add one equation, the mark
-    of an event, by `mark` and `mark_slopes`.
+    Unknowns are the coordinates x of every branch, then the parameters; the equations come in replicates. Subclasses
+    add one equation, which vanishes at an event, by `event_equation` and `event_slopes`.
     """
 
-    hold_slopes = False  # whether some of the equations are about slopes of the averages
+    depend_on_slopes = False  # whether some of the equations depend on slopes of the averages
 
     def __init__(self, *branches: BranchMap) -> None:
         self.branches = branches
         self.branch = branches[0]
 
-    def parts(self, z: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Coordinates of the overlaps of every branch (k,), and values of the parameters."""
+    def split_unknowns(self, z: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the coordinates of every branch, (k,) each, and the values of the parameters."""
         return tuple(np.split(z, np.cumsum([branch.size for branch in self.branches])))
 
     @property
@@ -54,81 +50,94 @@ class BranchEquations:
         """Return the rules of the overlaps of each branch."""
         return tuple(branch.rule for branch in self.branches)
 
-    def averages(self, z: np.ndarray, change: Change = unchanged) -> tuple[Averages, ...]:
-        """The channel averages that the equations rest on, one a rule of `rules` or what takes its place."""
-        *places, values = self.parts(z)
+    def averages(self, z: np.ndarray, change: RuleChange = same_rule) -> tuple[Averages, ...]:
+        """Return the channel averages in the equations, one a rule of `rules`.
+
+        Args:
+            z: unknowns.
+            change: replaces the rules by others.
+        """
+        *places, values = self.split_unknowns(z)
         visits = cycle(zip(self.branches, places, strict=True))
         return tuple(
             branch.averages(x, values, change(rule)) for (branch, x), rule in zip(visits, self.rules, strict=False)
         )
 
-    def border(self, z: np.ndarray) -> None:
-        """Take from a point nearby what the mark of an event rests on."""
+    def update_borders(self, z: np.ndarray) -> None:
+        """Update, at a point nearby, the constants of the event equation, if it has any."""
 
-    def mark(self, z: np.ndarray, change: Change) -> np.ndarray | None:
-        """The equation that marks an event, (R,), or one value () for all replicates; None where there is none."""
+    def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray | None:
+        """Return the event equation, (R,), or one value () for all replicates; None without an event.
+
+        Args:
+            z: unknowns.
+            change: replaces the rules by others.
+        """
         return None
 
-    def mark_slopes(self, z: np.ndarray) -> np.ndarray:
-        """Its derivatives, (1, len(z))."""
+    def event_slopes(self, z: np.ndarray) -> np.ndarray:
+        """Return the derivatives of the event equation, (1, len(z)); (0, len(z)) without an event."""
         return np.zeros((0, len(z)))
 
-    def replicates(self, z: np.ndarray, change: Change = unchanged) -> np.ndarray:
-        """The equations of every replicate of the branches' rules, or of others, (R, n): G(u) - u of docs/theory.md
-        (5.15) in units of the block scales, then the mark.
+    def replicate_residuals(self, z: np.ndarray, change: RuleChange = same_rule) -> np.ndarray:
+        """Return the equations of every replicate, (R, n); their means, (1, n), if numbers of replicates differ.
 
-        Means, as one row, where the rules come in different numbers of replicates.
+        They are G(u) - u of docs/theory.md (5.15) in units of the block scales, then the event equation.
+
+        Args:
+            z: unknowns.
+            change: replaces the rules by others.
         """
-        *places, values = self.parts(z)
+        *places, values = self.split_unknowns(z)
         columns = [
             branch.residuals(x, values, change(branch.rule)) for branch, x in zip(self.branches, places, strict=True)
         ]
-        mark = self.mark(z, change)
-        if mark is not None:
-            columns.append((mark if mark.ndim else np.full(len(columns[0]), mark))[:, None])
+        event = self.event_equation(z, change)
+        if event is not None:
+            columns.append((event if event.ndim else np.full(len(columns[0]), event))[:, None])
         if len({len(column) for column in columns}) > 1:
             columns = [np.atleast_2d(column.mean(axis=0)) for column in columns]
         return np.column_stack(columns)
 
     def residual(self, z: np.ndarray) -> np.ndarray:
-        """The mean of the equations over the replicates, (n,)."""
-        return self.replicates(z).mean(axis=0)
+        """Return the mean of the equations over the replicates, (n,)."""
+        return self.replicate_residuals(z).mean(axis=0)
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Derivatives (n, len(z)) of the residual: of each branch in its own unknowns and the parameters, and of the
-        mark."""
-        *places, values = self.parts(z)
+        """Return the derivatives of the residual, (n, len(z))."""
+        *places, values = self.split_unknowns(z)
         first, count = 0, len(z) - len(values)
         out = np.zeros((count, len(z)))
         for branch, x in zip(self.branches, places, strict=True):
             own, last = branch.slopes(x, values), first + len(x)
             out[first:last, first:last], out[first:last, count:] = own[:, : len(x)], own[:, len(x) :]
             first = last
-        return np.concatenate([out, self.mark_slopes(z)])
+        return np.concatenate([out, self.event_slopes(z)])
 
     def units(self, z: np.ndarray) -> np.ndarray:
-        """The size of every unknown, (len(z),): block scales of the coordinates, then the span of every parameter."""
-        *places, _ = self.parts(z)
+        """Return the unit of every unknown, (len(z),): block scales, then the spans of the parameters."""
+        *places, _ = self.split_unknowns(z)
         scales = (branch.units(x) for branch, x in zip(self.branches, places, strict=True))
         return np.concatenate([*scales, self.branch.span])
 
-    def idle(self, z: np.ndarray) -> np.ndarray:
-        """The orbit of the continuous symmetry of a single branch, along which no parameter moves, (len(z), j)."""
+    def symmetry_directions(self, z: np.ndarray) -> np.ndarray:
+        """Return directions along the orbit of the continuous symmetry of a single branch, (len(z), j)."""
         if len(self.branches) > 1:
             return np.empty((len(z), 0))
-        along = self.branch.idle(*self.parts(z))
-        return np.concatenate([along, np.zeros((len(z) - len(along), along.shape[1]))])
+        orbit = self.branch.symmetry_directions(*self.split_unknowns(z))
+        return np.concatenate([orbit, np.zeros((len(z) - len(orbit), orbit.shape[1]))])
 
 
 class SingularEquations(BranchEquations):
-    """A saddle point at which 1 is an eigenvalue of dG/du in a sector: unknowns (x, parameters).
+    """The equations of a saddle point at which 1 is an eigenvalue of dG/du in a sector; unknowns (x, parameters).
 
-    The last equation is the g of the bordered system [[dG/du - 1, b], [c^T, 0]] (v, g) = (0, 1): smooth, and zero
+    The event equation is the g of the bordered system [[dG/du - 1, b], [c^T, 0]] (v, g) = (0, 1): smooth, and zero
     exactly where the block is singular (docs/theory.md (9.2); Govaerts, Numerical Methods for Bifurcations, SIAM
     2000). With the sector of the invariant states this is a fold; with that of the others, a loss of stability toward
     broken symmetry.
 
     Args:
+        branch: the branch.
         sector: orthonormal directions (r, n) in units of the block scales, a space that dG/du maps to itself.
     """
 
@@ -136,49 +145,55 @@ class SingularEquations(BranchEquations):
         super().__init__(branch)
         self.sector = sector
         self.left = self.right = np.zeros(0)
-        self.hold_slopes = True
+        self.depend_on_slopes = True
 
-    def _step(self, change: Change) -> float:
-        return _CURVATURE_SAMPLED if change(self.branch.rule).replicated else _CURVATURE
+    def _difference_step(self, change: RuleChange) -> float:
+        options = BranchSlopeOptions.current()
+        return options.sampled_curvature_step if change(self.branch.rule).replicated else options.curvature_step
 
-    def _along(
-        self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: Change, widened: float | None = 1.0
+    def _apply_block(
+        self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: RuleChange, widened: float | None = 1.0
     ) -> np.ndarray:
-        """(dG/du - 1) times a direction of the sector (r,), by formulas or central differences, a replicate a row.
+        """Return (dG/du - 1) times a direction of the sector (r,), by formulas or differences, a replicate a row.
 
-        Args:
-            widened: by which the steps of the differences are longer than usual; None for two narrow ones, where a
-                rough value will do.
+        `widened` is a factor of the steps of differences; None for second-order differences, which are less accurate.
         """
-        u = self.branch.state(self.parts(z)[0])
-        values, rule = self.parts(z)[1], change(self.branch.rule)
-        printed = self.branch.formulas(u, values, rule)
+        u = self.branch.state(self.split_unknowns(z)[0])
+        values, rule = self.split_unknowns(z)[1], change(self.branch.rule)
+        printed = self.branch.slope_formulas(u, values, rule)
         if printed is not None:
             moved = printed.state @ (scales * (direction @ self.sector)) / scales
             return (moved @ self.sector.T - direction)[None]
 
-        def slope(step: float, stencil: tuple[tuple[int, float], ...]) -> np.ndarray:
+        def _differentiate(step: float, stencil: tuple[tuple[int, float], ...]) -> np.ndarray:
             shift = step * scales * (direction @ self.sector)
-            images = [weight * self.branch.images(u + place * shift, values, rule) for place, weight in stencil]
+            images = [weight * self.branch.images(u + offset * shift, values, rule) for offset, weight in stencil]
             return np.sum(images, axis=0) / (step * scales) @ self.sector.T - direction
 
         if widened is not None and not rule.replicated:
-            with suppress(DomainError):  # the edge of the domain may be nearer than that
-                return slope(widened * _SLOPE, _FOUR_PLACES)
-        return slope((widened or 1.0) * self._step(change), _TWO_PLACES)
+            with suppress(DomainError):  # long steps may leave the domain
+                return _differentiate(widened * BranchSlopeOptions.current().state_step, _FOURTH_ORDER)
+        return _differentiate((widened or 1.0) * self._difference_step(change), _SECOND_ORDER)
 
-    def blocks(self, z: np.ndarray, change: Change = unchanged, widened: float = 1.0) -> np.ndarray:
-        """dG/du - 1 in the sector, a replicate each, (R, r, r); `widened` as of `_along`."""
-        scales = self.branch.scales(self.parts(z)[0])
-        return np.stack([self._along(z, unit, scales, change, widened) for unit in np.eye(len(self.sector))], axis=2)
+    def sector_blocks(self, z: np.ndarray, change: RuleChange = same_rule, widened: float = 1.0) -> np.ndarray:
+        """Return dG/du - 1 in the sector for each replicate, (R, r, r).
 
-    def border(self, z: np.ndarray) -> None:
-        """Take the borders b and c from the singular vectors of the block here, for its smallest singular value."""
-        left, _, right = np.linalg.svd(self.blocks(z).mean(axis=0))
+        Args:
+            z: unknowns.
+            change: replaces the rule by another.
+            widened: factor of the steps of differences.
+        """
+        scales = self.branch.scales(self.split_unknowns(z)[0])
+        units = np.eye(len(self.sector))
+        return np.stack([self._apply_block(z, unit, scales, change, widened) for unit in units], axis=2)
+
+    def update_borders(self, z: np.ndarray) -> None:
+        """Update the borders b and c: the singular vectors of the block at its smallest singular value."""
+        left, _, right = np.linalg.svd(self.sector_blocks(z).mean(axis=0))
         self.left, self.right = left[:, -1], right[-1]
 
-    def _bordered(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Right and left null vectors and g."""
+    def _solve_bordered(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return the right and left null vectors and g of the bordered system."""
         r = len(block)
         whole = np.zeros((r + 1, r + 1))
         whole[:r, :r], whole[:r, r], whole[r, :r] = block, self.left, self.right
@@ -188,74 +203,87 @@ class SingularEquations(BranchEquations):
         left = np.linalg.solve(whole.T, unit)
         return right[:r], left[:r], float(right[r])
 
-    def mark(self, z: np.ndarray, change: Change) -> np.ndarray:
-        """The g of docs/theory.md (9.2) of every replicate, (R,)."""
-        return np.array([self._bordered(block)[2] for block in self.blocks(z, change)])
-
-    def mark_slopes(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
-        right, left, _ = self._bordered(self.blocks(z).mean(axis=0))
-        scales, coarse = self.branch.scales(self.parts(z)[0]), self.branch.slope_rule(*self.parts(z))
-
-        def projected(there: np.ndarray) -> np.ndarray:
-            return -np.atleast_1d(left @ self._along(there, right, scales, lambda _: coarse, None).mean(axis=0))
-
-        steps = self._step(lambda _: coarse) * self.units(z)
-        return differences(projected, z, steps)
-
-    def mark_error(self, z: np.ndarray) -> float:
-        """How far differences with twice the steps move g: more than those of the usual steps leave uncertain."""
-        marks = [self._bordered(self.blocks(z, widened=widened).mean(axis=0))[2] for widened in (1.0, 2.0)]
-        return abs(marks[1] - marks[0])
-
-    def beyond_first_order(self, z: np.ndarray, matrix: np.ndarray) -> float:
-        """How far a fold's parameter lies, at least, beyond that of z, where g says that the fold is elsewhere.
-
-        Along the branch g moves by g_s ds and the parameter, stationary at the fold, by 1/2 g_s / (w^T dG/dp) ds^2. g
-        is off by what is left of it, and by what differences with twice the step change.
+    def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
+        """Return the g of docs/theory.md (9.2) of every replicate, (R,).
 
         Args:
+            z: unknowns.
+            change: replaces the rule by another.
+        """
+        return np.array([self._solve_bordered(block)[2] for block in self.sector_blocks(z, change)])
+
+    def event_slopes(self, z: np.ndarray) -> np.ndarray:
+        """Return the derivatives of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
+        right, left, _ = self._solve_bordered(self.sector_blocks(z).mean(axis=0))
+        scales, coarse = self.branch.scales(self.split_unknowns(z)[0]), self.branch.slope_rule(*self.split_unknowns(z))
+
+        def projected_block(there: np.ndarray) -> np.ndarray:
+            return -np.atleast_1d(left @ self._apply_block(there, right, scales, lambda _: coarse, None).mean(axis=0))
+
+        steps = self._difference_step(lambda _: coarse) * self.units(z)
+        return jacobian_by_differences(projected_block, z, steps)
+
+    def event_error(self, z: np.ndarray) -> float:
+        """Return the change of g by differences with twice the steps, an upper estimate of its truncation error."""
+        marks = [self._solve_bordered(self.sector_blocks(z, widened=widened).mean(axis=0))[2] for widened in (1.0, 2.0)]
+        return abs(marks[1] - marks[0])
+
+    def second_order_error(self, z: np.ndarray, matrix: np.ndarray) -> float:
+        """Return the error of a fold's parameter that the error of g leaves, which is of second order.
+
+        Along the branch g changes by g_s ds and the parameter, stationary at the fold, by 1/2 g_s / (w^T dG/dp) ds^2.
+        The error of g is its residual plus `event_error`.
+
+        Args:
+            z: unknowns near the fold.
             matrix: slopes (k + 1, k + 1) at z.
         """
-        block = self.blocks(z).mean(axis=0)
-        right, left, mark = self._bordered(block)
-        scales, off = self.branch.scales(self.parts(z)[0]), abs(mark) + self.mark_error(z)
-        along = self.branch.coordinates(scales * (right @ self.sector))
-        steepness = abs(float(matrix[-1, :-1] @ along))
-        pull = abs(float((left * np.sqrt(self.branch.norms)) @ matrix[:-1, -1]))
-        return off**2 / max(2 * steepness * pull, 1e-300)
+        block = self.sector_blocks(z).mean(axis=0)
+        right, left, event_equation = self._solve_bordered(block)
+        scales, event_error = self.branch.scales(self.split_unknowns(z)[0]), abs(event_equation) + self.event_error(z)
+        tangent = self.branch.coordinates(scales * (right @ self.sector))
+        mark_slope = abs(float(matrix[-1, :-1] @ tangent))
+        parameter_slope = abs(float((left * np.sqrt(self.branch.norms)) @ matrix[:-1, -1]))
+        return event_error**2 / max(2 * mark_slope * parameter_slope, 1e-300)
 
     def null_direction(self, z: np.ndarray) -> np.ndarray:
-        """The packed direction (n,), in units of the block scales, that neither grows nor decays here."""
-        right, _, _ = self._bordered(self.blocks(z).mean(axis=0))
-        found = right @ self.sector
-        return found / np.linalg.norm(found)
+        """Return the null direction of dG/du - 1, packed, (n,), in units of the block scales, of norm 1."""
+        right, _, _ = self._solve_bordered(self.sector_blocks(z).mean(axis=0))
+        direction = right @ self.sector
+        return direction / np.linalg.norm(direction)
 
 
-def branching(equations: SingularEquations, z: np.ndarray, tolerance: float) -> float:
-    """On which side of a loss of stability the branch lies that begins there: its parameter moves by this times eps^2.
+def branching_coefficient(equations: SingularEquations, z: np.ndarray, tolerance: float) -> float:
+    """Return the branching coefficient c of a loss of stability: on the new branch the parameter moves by c eps^2.
 
-    The branch is corrected at an amplitude eps along the direction that neither grows nor decays; nan where it cannot
-    be. Positive: toward larger values of the first parameter. With a stable branch below, the transition is continuous
-    if it is positive, and comes with a jump if it is negative.
+    The new branch is corrected at an amplitude eps along the null direction; nan where that fails. A positive value
+    means larger values of the first parameter. If the branch is stable below, the transition is continuous
+    (supercritical) for a positive c and discontinuous (subcritical) for a negative one.
+
+    Args:
+        equations: of the loss of stability.
+        z: its unknowns.
+        tolerance: residual of the corrector.
     """
+    amplitude = BranchSlopeOptions.current().amplitude
     direction, branch = equations.null_direction(z), equations.branch
-    x, values = equations.parts(z)
+    x, values = equations.split_unknowns(z)
     others = dict(zip(branch.parameters[1:], values[1:], strict=True))
     problem = replace(branch.problem.with_(**{k: float(v) for k, v in others.items()}), search=branch.problem.search)
-    broken = BranchMap(problem, branch.parameters[:1], [float(branch.span[0])], kept_by(direction, branch), branch.rule)
+    symmetry = symmetry_of_direction(direction, branch)
+    broken = BranchMap(problem, branch.parameters[:1], [float(branch.span[0])], symmetry, branch.rule)
     system, scales = BranchEquations(broken), branch.scales(x)
-    start = np.append(broken.coordinates(branch.state(x) + _AMPLITUDE * scales * direction), values[0])
-    across = np.append(broken.coordinates(scales * direction) / broken.units(start[:-1]), 0.0)
+    start = np.append(broken.coordinates(branch.state(x) + amplitude * scales * direction), values[0])
+    normal = np.append(broken.coordinates(scales * direction) / broken.units(start[:-1]), 0.0)
     try:
-        found = correct(system, start, system.slopes(start), across / np.linalg.norm(across), tolerance)
-    except OUTSIDE:
+        found = correct(system, start, system.slopes(start), normal / np.linalg.norm(normal), tolerance)
+    except DOMAIN_ERRORS:
         return np.nan
-    return np.nan if found is None else float(found[0][-1] - values[0]) / _AMPLITUDE**2
+    return np.nan if found is None else float(found[0][-1] - values[0]) / amplitude**2
 
 
 class CrossingEquations(BranchEquations):
-    """Two branches of equal free entropy: unknowns (x of the first, x of the second, parameters)."""
+    """The equations of two branches with equal free entropy; unknowns (x of the first, x of the second, parameters)."""
 
     def __init__(self, first: BranchMap, second: BranchMap, loss_unit: float) -> None:
         super().__init__(first, second)
@@ -266,7 +294,7 @@ class CrossingEquations(BranchEquations):
         """Return the rules of the overlaps, then those of the free entropies, of each branch."""
         return *super().rules, *(branch.loss_rule for branch in self.branches)
 
-    def _difference(self, places: Sequence[np.ndarray], values: np.ndarray, change: Change) -> np.ndarray:
+    def _loss_difference(self, places: Sequence[np.ndarray], values: np.ndarray, change: RuleChange) -> np.ndarray:
         """Return the difference of both free entropies in units of the loss, by replicates or of their means."""
         first, second = (
             branch.free_entropies(x, values, change(branch.loss_rule))
@@ -276,37 +304,49 @@ class CrossingEquations(BranchEquations):
             first, second = (np.atleast_1d(phi.mean()) for phi in (first, second))
         return (first - second) / self.loss_unit
 
-    def mark(self, z: np.ndarray, change: Change) -> np.ndarray:
-        """Phi_1 - Phi_2 (docs/theory.md (9.1)) in units of the loss."""
-        *places, values = self.parts(z)
-        return self._difference(places, values, change)
+    def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
+        """Return Phi_1 - Phi_2 (docs/theory.md (9.1)) in units of the loss.
 
-    def mark_slopes(self, z: np.ndarray) -> np.ndarray:
-        """In the parameters alone: Phi is stationary in the overlaps."""
-        *places, values = self.parts(z)
-        width = (WIDE_STEP if self.branch.rule.replicated else NARROW_STEP * 10) * self.branch.span
+        Args:
+            z: unknowns.
+            change: replaces the rules by others.
+        """
+        *places, values = self.split_unknowns(z)
+        return self._loss_difference(places, values, change)
+
+    def event_slopes(self, z: np.ndarray) -> np.ndarray:
+        """Return the derivatives of Phi_1 - Phi_2, in the parameters alone: Phi is stationary in the overlaps."""
+        *places, values = self.split_unknowns(z)
+        steps = self.branch.parameter_steps(smooth_factor=10)
 
         def difference(there: np.ndarray) -> np.ndarray:
-            return np.atleast_1d(self._difference(places, there, unchanged).mean())
+            return np.atleast_1d(self._loss_difference(places, there, same_rule).mean())
 
-        moved = differences(difference, values, width)
+        moved = jacobian_by_differences(difference, values, steps)
         return np.concatenate([np.zeros((1, len(z) - len(values))), moved], axis=1)
 
 
 class ConditionEquations(BranchEquations):
-    """A saddle point at which a function of (problem, overlaps) vanishes: unknowns (x, parameters)."""
+    """The equations of a saddle point at which a function of (problem, overlaps) vanishes; unknowns (x, parameters)."""
 
     def __init__(self, branch: BranchMap, condition: Callable[[Problem, Overlaps, Rule], float], unit: float) -> None:
         super().__init__(branch)
         self.condition, self.unit = condition, unit
 
-    def mark(self, z: np.ndarray, change: Change) -> np.ndarray:
-        """The condition, one value for all replicates, in its unit."""
-        x, values = self.parts(z)
+    def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
+        """Return the condition, one value for all replicates, in its unit.
+
+        Args:
+            z: unknowns.
+            change: replaces the rule by another.
+        """
+        x, values = self.split_unknowns(z)
         problem, overlaps = self.branch.problem_at(values), self.branch.overlaps(x)
         return np.array(self.condition(problem, overlaps, change(self.branch.rule)) / self.unit)
 
-    def mark_slopes(self, z: np.ndarray) -> np.ndarray:
-        """Fill slopes by central differences, wide where the rule is sampled."""
-        steps = (WIDE_STEP if self.branch.rule.replicated else _CURVATURE) * self.units(z)
-        return differences(lambda there: np.atleast_1d(self.mark(there, unchanged)), z, steps)
+    def event_slopes(self, z: np.ndarray) -> np.ndarray:
+        """Return the derivatives of the condition, by central differences."""
+        options = BranchSlopeOptions.current()
+        sampled = self.branch.rule.replicated
+        steps = (options.sampled_parameter_step if sampled else options.curvature_step) * self.units(z)
+        return jacobian_by_differences(lambda there: np.atleast_1d(self.event_equation(there, same_rule)), z, steps)

@@ -1,4 +1,4 @@
-"""Values of a parameter at which a curve is asked for, from what its caller gives."""
+"""The grid of a curve: values of a parameter, from the arguments of the caller."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from ..problems.between import Between
 from ..problems.problem import Problem
 
 
-def checked_grid(
+def check_grid(
     problem: Problem, over: str, values: Iterable[float] | None, ranges: Mapping[str, Sequence[float]]
 ) -> tuple[Problem, str, list[float]]:
-    """Return problem, parameter and ascending values from the arguments of `curve`; between two arrays a line.
+    """Return problem, parameter and ascending values from the arguments of `curve`.
+
+    A range between two arrays becomes a path from one to the other, with a parameter from 0 to 1.
+
+    Args:
+        problem: the problem.
+        over: the parameter, unless `ranges` names it.
+        values: of the parameter.
+        ranges: one range or list by the name of its parameter, in place of `values`.
 
     Raises:
         InputError: no grid, an unknown parameter, or a value out of range.
@@ -27,20 +35,24 @@ def checked_grid(
         if isinstance(span, list | tuple) and len(span) > 1 and np.ndim(span[0]) and np.ndim(span[1]):
             problem = problem.with_(**{over: Between(span[0], span[1])})
             over, span = f"path_{over.rstrip('_')}", (0.0, 1.0, *span[2:])
-        values = grid_of(over, span)
+        values = grid_values(over, span)
     if values is None:
         raise InputError("give a range, as alpha=(0.1, 2, 40), or a list of values, as alpha=[0.5, 1, 4]")
     grid = sorted({float(v) for v in values})
     if not grid:
         raise InputError("the grid is empty")
-    problem.check_varied(over)
+    problem.require_scalar_parameters(over)
     for value in grid:
         problem.with_(**{over: value})
     return problem, over, grid
 
 
-def grid_of(name: str, span: Any) -> np.ndarray:
-    """Return the values of `name=(low, high)` or `name=(low, high, count)`, or those of a list or an array.
+def grid_values(name: str, span: Any) -> np.ndarray:
+    """Return the values of a range (low, high) or (low, high, count), or those of a list or an array.
+
+    Args:
+        name: of the parameter, for the message.
+        span: the range or list.
 
     Raises:
         InputError: it is neither.

@@ -1,1 +1,1 @@
-"""One node of the channel: fields, proximal point, what is averaged there."""
+"""One node of the channel: fields, proximal point, averages over its law."""

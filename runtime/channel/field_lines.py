@@ -1,4 +1,4 @@
-"""Lines in the fields, parallel to a coordinate of omega: X at places on them, and where it moves fastest."""
+"""Lines in the fields, parallel to a coordinate of omega: X on them, and the intervals in which it changes fastest."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import numpy as np
 
 from ..problems.problem import Problem
 from .fields import Fields
-from .points import points_at
+from .points import proximal_points_at
 
 
-def flat(x: np.ndarray) -> np.ndarray:
-    """X (N, L, s) as rows (N, fields)."""
+def flatten_fields(x: np.ndarray) -> np.ndarray:
+    """Return X (N, L, s) as rows (N, fields)."""
     return x.reshape(len(x), -1)
 
 
-def along(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Copies of the nodes (N, dimension) with the coordinate of each that is named in axes (N,) set to a value (N,)."""
+def with_coordinate(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return copies of nodes with one coordinate of each set to a value.
+
+    Args:
+        nodes: (N, dimension).
+        axes: number of the coordinate to set, (N,).
+        values: (N,).
+    """
     moved = nodes.copy()
     np.put_along_axis(moved, axes[:, None], values[:, None], axis=1)
     return moved
 
 
-def narrowed(
+def bisect_steepest(
     problem: Problem,
     fields: Fields,
     nodes: np.ndarray,
@@ -31,14 +37,20 @@ def narrowed(
     shortest: float = 0.0,
     choice: int = 0,
 ) -> tuple[tuple[np.ndarray, ...], int]:
-    """Halve intervals on lines again and again, keeping the half over which X moves more.
+    """Bisect intervals on lines, keeping the half over which X changes more.
 
     Args:
+        problem: problem with a proximal map.
+        fields: law of the fields.
+        nodes: (N, dimension), a line through each.
+        axes: coordinate along which each line runs, (N,).
         intervals: row of `nodes` of every interval, its lower and upper end, X at both (N, fields).
-        shortest: intervals over which X moves by less are dropped.
+        halvings: number of bisections.
+        shortest: intervals over which X changes by less are dropped.
+        choice: value of the labelled noise.
 
     Returns:
-        the intervals that are left, as in `intervals`, and the number of proximal points.
+        the remaining intervals, as in `intervals`, and the number of proximal points.
     """
     row, low, high, x_low, x_high = intervals
     count = 0
@@ -48,7 +60,9 @@ def narrowed(
         if not len(row):
             break
         middle = (low + high) / 2
-        x_middle = flat(points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice).x)
+        x_middle = flatten_fields(
+            proximal_points_at(problem, fields, with_coordinate(nodes[row], axes[row], middle), choice=choice).x
+        )
         count += len(row)
         left = np.linalg.norm(x_middle - x_low, axis=1) > np.linalg.norm(x_high - x_middle, axis=1)
         high, low = np.where(left, middle, high), np.where(left, low, middle)
@@ -57,7 +71,7 @@ def narrowed(
     return (row, low, high, x_low, x_high), count
 
 
-def on_lines(
+def evaluate_on_lines(
     problem: Problem,
     fields: Fields,
     nodes: np.ndarray,
@@ -65,7 +79,16 @@ def on_lines(
     ends: np.ndarray,
     choice: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """X at the same ends on the line through every node, (N, ends, fields), and the minima seen there, (N, ends)."""
-    lines = along(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
-    found = points_at(problem, fields, lines, choice=choice)
-    return flat(found.x).reshape(len(nodes), len(ends), -1), found.minima.reshape(len(nodes), len(ends))
+    """Return X at given places on the line through every node, (N, ends, fields), and the minima seen, (N, ends).
+
+    Args:
+        problem: problem with a proximal map.
+        fields: law of the fields.
+        nodes: (N, dimension).
+        axes: coordinate along which each line runs, (N,).
+        ends: places on every line, (ends,).
+        choice: value of the labelled noise.
+    """
+    lines = with_coordinate(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
+    found = proximal_points_at(problem, fields, lines, choice=choice)
+    return flatten_fields(found.x).reshape(len(nodes), len(ends), -1), found.minima.reshape(len(nodes), len(ends))

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.errors import DomainError
-from ..problems.compiled import loops
+from ..problems.compiled import load_loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, apart
+from ..problems.reduced import ReducedProblem, regularise_q
 
 Sampling = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Fields:
-    """For one assignment of labels, per token l (docs/theory.md (3.14)):
+    """A Gaussian law of the fields for one assignment of labels, token by token (docs/theory.md (3.14)).
 
     Y = teacher_mean + teacher_factor z_Y,  omega = field_mean + field_from_teacher z_Y + field_factor z_omega.
 
@@ -39,8 +39,8 @@ class Fields:
     constants: np.ndarray
 
     @property
-    def sampling(self) -> Sampling:
-        """Leading arguments of the generated sampling loops."""
+    def sampling_arguments(self) -> Sampling:
+        """The leading arguments of the generated sampling loops."""
         return (
             self.teacher_mean,
             self.teacher_factor,
@@ -49,11 +49,14 @@ class Fields:
             self.field_factor,
         )
 
-    def in_nodes(self, planes: np.ndarray, noise_scale: np.ndarray) -> np.ndarray:
-        """Planes in (X, Y, Gaussian noise), X the field omega, in standard normal coordinates (z_Y, z_omega, noise).
+    def planes_in_normal_coordinates(self, planes: np.ndarray, noise_scale: np.ndarray) -> np.ndarray:
+        """Return planes in (X, Y, Gaussian noise), X the field omega, as planes in the standard normal coordinates.
+
+        These are (z_Y, z_omega, noise).
 
         Args:
-            planes: (K, D + L t + U + 1), see `Problem.planes`; the same shape is returned.
+            planes: (K, D + L t + U + 1), see `Problem.kink_planes`; the same shape is returned.
+            noise_scale: standard deviations of the Gaussian noise, (U,).
         """
         if not len(planes):
             return planes
@@ -72,9 +75,12 @@ class Fields:
         return np.concatenate([on_teacher, on_fields, u * noise_scale, constant[:, None]], axis=1)
 
 
-def _laws(overlaps: Overlaps, contexts: np.ndarray | slice, rho_star: np.ndarray) -> tuple[list[np.ndarray], float]:
-    """T with T T^T = rho*, theta T^(-T), C = q - theta rho*^(-1) theta^T, F with F F^T = C, V^(-1) and C^(-1) of some
-    contexts, (L, ...), and the sum of log det C.
+def _factor_laws(
+    overlaps: Overlaps, contexts: np.ndarray | slice, rho_star: np.ndarray
+) -> tuple[list[np.ndarray], float]:
+    """Return the factors of the Gaussian laws of some contexts, (L, ...), and the sum of log det C.
+
+    They are T with T T^T = rho*, theta T^(-T), C = q - theta rho*^(-1) theta^T, F with F F^T = C, V^(-1) and C^(-1).
 
     Raises:
         DomainError: V or C is not positive definite, or an overlap not finite: there is no law of the fields.
@@ -82,32 +88,41 @@ def _laws(overlaps: Overlaps, contexts: np.ndarray | slice, rho_star: np.ndarray
     blocks = overlaps.q, overlaps.V, overlaps.theta, rho_star
     q, V, theta, rho = [np.ascontiguousarray(block[contexts], float) for block in blocks]
     found = [np.empty(block.shape) for block in (rho, theta, q, q, V, q)]
-    log_det = loops("matrices").field_laws(q, V, theta, rho, *found)
+    log_det = load_loops("matrices").field_laws(q, V, theta, rho, *found)
     if not np.isfinite(log_det) or not np.isfinite(overlaps.m).all():
         raise DomainError("an overlap is not finite, or V or q - theta rho*^(-1) theta^T is not positive definite")
     return found, log_det
 
 
-def overlaps_of(part: Problem, overlaps: Overlaps) -> Overlaps:
-    """Overlaps of the problem that averages are taken of, from those of the weights: themselves unless it is reduced.
+def channel_overlaps(part: Problem, overlaps: Overlaps) -> Overlaps:
+    """Return the overlaps of the problem that averages are taken of: those of the weights unless it is reduced.
+
+    Args:
+        part: the problem itself, or the reduced one.
+        overlaps: of the weights.
 
     Raises:
-        DomainError: they admit no law of the fields; less of these may admit them.
+        DomainError: they admit no law of the fields; fewer combinations of them may admit one.
     """
     if not isinstance(part, ReducedProblem):
         return overlaps
-    _laws(apart(part.full, overlaps), slice(None), part.full.law.rho_star)
+    _factor_laws(regularise_q(part.full, overlaps), slice(None), part.full.law.rho_star)
     return part.overlap_maps.overlaps_at(overlaps.pack())
 
 
-def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
-    """Fields of one assignment of labels.
+def field_law(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
+    """Return the law of the fields of one assignment of labels.
+
+    Args:
+        problem: problem that gives the law of the teacher's fields.
+        overlaps: q, V, m and theta of every context.
+        labels: label of every token.
 
     Raises:
         DomainError: V or the conditional covariance is not positive definite.
     """
-    contexts = problem.context_of(labels) if problem.clusters > 1 else slice(None)
-    (teacher_factor, from_teacher, _, field_factor, precision, field_precision), log_det = _laws(
+    contexts = problem.context_indices(labels) if problem.clusters > 1 else slice(None)
+    (teacher_factor, from_teacher, _, field_factor, precision, field_precision), log_det = _factor_laws(
         overlaps, contexts, problem.law.rho_star
     )
     size = problem.tokens * problem.student_rank
@@ -125,7 +140,7 @@ def fields_of(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
     )
 
 
-def whole_matrix(blocks: np.ndarray) -> np.ndarray:
+def block_diagonal(blocks: np.ndarray) -> np.ndarray:
     """Return the matrix (D, D) with blocks (L, s, s) on its diagonal."""
     L, s, _ = blocks.shape
     out = np.zeros((L, s, L, s))
@@ -134,5 +149,11 @@ def whole_matrix(blocks: np.ndarray) -> np.ndarray:
 
 
 def diagonal_blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
-    """Return the blocks (L, s, s) on the diagonal."""
+    """Return the blocks (L, s, s) on the diagonal.
+
+    Args:
+        matrix: (L s, L s).
+        L: number of blocks.
+        s: size of a block.
+    """
     return matrix.reshape(L, s, L, s)[range(L), :, range(L), :]

@@ -13,63 +13,71 @@ import numpy as np
 
 from ..base.errors import InputError
 
-MOST_DIMENSIONS = 12
-_ROUNDING = 1e-9
-_BLOCK = 8192
+MAX_DIMENSIONS = 12
+_ROUNDING = 1e-9  # relative, of coordinates and squared lengths
+_BLOCK = 8192  # points that fit a processor's cache
 
 
 @lru_cache(maxsize=16)
-def packing(dimension: int) -> np.ndarray:
-    """A basis in rows, (n, n), of determinant one: Z, A2, D3, D4, D5, E6, E7, E8, and
-    laminated lattices in nine to twelve dimensions.
+def densest_packing_basis(dimension: int) -> np.ndarray:
+    """Return a basis in rows, (n, n), of determinant one, of the densest known packing in this dimension.
 
-    Permutations and changes of sign of coordinates under which it stays the same: all for Z, D3, D4 and D5; for E6
-    those of three pairs (i, i + 3); permutations and even changes of sign for E8; the inversion always.
+    They are Z, A2, D3, D4, D5, E6, E7, E8, and laminated lattices in nine to twelve dimensions.
+
+    Symmetries among permutations and changes of sign of coordinates: all for Z, D3, D4 and D5; for E6 those of three
+    pairs (i, i + 3); permutations and even changes of sign for E8; the inversion always.
 
     Raises:
         InputError: no or more than twelve dimensions.
     """
     n = dimension
-    if not 1 <= n <= MOST_DIMENSIONS:
-        raise InputError(f"lattices are known in 1 to {MOST_DIMENSIONS} dimensions, not in {n}")
+    if not 1 <= n <= MAX_DIMENSIONS:
+        raise InputError(f"lattices are known in 1 to {MAX_DIMENSIONS} dimensions, not in {n}")
     if n <= 5:
-        basis = _roots(n)
+        basis = _root_lattice_basis(n)
     elif n == 6:
-        basis = _e6()
+        basis = _e6_basis()
     elif n == 7:
-        basis = _dual(_projected(_e8()))
+        basis = _dual_basis(_project_out_first(_e8_basis()))
     elif n == 8:
-        basis = _e8()
+        basis = _e8_basis()
     else:
-        basis = _laminated(n - 8)
+        basis = _laminated_basis(n - 8)
     return np.ascontiguousarray(basis / abs(np.linalg.det(basis)) ** (1 / n))
 
 
-def sampling_lattice(dimension: int) -> np.ndarray:
-    """A basis in rows, (n, n), of determinant one, of the dual of `packing`."""
-    return _dual(packing(dimension))
+def sampling_lattice_basis(dimension: int) -> np.ndarray:
+    """Return a basis in rows, (n, n), of determinant one, of the dual of `densest_packing_basis`."""
+    return _dual_basis(densest_packing_basis(dimension))
 
 
 @lru_cache(maxsize=16)
-def shortest(dimension: int) -> float:
-    """Length of the shortest vectors of `packing`."""
-    basis = packing(dimension)
+def shortest_vector_length(dimension: int) -> float:
+    """Return the length of the shortest vectors of `densest_packing_basis`."""
+    basis = densest_packing_basis(dimension)
     lengths = np.linalg.norm(points_in_ball(basis, float(np.linalg.norm(basis, axis=1).min())), axis=1)
     return float(lengths[lengths > _ROUNDING].min())
 
 
-def keeps(basis: np.ndarray, turn: np.ndarray) -> bool:
-    """Whether an orthogonal map (n, n) of the points, x -> turn x, takes a lattice to itself."""
+def is_lattice_symmetry(basis: np.ndarray, turn: np.ndarray) -> bool:
+    """Return whether an orthogonal map of the points takes a lattice to itself.
+
+    Args:
+        basis: of the lattice, (n, n), rows.
+        turn: the map x -> turn x, (n, n).
+    """
     image = basis @ turn.T @ np.linalg.inv(basis)
     return bool(np.max(np.abs(image - np.round(image))) < _ROUNDING)
 
 
 def points_in_ball(basis: np.ndarray, radius: float) -> np.ndarray:
-    """All points of a lattice within a distance of the origin, (N, n); the method of Fincke and Pohst (Math. Comput. 44
-    (1985) 463), breadth first.
+    """Return all points of a lattice within a distance of the origin, (N, n).
+
+    The method is that of Fincke and Pohst (Math. Comput. 44 (1985) 463), breadth first.
 
     Args:
         basis: (n, n), rows.
+        radius: of the ball.
     """
     n = len(basis)
     upper = np.linalg.qr(basis.T)[1]
@@ -93,12 +101,12 @@ def points_in_ball(basis: np.ndarray, radius: float) -> np.ndarray:
     return points
 
 
-def _dual(basis: np.ndarray) -> np.ndarray:
+def _dual_basis(basis: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.linalg.inv(basis).T)
 
 
-def _roots(n: int) -> np.ndarray:
-    """Z, A2, and D_n: integers of even sum."""
+def _root_lattice_basis(n: int) -> np.ndarray:
+    """Return a basis of Z, A2 or D_n: integers of even sum."""
     if n == 1:
         return np.array([[np.sqrt(2)]])
     if n == 2:
@@ -107,19 +115,19 @@ def _roots(n: int) -> np.ndarray:
     return np.concatenate([steps, (np.eye(n)[-2] + np.eye(n)[-1])[None]])
 
 
-def _e8() -> np.ndarray:
-    """D8 and its points moved by (1/2, ..., 1/2); rows are simple roots, the first two of them neighbours."""
-    return np.concatenate([_roots(8)[1:7], [-np.ones(8) / 2, _roots(8)[7]]])
+def _e8_basis() -> np.ndarray:
+    """Return a basis of D8 and its points shifted by (1/2, ..., 1/2): simple roots, the first two neighbours."""
+    return np.concatenate([_root_lattice_basis(8)[1:7], [-np.ones(8) / 2, _root_lattice_basis(8)[7]]])
 
 
-def _projected(basis: np.ndarray) -> np.ndarray:
-    """The projection on the hyperplane orthogonal to the first vector, in coordinates of that plane."""
+def _project_out_first(basis: np.ndarray) -> np.ndarray:
+    """Return the projection on the hyperplane orthogonal to the first vector, in coordinates of that plane."""
     rows = basis[1:] - np.outer(basis[1:] @ basis[0], basis[0]) / (basis[0] @ basis[0])
     return np.linalg.qr(rows.T)[1].T
 
 
-def _e6() -> np.ndarray:
-    """Three Eisenstein integers that agree modulo sqrt(-3), the real parts before the imaginary ones."""
+def _e6_basis() -> np.ndarray:
+    """Return a basis of three Eisenstein integers that agree modulo sqrt(-3), real parts before imaginary ones."""
     unit = np.exp(2j * np.pi / 3)
     theta = unit - unit.conjugate()
     over_eisenstein = np.array([[1, 1, 1], [0, theta, 0], [0, 0, theta]])
@@ -127,13 +135,13 @@ def _e6() -> np.ndarray:
     return np.concatenate([rows.real, rows.imag], axis=1)
 
 
-def _laminated(layers: int) -> np.ndarray:
-    """E8 and its deep holes, over the points of a root lattice of one to four dimensions whose roots have length one.
+def _laminated_basis(layers: int) -> np.ndarray:
+    """Return a basis of E8 and its deep holes over a root lattice of one to four dimensions with roots of length one.
 
     Sums of the holes are holes, or points of E8 where the root lattice has no root.
     """
     halves = np.array(
         [[2, 0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 0, 0], [1, 0, 1, 0, 1, 0, 1, 0]]
     )
-    over = np.concatenate([halves[:layers] / 2, _roots(layers) / np.sqrt(2)], axis=1)
-    return np.concatenate([np.concatenate([_e8(), np.zeros((8, layers))], axis=1), over])
+    over = np.concatenate([halves[:layers] / 2, _root_lattice_basis(layers) / np.sqrt(2)], axis=1)
+    return np.concatenate([np.concatenate([_e8_basis(), np.zeros((8, layers))], axis=1), over])

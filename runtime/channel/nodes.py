@@ -11,12 +11,12 @@ import numpy as np
 
 from ..base.cache import cache_folder
 from ..base.errors import InputError
-from ..base.files import write_whole
+from ..base.files import write_atomically
 
-_MOST_OF_NUMPY = 200  # points of Gauss-Hermite, of which 370 have finite weights
-_KEPT = 12  # logarithm of the points of sets that are kept in the user's cache
+_MAX_NUMPY_POINTS = 200  # Gauss-Hermite sizes that NumPy computes; its weights overflow beyond 370
+_MAX_CACHED_LOG2 = 12  # logarithm to base 2 of the points of sets that the user's cache holds
 REACH = 9.0  # the standard normal measure beyond is 2e-19
-_GRID_REACH = 8.0  # 1e-15
+_TRAPEZOID_REACH = 8.0  # the standard normal measure beyond is 1e-15
 
 
 @lru_cache(maxsize=64)
@@ -26,7 +26,7 @@ def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
     NumPy's overflow from 371 points on. SciPy's asymptotic ones hold for every size from 151 on; below, SciPy solves an
     eigenvalue problem, with linear algebra that is slow to load.
     """
-    if points <= _MOST_OF_NUMPY:
+    if points <= _MAX_NUMPY_POINTS:
         nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     else:
         from scipy.special import roots_hermitenorm
@@ -37,52 +37,64 @@ def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=64)
 def gauss_legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre nodes and weights on [-1, 1]; finding them takes longer than most integrals over them."""
+    """Return Gauss-Legendre nodes and weights on [-1, 1]; finding them takes longer than most integrals over them."""
     return np.polynomial.legendre.leggauss(points)
 
 
 @lru_cache(maxsize=64)
-def highest_coefficients(points: int) -> np.ndarray:
-    """(2, points): what values at the nodes of Gauss-Legendre are multiplied with for their last two coefficients in
-    Legendre polynomials."""
+def highest_legendre_coefficients(points: int) -> np.ndarray:
+    """Return the matrix (2, points) from values at Gauss-Legendre nodes to their last two Legendre coefficients."""
     t, w = gauss_legendre(points)
     transform = (np.polynomial.legendre.legvander(t, points - 1) * w[:, None]).T * (np.arange(points) + 0.5)[:, None]
     return np.ascontiguousarray(transform[-2:])
 
 
-def legendre(breaks: list[float], reach: float, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre with `points` nodes on each panel of [-reach, reach] between the breaks."""
+def gauss_legendre_on_panels(breaks: list[float], reach: float, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return Gauss-Legendre nodes and weights on each panel of [-reach, reach] between the breaks.
+
+    Args:
+        breaks: where panels end, in any order.
+        reach: end of the interval.
+        points: nodes a panel.
+    """
     edges = [-reach, *sorted(b for b in breaks if -reach < b < reach), reach]
     x, w = gauss_legendre(points)
     halves = [((left + right) / 2, (right - left) / 2) for left, right in pairwise(edges)]
     return np.concatenate([m + h * x for m, h in halves]), np.concatenate([h * w for _, h in halves])
 
 
-def panels(breaks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre on the panels between breaks, with the normal density in the weights.
+def normal_panel_rule(breaks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return Gauss-Legendre nodes on the panels between breaks, and weights with the normal density.
 
-    For integrands that are smooth between the breaks; `points` a panel.
+    Args:
+        breaks: places between which the integrand is smooth.
+        points: nodes a panel.
     """
-    nodes, weights = legendre(breaks, REACH, points)
+    nodes, weights = gauss_legendre_on_panels(breaks, REACH, points)
     return nodes, weights * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
 
 
 @lru_cache(maxsize=64)
-def trapezoid(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Equidistant nodes and weights for N(0, 1), symmetric."""
-    nodes = np.linspace(-_GRID_REACH, _GRID_REACH, points)
+def trapezoid_rule(points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return equidistant nodes and weights for N(0, 1), symmetric."""
+    nodes = np.linspace(-_TRAPEZOID_REACH, _TRAPEZOID_REACH, points)
     return nodes, (nodes[1] - nodes[0]) * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
 
 
-def midpoints(points: int, reach: float) -> tuple[np.ndarray, np.ndarray]:
-    """Middles of equal intervals of [-reach, reach] and weights for N(0, 1)."""
+def midpoint_rule(points: int, reach: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the middles of equal intervals of [-reach, reach] and weights for N(0, 1).
+
+    Args:
+        points: number of intervals.
+        reach: end of the interval.
+    """
     step = 2 * reach / points
     nodes = -reach + step * (np.arange(points) + 0.5)
     return nodes, step * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
 
 
-def tensor(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Product rule of one-dimensional ones: nodes (N, len(axes)), weights (N,), first axis slowest."""
+def tensor_product_rule(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the product of one-dimensional rules: nodes (N, len(axes)), weights (N,), first axis slowest."""
     if not axes:
         return np.zeros((1, 0)), np.ones(1)
     if len(axes) == 1:
@@ -95,18 +107,30 @@ def tensor(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nd
 
 
 def sobol_normal(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    """A scrambled Sobol set in standard normal coordinates, closed under the sign flip of each group of axes.
+    """Return a scrambled Sobol set in standard normal coordinates, closed under the sign flip of each group of axes.
 
     Flips are antithetic: they leave the measure unchanged and keep averages that vanish by symmetry at zero.
-    Returns (2^log2 * 2^len(groups), dimension).
+
+    Args:
+        dimension: number of coordinates.
+        log2: logarithm to base 2 of the points before flips.
+        seed: of the scrambling.
+        groups: coordinates that change sign together, a tuple a group.
+
+    Returns:
+        (2^log2 * 2^len(groups), dimension).
     """
     # Numba compiles once more for an array that must not be written: kernels are given a copy, as by every other rule.
-    return _drawn(dimension, log2, seed, groups).copy()
+    return _cached_sobol_set(dimension, log2, seed, groups).copy()
 
 
 @lru_cache(maxsize=64)
-def _drawn(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    nodes = _kept(dimension, log2, seed) if log2 <= _KEPT else _scrambled(dimension, log2, seed)
+def _cached_sobol_set(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
+    nodes = (
+        _load_or_draw_sobol_set(dimension, log2, seed)
+        if log2 <= _MAX_CACHED_LOG2
+        else _draw_sobol_set(dimension, log2, seed)
+    )
     for group in groups:
         mirror = nodes.copy()
         mirror[:, list(group)] *= -1
@@ -115,7 +139,7 @@ def _drawn(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], 
     return nodes
 
 
-def _scrambled(dimension: int, log2: int, seed: int) -> np.ndarray:
+def _draw_sobol_set(dimension: int, log2: int, seed: int) -> np.ndarray:
     from scipy.special import ndtri
     from scipy.stats import qmc
 
@@ -124,8 +148,8 @@ def _scrambled(dimension: int, log2: int, seed: int) -> np.ndarray:
     return np.asarray(ndtri(np.clip(uniform, tiny, 1 - tiny)))
 
 
-def _kept(dimension: int, log2: int, seed: int) -> np.ndarray:
-    """A small set from the user's cache: every solve begins with some, and SciPy's statistics take long to load."""
+def _load_or_draw_sobol_set(dimension: int, log2: int, seed: int) -> np.ndarray:
+    """Return a small set from the user's cache: every solve begins with some, and SciPy is slow to load."""
     import scipy
 
     path = cache_folder() / "sobol" / f"{scipy.__version__}-{dimension}-{log2}-{seed}.npy"
@@ -133,9 +157,9 @@ def _kept(dimension: int, log2: int, seed: int) -> np.ndarray:
         known = np.load(path)
         if known.shape == (2**log2, dimension) and np.isfinite(known).all():
             return np.asarray(known)
-    drawn = _scrambled(dimension, log2, seed)
+    drawn = _draw_sobol_set(dimension, log2, seed)
     with suppress(OSError, InputError):
         buffer = BytesIO()
         np.save(buffer, drawn)
-        write_whole(path, buffer.getvalue())
+        write_atomically(path, buffer.getvalue())
     return drawn

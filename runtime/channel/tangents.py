@@ -1,53 +1,81 @@
-"""How the channel averages answer to the overlaps, from printed derivatives instead of differences.
+"""Derivatives of the channel averages in the overlaps, from printed formulas instead of differences.
 
 The overlaps enter an average through the law of the fields and through V. On a grid in X (docs/theory.md section 11) g
-stays as it is and the weight moves, also in V: that part is accumulated in the generated loop. At nodes in standard
-normal coordinates the fields move, and g with them: dg = G (d omega + dV g), G = dg/domega.
+stays the same and the weight changes, also in V: that part is accumulated in the generated loop. At nodes in standard
+normal coordinates the fields change, and g with them: dg = G (d omega + dV g), G = dg/domega.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from ..problems.overlaps import Overlaps, Units, triangle
+from ..base.options import AlgorithmOptions
+from ..problems.overlaps import Overlaps, UnitOverlaps, upper_triangle_indices
 from ..problems.problem import Problem
 from .fields import Fields
-from .points import noise_choices, points_at, slopes_at
-
-_BATCH = 20000  # nodes at a time
+from .points import noise_values, proximal_points_at, slopes_at_nodes
 
 
-def _conditional_changes(
-    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: Units
+@dataclass(frozen=True)
+class NodeTangentOptions(AlgorithmOptions):
+    """Options of derivatives of averages over nodes.
+
+    Attributes:
+        nodes_at_once: which bounds the memory.
+    """
+
+    nodes_at_once: int = 20000
+
+
+def _conditional_derivatives(
+    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: UnitOverlaps
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Changes of m (n, L, s), b (n, L, s, t), C and V (n, L, s, s), token by token.
+    """Return derivatives of m (n, L, s), b (n, L, s, t), C and V (n, L, s, s) in the packed overlaps, token by token.
 
     E[omega | Y] = m + b (Y - m*), b = theta rho*^(-1); C = Cov(omega | Y) = q - b theta^T.
     """
-    at = problem.context_of(labels)
+    at = problem.context_indices(labels)
     inverse = np.linalg.inv(problem.law.rho_star[at])
     d_b = units.theta[:, at] @ inverse
     shared = d_b @ np.swapaxes(overlaps.theta[at], -1, -2)
     return units.m[:, at], d_b, units.q[:, at] - shared - np.swapaxes(shared, -1, -2), units.V[:, at]
 
 
-def law_changes(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: Units) -> np.ndarray:
-    """What the generated prox-space slopes are taken in, differentiated in the packed overlaps: (LAW, n)."""
-    d_m, d_b, d_C, d_V = _conditional_changes(problem, overlaps, labels, units)
-    rows, columns = triangle(problem.student_rank)
+def law_derivatives(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: UnitOverlaps) -> np.ndarray:
+    """Return the derivatives in the packed overlaps of the variables of the generated prox-space slopes, (LAW, n).
+
+    Args:
+        problem: problem that gives the law of the teacher's fields.
+        overlaps: state at which they are taken.
+        labels: label of every token.
+        units: unit vectors of the packed overlaps.
+    """
+    d_m, d_b, d_C, d_V = _conditional_derivatives(problem, overlaps, labels, units)
+    rows, columns = upper_triangle_indices(problem.student_rank)
     blocks = [d_m, d_b, d_C[..., rows, columns], d_V[..., rows, columns]]
     return np.concatenate([block.reshape(*block.shape[:2], -1) for block in blocks], axis=2).reshape(len(units), -1).T
 
 
-def law_changes_in_nodes(
-    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], fields: Fields, units: Units
+def law_derivatives_in_nodes(
+    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], fields: Fields, units: UnitOverlaps
 ) -> np.ndarray:
-    """Changes of m, of omega's coefficients A and F in the normal coordinates of Y and of its own, and of V.
+    """Return the derivatives of m, A, F and V in the packed overlaps, as `node_tangents` requires.
 
-    (L, s, 1 + t + 2 s, n), as `node_tangents` asks: omega = m + A z_Y + F z_omega, A = b T with T T^T = rho*,
-    F F^T = C.
+    In normal coordinates omega = m + A z_Y + F z_omega, A = b T with T T^T = rho*, F F^T = C.
+
+    Args:
+        problem: problem that gives the law of the teacher's fields.
+        overlaps: state at which they are taken.
+        labels: label of every token.
+        fields: law of the fields at that state.
+        units: unit vectors of the packed overlaps.
+
+    Returns:
+        (L, s, 1 + t + 2 s, n).
     """
-    d_m, d_b, d_C, d_V = _conditional_changes(problem, overlaps, labels, units)
+    d_m, d_b, d_C, d_V = _conditional_derivatives(problem, overlaps, labels, units)
     d_A = d_b @ fields.teacher_factor
     # The differential of a Cholesky factor: F times the lower triangle, half of its diagonal, of F^(-1) dC F^(-T).
     inverse = np.linalg.inv(fields.field_factor)
@@ -60,24 +88,36 @@ def law_changes_in_nodes(
 def node_tangents(
     problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, search: int | None
 ) -> np.ndarray:
-    """Sums over nodes of the derivatives of the token rows, (L row, L, s, 1 + t + 2 s), see `law_changes_in_nodes`."""
+    """Return sums over nodes of the derivatives of the token rows in the variables of `law_derivatives_in_nodes`.
+
+    Args:
+        problem: problem at zero temperature.
+        fields: law of the fields.
+        nodes: (N, dimension), in (z_Y, z_omega, noise).
+        weights: (N,).
+        search: as in `Problem`, the problem's own where None.
+
+    Returns:
+        (L row, L, s, 1 + t + 2 s).
+    """
     row, tangent = problem.solver.proximal.ROW, problem.solver.tangent
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
-    choices = noise_choices(problem)
+    choices = noise_values(problem)
     total = np.zeros((L * row, L, s, 1 + t + 2 * s))
-    for begin in range(0, len(nodes), _BATCH):
-        part = np.ascontiguousarray(nodes[begin : begin + _BATCH])
-        _, shares, slopes = slopes_at(problem, fields, part, weights[begin : begin + _BATCH], search)
+    step = NodeTangentOptions.current().nodes_at_once
+    for begin in range(0, len(nodes), step):
+        part = np.ascontiguousarray(nodes[begin : begin + step])
+        _, shares, slopes = slopes_at_nodes(problem, fields, part, weights[begin : begin + step], search)
         z_Y = part[:, : L * t].reshape(len(part), L, t)
         z_omega = part[:, L * t : L * (t + s)].reshape(len(part), L, s)
         dy = np.einsum("lbe,nle->nlb", fields.teacher_factor, z_Y)
         for choice in choices:
-            points = points_at(problem, fields, part, search, choice)
+            points = proximal_points_at(problem, fields, part, search, choice)
             share = shares[choice :: len(choices)]
             known = share > 0
             G = slopes[choice :: len(choices)].reshape(-1, L, s, L, s)
             to_g, to_dw = tangent.moment_slopes(points.g, points.omega - fields.field_mean, dy)
-            # What omega (m, A, F) and dV g move, by their coefficients.
+            # Changes by omega (m, A, F) and by dV g, coefficient by coefficient.
             factors = np.concatenate([np.ones((*z_Y.shape[:2], 1)), z_Y, z_omega, points.g], axis=2)
             through_g = np.einsum("nlia,nlamb->nlimb", to_g[known], G[known]).reshape(-1, L * row, L * s)
             weighted = share[known][:, None, None] * factors[known]

@@ -1,7 +1,7 @@
-"""The command line: `main` is what the console script `saddleforge` calls.
+"""The command line: `main` is the function of the console script `saddleforge`.
 
-Nothing here or in the modules beside it imports NumPy, Numba or SymPy at module level: `--version`, `--help` and
-`models` answer at once, and what a command needs is imported when it runs.
+No module of this package imports NumPy, Numba or SymPy at module level: `--version`, `--help` and `models` answer at
+once, and a command imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -10,43 +10,43 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ..base.deprecation import current
-from ..base.interrupts import heed
+from ..base.deprecation import replace_deprecated_options
+from ..base.interrupts import install_interrupt_handlers
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and leave with its exit status, 0, 1, 2, 3 or 130 (docs/design.md section 4).
+    """Run a command and exit with its status, 0, 1, 2, 3 or 130 (docs/design.md section 4).
 
     Args:
-        arguments: default, those of the process.
+        arguments: of the command line; None: those of the process.
     """
-    heed()
+    install_interrupt_handlers()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         given = ["--help"]
-    from .outcome import Exit, interrupted, leave, usage_error
-    from .streams import opened, tell
+    from .outcome import ExitStatus, exit_process, report_interrupt, report_usage_error
+    from .streams import print_error_line, repair_standard_streams
 
-    opened()
-    given, renamed = current(given)
+    repair_standard_streams()
+    given, renamed = replace_deprecated_options(given)
     for sentence in renamed:
-        tell(f"saddleforge: {sentence}")
+        print_error_line(f"saddleforge: {sentence}")
 
     as_json = "--json" in given
     try:
         from .app import app
 
         status = app(given, prog_name="saddleforge", standalone_mode=False)
-        if status == Exit.INTERRUPTED.code:  # Typer's, too, while it read the arguments
-            interrupted(as_json)
+        if status == ExitStatus.INTERRUPTED.code:  # Typer's, too, while it read the arguments
+            report_interrupt(as_json)
     except KeyboardInterrupt:
-        status = interrupted(as_json)
+        status = report_interrupt(as_json)
     except Exception as error:
         if type(error).__name__ == "Abort":  # an older Typer's
-            status = interrupted(as_json)
+            status = report_interrupt(as_json)
         # Typer's exceptions, of whichever version: those of wrong usage can format a message.
         elif hasattr(error, "format_message"):
-            status = usage_error(error, given[0], as_json)
+            status = report_usage_error(error, given[0], as_json)
         else:
             raise
-    leave(status if isinstance(status, int) else 0)
+    exit_process(status if isinstance(status, int) else 0)

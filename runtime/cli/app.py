@@ -1,4 +1,4 @@
-"""`saddleforge` put together: what the program itself says, and its commands in the order in which help lists them."""
+"""The Typer application `saddleforge`: options of the program itself, and its commands in the order of the help."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"saddleforge {__version__}")
         raise typer.Exit()
@@ -43,7 +43,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
     pass

@@ -1,4 +1,4 @@
-"""`bayes`: what the best possible learner knows, beside risk minimisation."""
+"""`bayes`: what the best possible learner knows, compared with risk minimisation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError, require_known
 from . import options
-from .outcome import Exit, Outcome, advice, command, cut_short, saved
+from .outcome import ExitStatus, Outcome, command, early_exit, explain_failure, save_result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,19 +59,19 @@ def bayes(
     require_known("value", from_, STARTS, "--from")
     if (of is not None or given) and kind != "weak_recovery":
         raise InputError("--of and --given go with --threshold weak-recovery")
-    held = None if columns is None else [_column(part) for part in columns.split(",")]
+    held = None if columns is None else [_parse_column(part) for part in columns.split(",")]
     form = "N=SHARE or N=branch is expected, as 2=0.5"
     known = {
-        _column(name): text
+        _parse_column(name): text
         if text == "branch"
-        else options.converted("--given", f"{name}={text}", form, [text], float)[0]
-        for name, text in options.pairs("--given", given, form).items()
+        else options.convert_parts("--given", f"{name}={text}", form, [text], float)[0]
+        for name, text in options.parse_pairs("--given", given, form).items()
     }
     if along is not None and kind is None:
         raise InputError("--along goes with --threshold")
     if along is None and output is not None:
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
-    way = options.grid(along, "--along") if along is not None else None
+    way = options.parse_grid(along, "--along") if along is not None else None
     file = options.netcdf_file(output, "a critical line", force)
     if d is not None and (kind is not None or held is not None or from_ != STARTS[0] or accuracy is not None):
         raise InputError("--d goes without --threshold, --columns, --from and --accuracy, which are of state evolution")
@@ -79,22 +79,22 @@ def bayes(
         raise InputError("--seeds goes with --d")
     if start in STARTS and start != "uninformed":
         raise InputError(f"--start is that of risk minimisation; state evolution begins by --from {start}")
-    problem = options.problem_of(model, set_, "alpha" if kind is not None else None, "--threshold")
-    to_accuracy = options.given(accuracy=accuracy)
+    problem = options.build_problem(model, set_, "alpha" if kind is not None else None, "--threshold")
+    to_accuracy = options.given_options(accuracy=accuracy)
     if kind is not None:
         how = {**to_accuracy, "of": of, "given": known}
         if way is not None:
-            return _line(problem, kind, way, how, file)
+            return _threshold_line(problem, kind, way, how, file)
         found = bayes_threshold(problem, kind, **how)
         return Outcome(found.table, found.to_json)
     if d is not None:
         from ..extensions.bayes.messages import bayes_messages
 
-        passed = bayes_messages(problem, d, **options.given(seeds=seeds))
+        passed = bayes_messages(problem, d, **options.given_options(seeds=seeds))
         late = sum(run.status != "converged" for run in passed.runs)
         message = f"{late} of {len(passed.runs)} draws did not converge" if late else ""
         return Outcome(passed.table, passed.to_json, message)
-    begin = options.start_of(problem, start)
+    begin = options.select_start(problem, start)
     best = bayes_optimal(problem, from_, columns=held, **to_accuracy)
     erm = None
     if not alone:
@@ -103,8 +103,8 @@ def bayes(
         erm = solve_erm(problem, begin)
     failed = [best.advice] if not best.success else []
     # Where risk minimisation loses what its start holds, that is what it reaches.
-    reached = erm is None or erm.success or erm.status is Status.ENDED_ELSEWHERE
-    failed += [f"risk minimisation: {advice(erm)}"] if erm is not None and not reached else []
+    reached = erm is None or erm.success or erm.status is Status.LEFT_BASIN
+    failed += [f"risk minimisation: {explain_failure(erm)}"] if erm is not None and not reached else []
     return Outcome(
         lambda: best.table(erm),
         lambda: {**best.to_json(), "risk_minimisation": erm.to_json() if erm is not None else None},
@@ -112,28 +112,28 @@ def bayes(
     )
 
 
-def _line(
+def _threshold_line(
     problem: Problem,
     kind: str,
     over: tuple[str, np.ndarray],
     how: dict[str, Any],
     file: options.OutputFile | None,
 ) -> Outcome:
-    """A threshold at values of a parameter; -o writes it."""
+    """Locate a threshold at values of a parameter; -o writes the line."""
     from ..extensions.bayes.thresholds import bayes_line
     from ..report.bayes import bayes_line_json
 
     line = bayes_line(problem, kind, over=over, **how)
-    early = cut_short(line.interrupted, bool(line.ending))
+    early = early_exit(line.interrupted, bool(line.ending))
     message = "" if line.success else "at some points there is no threshold, or not to the accuracy"
 
-    def data(word: str, path: Path | None) -> dict[str, Any]:
-        return bayes_line_json(line, "converged" if word == Exit.DONE.word else word, path)
+    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
+        return bayes_line_json(line, "converged" if word == ExitStatus.DONE.word else word, path)
 
-    return saved(line.save, file, line.table(), data, message, early, (len(line.values), len(over[1])))
+    return save_result(line.save, file, line.table(), _json_object, message, early, (len(line.values), len(over[1])))
 
 
-def _column(text: str) -> int:
+def _parse_column(text: str) -> int:
     try:
         return int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Commands that go along a branch: `curve` on a grid of a parameter, `follow` by arclength."""
+"""Commands along a branch: `curve` on a grid of a parameter, `follow` by arclength."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import interrupts
 from ..base.errors import TimeLimitError
 from . import options
-from .outcome import NO_VERDICT, Outcome, command, cut_short, saved
+from .outcome import NO_VERDICT, Outcome, command, early_exit, save_result
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
@@ -39,46 +39,53 @@ def curve(
     Args:
         over (NAME=LO:HI:N): The parameter to follow, alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2.
     """
-    name, points = options.grid(over)
-    shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error")
+    name, points = options.parse_grid(over)
+    shown = options.parse_names("--columns", columns, "columns are expected, as theta_21,test_error")
     file = options.netcdf_file(output, "a curve", force)
-    problem = options.problem_of(model, set_, name, inverse_temperature=inverse_temperature)
-    symbols = options.own_symbols(problem, rename)
-    begin = options.start_of(problem, start)
+    problem = options.build_problem(model, set_, name, inverse_temperature=inverse_temperature)
+    symbols = options.parse_own_symbols(problem, rename)
+    begin = options.select_start(problem, start)
     from ..problems.columns import BROKEN
     from ..report.branches import check_columns
 
     check_columns(problem, name, symbols, shown, *(BROKEN if rsb else ()))
-    from ..branches.along import Curve
+    from ..branches.curve_results import Curve
     from ..extensions.breaking.curve import BrokenCurve
     from ..extensions.breaking.curve import curve as follow
     from ..extensions.breaking.solution import BrokenSolution
 
     reached: list[Any] = []
 
-    def finish(solution: Solution | BrokenSolution) -> None:
-        """What is printed and written of a point is part of it."""
-        beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
-        if beside.losses is not None:
-            _finish(beside)
-            _ = beside.thermal if json else None
+    def finish_point(solution: Solution | BrokenSolution) -> None:
+        """Compute everything that is printed or written about a point."""
+        judged_solution = solution.symmetric if isinstance(solution, BrokenSolution) else solution
+        if judged_solution.losses is not None:
+            _assess_stability(judged_solution)
+            _ = judged_solution.thermal if json else None
 
-    def keep(solution: Solution | BrokenSolution) -> None:
-        finish(solution)
+    def record_point(solution: Solution | BrokenSolution) -> None:
+        finish_point(solution)
         reached.append(solution)
 
     interrupted = False
     try:
-        with interrupts.recognised():
+        with interrupts.restore_keyboard_interrupt():
             branch = follow(
-                problem, rsb=rsb, start=begin, over=name, values=points, accuracy=accuracy, seed=seed, on_point=keep
+                problem,
+                rsb=rsb,
+                start=begin,
+                over=name,
+                values=points,
+                accuracy=accuracy,
+                seed=seed,
+                on_point=record_point,
             )
             with suppress(TimeLimitError):
-                for solution in branch.solutions:  # those by which an end was narrowed down, too
-                    finish(solution)
-        interrupts.ignore()
+                for solution in branch.solutions:  # those computed to locate an end, too
+                    finish_point(solution)
+        interrupts.ignore_interrupts()
     except KeyboardInterrupt:
-        interrupts.ignore()
+        interrupts.ignore_interrupts()
         interrupted = True
         ordered = sorted(reached, key=lambda s: s.problem.value_of(name))
         branch = (BrokenCurve if rsb else Curve)(name, begin, tuple(ordered), (None, None))
@@ -100,12 +107,12 @@ def curve(
     if branch.solutions or not interrupted:
         text = curve_table(branch, symbols, shown, descending)
     data = partial(curve_json, problem, branch, descending=descending)
-    early = cut_short(interrupted, branch.out_of_time)
-    return saved(branch.save, file, text, data, message, early, (len(branch.solutions), len(points)))
+    early = early_exit(interrupted, branch.out_of_time)
+    return save_result(branch.save, file, text, data, message, early, (len(branch.solutions), len(points)))
 
 
-def _finish(solution: Solution) -> None:
-    """The verdict on stability, a part of a finished point.
+def _assess_stability(solution: Solution) -> None:
+    """Compute the verdict on stability, which is part of a finished point.
 
     Raises:
         TimeLimitError: the time ended before it.
@@ -136,12 +143,12 @@ def follow(
         over (NAME=FROM:TO): The parameter, its first and its last value, alpha=2:0.2.
         event_accuracy: Largest error bar of every event, in the parameter.
     """
-    name, ends = options.journey(over)
-    shown = options.names("--columns", columns, "columns are expected, as theta_21,test_error")
+    name, ends = options.parse_endpoints(over)
+    shown = options.parse_names("--columns", columns, "columns are expected, as theta_21,test_error")
     file = options.netcdf_file(output, "a branch", force)
-    problem = options.problem_of(model, set_, name)
-    symbols = options.own_symbols(problem, rename)
-    begin = options.start_of(problem, start)
+    problem = options.build_problem(model, set_, name)
+    symbols = options.parse_own_symbols(problem, rename)
+    begin = options.select_start(problem, start)
 
     from ..following.follow import follow as walk
     from ..report.branches import check_columns, followed_json, followed_table
@@ -155,9 +162,9 @@ def follow(
         accuracy=accuracy,
         event_accuracy=event_accuracy,
         seed=seed,
-        on_point=_finish,
+        on_point=_assess_stability,
     )
-    early, message = cut_short(branch.interrupted, branch.out_of_time), ""
+    early, message = early_exit(branch.interrupted, branch.out_of_time), ""
     weak = [s for s in branch.solutions if not s.success]
     if weak:
         values = sorted(s.problem.value_of(name) for s in weak)
@@ -169,4 +176,4 @@ def follow(
         message = f"an event was not located to {event_accuracy:g}; ask for a larger --event-accuracy"
     text = followed_table(branch, symbols, shown) if branch.solutions else ""
     data = partial(followed_json, problem, branch)
-    return saved(branch.save, file, text, data, message, early, (len(branch.solutions), None))
+    return save_result(branch.save, file, text, data, message, early, (len(branch.solutions), None))

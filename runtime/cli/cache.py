@@ -1,4 +1,4 @@
-"""`cache`: what is kept between runs, how large it is, and how it is cleared."""
+"""`cache`: the content of the cache folder, its size, and how to clear it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..base.errors import InputError, require_known
 from .outcome import Outcome, command
 
 if TYPE_CHECKING:
-    from ..problems.kept import Part
+    from ..problems.kept import CacheEntry
 
 
 @command("json")
@@ -21,32 +21,31 @@ def cache(clear: str | None = None, list_: bool = False) -> Outcome:
     """
     if clear is not None:
         require_known("value", clear, ("old", "all"), "--clear")
-    from ..base.cache import cache_folder, numba_folder
-    from ..problems.kept import clear as cleared
-    from ..problems.kept import parts
+    from ..base.cache import cache_folder, numba_cache_folder
+    from ..problems.kept import cache_entries, clear_cache
 
     try:
-        gone = [] if clear is None else cleared(clear == "all")
+        gone = [] if clear is None else clear_cache(clear == "all")
     except OSError as error:
         raise InputError(f"cannot clear {cache_folder()}: {error.strerror or error}") from error
-    there = parts()
+    there = cache_entries()
     lines = [f"{cache_folder()}"]
-    if not numba_folder().is_relative_to(cache_folder()):
-        lines.append(f"{numba_folder()} (machine code)")
+    if not numba_cache_folder().is_relative_to(cache_folder()):
+        lines.append(f"{numba_cache_folder()} (machine code)")
     for what in dict.fromkeys(part.what for part in there):
         own = [part for part in there if part.what == what]
         old = [part for part in own if part.old]
-        lines.append(_row(what, own) + (f"   of it old {_size(sum(p.bytes for p in old))}" if old else ""))
+        lines.append(_cache_row(what, own) + (f"   of it old {_format_size(sum(p.bytes for p in old))}" if old else ""))
         if list_:
-            lines += [f"    {part.name:<60} {_size(part.bytes):>9}{'   old' * part.old}" for part in own]
-    lines.append(_row("all", there))
+            lines += [f"    {part.name:<60} {_format_size(part.bytes):>9}{'   old' * part.old}" for part in own]
+    lines.append(_cache_row("all", there))
     if clear is not None:
-        lines.append(f"removed {_size(sum(part.bytes for part in gone))} in {len(gone)} parts")
+        lines.append(f"removed {_format_size(sum(part.bytes for part in gone))} in {len(gone)} parts")
     elif any(part.old for part in there):
         lines.append("`saddleforge cache --clear old` removes what is out of date")
     data = {
         "folder": str(cache_folder()),
-        "machine_code": str(numba_folder()),
+        "machine_code": str(numba_cache_folder()),
         "bytes": sum(part.bytes for part in there),
         "old_bytes": sum(part.bytes for part in there if part.old),
         "parts": [{"what": p.what, "name": p.name, "path": str(p.path), "bytes": p.bytes, "old": p.old} for p in there],
@@ -55,9 +54,9 @@ def cache(clear: str | None = None, list_: bool = False) -> Outcome:
     return Outcome("\n".join(lines), data)
 
 
-def _row(what: str, parts: list[Part]) -> str:
-    return f"  {what:<22} {len(parts):>5}   {_size(sum(part.bytes for part in parts)):>9}"
+def _cache_row(what: str, parts: list[CacheEntry]) -> str:
+    return f"  {what:<22} {len(parts):>5}   {_format_size(sum(part.bytes for part in parts)):>9}"
 
 
-def _size(number: int) -> str:
+def _format_size(number: int) -> str:
     return f"{number / 1e6:.1f} MB" if number >= 1e5 else f"{number / 1e3:.1f} kB"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from ..base.errors import InputError, require_known
 from . import options
-from .outcome import Exit, Outcome, command, saved
+from .outcome import ExitStatus, Outcome, command, save_result
 
 TRAJECTORY, STATIONARY, RATE_LIMIT, ESCAPE = _ASKED = "trajectory", "stationary", "rate-limit", "escape"
 
@@ -55,8 +55,8 @@ def dynamics(
         method (auto|DOP853|RK45|Radau|BDF|LSODA): SciPy's integrator.
     """
     file = options.netcdf_file(output, "a trajectory", force)
-    problem = options.problem_of(model, set_)
-    begin, end, count = _times(time)
+    problem = options.build_problem(model, set_)
+    begin, end, count = _parse_times(time)
     require_known("value", ask, _ASKED, "--ask")
     asked = ESCAPE if d is not None and ask == TRAJECTORY else ask
     if asked != TRAJECTORY:
@@ -64,7 +64,7 @@ def dynamics(
             raise InputError(f"--ask {asked} follows no trajectory; leave --watch and -o out")
         if d is not None and asked != ESCAPE:
             raise InputError(f"--d draws random starts, and --ask {asked} has one; leave it out")
-    chosen: dict[str, Any] = {"batch": batch, **options.given(accuracy=accuracy)}
+    chosen: dict[str, Any] = {"batch": batch, **options.given_options(accuracy=accuracy)}
     if asked == ESCAPE:
         if start != "random":
             raise InputError("growth from no overlap has no start; leave --start out")
@@ -72,47 +72,49 @@ def dynamics(
             raise InputError(f"--time {time}: draws start at time 0")
         from ..extensions.descent.escape import escape
 
-        return _alone(
+        return _outcome_without_file(
             problem, escape(problem, rate, d=d, seeds=seeds, first=first, time=end, threshold=cosine, **chosen)
         )
     if asked in (STATIONARY, RATE_LIMIT):
         from ..extensions.descent.stationary import rate_limit, stationary
 
-        return _alone(problem, (stationary if asked == STATIONARY else rate_limit)(problem, rate, start, **chosen))
+        return _outcome_without_file(
+            problem, (stationary if asked == STATIONARY else rate_limit)(problem, rate, start, **chosen)
+        )
     import numpy as np
 
     from ..extensions.descent.dynamics import dynamics as follow
-    from ..extensions.descent.schedule import batch_of
+    from ..extensions.descent.schedule import parse_batch
 
-    if batch_of(batch).share is not None:
+    if parse_batch(batch).share is not None:
         times: Any = np.unique(np.round(np.linspace(begin, end, count or int(end - begin) + 1)))
     else:
         times = np.linspace(begin, end, count or 101)
-    result = follow(problem, rate, times, start, method=method, events=_watched(watch), **chosen)
-    early = Exit.TIME_LIMIT if result.status == "time_limit" else None
+    result = follow(problem, rate, times, start, method=method, events=_parse_watched(watch), **chosen)
+    early = ExitStatus.TIME_LIMIT if result.status == "time_limit" else None
     message = "" if result.success else f"{result.status.replace('_', ' ')}: {result.advice}"
-    ending = early or (Exit.DONE if result.success else Exit.NOT_CONVERGED)
+    ending = early or (ExitStatus.DONE if result.success else ExitStatus.NOT_CONVERGED)
 
-    def data(word: str, path: Path | None) -> dict[str, Any]:
+    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
         own = result.to_json()
-        status = own["status"] if word in (Exit.DONE.word, ending.word) else word
+        status = own["status"] if word in (ExitStatus.DONE.word, ending.word) else word
         return {**own, "status": status, "file": None if path is None else str(path)}
 
-    return saved(result.save, file, result.table(), data, message, early)
+    return save_result(result.save, file, result.table(), _json_object, message, early)
 
 
-def _alone(problem: Any, found: Any) -> Outcome:
-    """What is no trajectory, and goes into no file."""
+def _outcome_without_file(problem: Any, found: Any) -> Outcome:
+    """Return the outcome of a result that is no trajectory and is not written to a file."""
     from ..report.contract import problem_json
 
-    return Outcome(found.table, lambda: {**problem_json(problem), "status": Exit.DONE.word, **found.to_json()})
+    return Outcome(found.table, lambda: {**problem_json(problem), "status": ExitStatus.DONE.word, **found.to_json()})
 
 
-def _times(text: str) -> tuple[float, float, int | None]:
-    """`0:40`, `0:40:81` or `40`."""
+def _parse_times(text: str) -> tuple[float, float, int | None]:
+    """Return begin, end and number of `0:40`, `0:40:81` or `40`."""
     parts = text.split(":") if ":" in text else ["0", text]
     form = "BEGIN:END or BEGIN:END:N is expected, as 0:40 or 0:40:81"
-    begin, end, *count = options.converted("--time", text, form, parts, *(float, float, int)[: len(parts)])
+    begin, end, *count = options.convert_parts("--time", text, form, parts, *(float, float, int)[: len(parts)])
     if not 0 <= begin < end < float("inf"):
         raise InputError(f"--time {text}: 0 <= BEGIN < END is expected")
     if count and not 2 <= count[0] <= 100_000:
@@ -120,9 +122,9 @@ def _times(text: str) -> tuple[float, float, int | None]:
     return begin, end, count[0] if count else None
 
 
-def _watched(items: list[str] | None) -> dict[str, float]:
+def _parse_watched(items: list[str] | None) -> dict[str, float]:
     form = "OVERLAP=VALUE is expected, as theta_1=0.1"
-    texts = options.pairs("--watch", items, form)
+    texts = options.parse_pairs("--watch", items, form)
     return {
-        name: options.converted("--watch", f"{name}={text}", form, [text], float)[0] for name, text in texts.items()
+        name: options.convert_parts("--watch", f"{name}={text}", form, [text], float)[0] for name, text in texts.items()
     }

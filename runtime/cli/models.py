@@ -1,4 +1,4 @@
-"""Commands about models: `models` lists the catalogue, `derive` prints what is derived of one."""
+"""Commands about models: `models` lists the catalogue, `derive` prints the derivation of one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .._version import __version__
 from ..base import interrupts
-from ..base.budget import sharp
+from ..base.budget import interrupt_at_limit
 from ..base.errors import InputError, require_known, require_whole
 from . import options
 from .outcome import Outcome, command
@@ -23,13 +23,13 @@ def models() -> Outcome:
     entries = catalogue()
     width = max(len(name) for name in entries)
 
-    def size(spec: tuple[int, int, int | None]) -> str:
+    def format_size(spec: tuple[int, int, int | None]) -> str:
         default, low, high = spec
         return f"{default}" if low == high else f"{default}*"
 
     lines = [f"{'name':<{width}}   L    s    t    summary and source"]
     for name, entry in entries.items():
-        sizes = "".join(f"{size(entry['sizes'][key]):<5}" for key in STRUCTURAL[:3])
+        sizes = "".join(f"{format_size(entry['sizes'][key]):<5}" for key in STRUCTURAL[:3])
         lines += [f"{name:<{width}}   {sizes}{entry['summary']}", f"{'':<{width + 18}}{entry['source']}"]
     lines += [
         "",
@@ -73,7 +73,7 @@ def derive(
         dynamics: The equations of one-pass stochastic gradient descent, their checks carried out.
         output (FILE): Write it to a file.
     """
-    from ..base.files import write_whole
+    from ..base.files import write_atomically
     from ..problems.model_file import symbolic_model
 
     if output is not None and output.suffix in (".pdf", ".docx", ".html"):
@@ -86,29 +86,29 @@ def derive(
     if dynamics and steps:
         raise InputError("--steps is of the static theory, --dynamics has checks of its own: give one of them")
     file = options.output_file(output, force)
-    chosen = options.sizes_only(sizes)
+    chosen = options.parse_sizes(sizes)
     loaded = symbolic_model(model)
     structure = loaded.structure(**chosen)
     if format == "latex":
-        from ..derive.report.latex import document as render
+        from ..derive.report.latex import latex_document as render
     else:
-        from ..derive.report.text import describe as render
-    narrow = {"width": _columns()} if format == "text" and output is None and not json else {}
+        from ..derive.report.text import report_text as render
+    narrow = {"width": _text_width()} if format == "text" and output is None and not json else {}
     try:
-        with sharp():
-            text = render(loaded, structure, steps, options.renamed(rename), rsb=rsb, dynamics=dynamics, **narrow)
-    except TypeError as error:  # of SymPy, which infinities in a loss bring to its end, say
+        with interrupt_at_limit():
+            text = render(loaded, structure, steps, options.parse_renames(rename), rsb=rsb, dynamics=dynamics, **narrow)
+    except TypeError as error:  # raised by SymPy, for example for infinities in a loss
         raise InputError(f"model {loaded.name} cannot be derived: {error}") from error
     data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
     if file is not None:
-        interrupts.ignore()
-        write_whole(file.path, text)
+        interrupts.ignore_interrupts()
+        write_atomically(file.path, text)
         return Outcome(f"wrote {output}", {**data, "file": str(output)})
     return Outcome(text, {**data, "text": text})
 
 
-def _columns() -> int:
-    """Columns of text for the terminal at hand, 80 to 100; 100 where the text goes elsewhere."""
+def _text_width() -> int:
+    """Return the columns of text for the terminal, 80 to 100; 100 if the output is no terminal."""
     return min(100, max(80, get_terminal_size().columns)) if sys.stdout.isatty() else 100
 
 

@@ -1,4 +1,4 @@
-"""Values of options that several commands share, as they are typed."""
+"""Parsers of option values that several commands share."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-def converted(option: str, text: str, form: str, parts: Sequence[str], *kinds: Callable[[str], Any]) -> tuple[Any, ...]:
-    """Return the parts of an option's value, each as its kind, as float, has it.
+def convert_parts(
+    option: str, text: str, form: str, parts: Sequence[str], *kinds: Callable[[str], Any]
+) -> tuple[Any, ...]:
+    """Return the parts of an option's value, each converted by its kind (for example float).
 
     Args:
-        text: the value, as it was typed; form: what is expected, a sentence.
+        option: name of the option, for messages.
+        text: the value as it was typed.
+        form: the expected form, a sentence.
+        parts: the parts of the value, as strings.
+        *kinds: conversion of each part.
 
     Raises:
-        InputError: a part is of another kind, or there are more or fewer of them.
+        InputError: a part cannot be converted, or the number of parts is wrong.
     """
     try:
         return tuple(kind(part) for kind, part in zip(kinds, parts, strict=True))
@@ -34,14 +40,16 @@ def converted(option: str, text: str, form: str, parts: Sequence[str], *kinds: C
         raise InputError(f"{option} {text}: {form}") from None
 
 
-def pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
+def parse_pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
     """Return the NAME=VALUE items of an option that repeats, by name.
 
     Args:
-        form: what is expected, a sentence.
+        option: name of the option, for messages.
+        items: as they were typed.
+        form: the expected form, a sentence.
 
     Raises:
-        InputError: an item of another form, or a name given twice.
+        InputError: an item has another form, or a name is given twice.
     """
     values: dict[str, str] = {}
     for item in items or []:
@@ -54,28 +62,28 @@ def pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
     return values
 
 
-def assignments(items: list[str] | None) -> dict[str, Any]:
-    """`--set` items as values: numbers or nested lists of numbers.
+def parse_assignments(items: list[str] | None) -> dict[str, Any]:
+    """Return `--set` items as values: numbers or nested lists of numbers.
 
     Raises:
-        InputError: an item of another form, or a name given twice.
+        InputError: an item has another form, or a name is given twice.
     """
-    texts = pairs("--set", items, "NAME=VALUE is expected, as alpha=1.5")
-    return {name: _value(name, text) for name, text in texts.items()}
+    texts = parse_pairs("--set", items, "NAME=VALUE is expected, as alpha=1.5")
+    return {name: _parse_value(name, text) for name, text in texts.items()}
 
 
-def _value(name: str, text: str) -> Any:
+def _parse_value(name: str, text: str) -> Any:
     from ..problems.between import Between
 
     try:
-        value = ast.literal_eval(text)  # JSON's numbers and arrays, and .6 beside 0.6
+        value = ast.literal_eval(text)  # JSON's numbers and arrays, and .6 as 0.6
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = None
-    if _numeric(value):
+    if _is_numeric(value):
         return value
     ends = text.split(":")
     if len(ends) == 2 and all(end.strip().startswith("[") for end in ends):
-        return Between(*(_value(name, end.strip()) for end in ends))
+        return Between(*(_parse_value(name, end.strip()) for end in ends))
     if "=" in text:
         instead = "repeat --set, as --set alpha=2 --set lambda=0.1"
     elif ":" in text and "[" not in text:
@@ -87,44 +95,48 @@ def _value(name: str, text: str) -> Any:
     )
 
 
-def _numeric(value: Any) -> bool:
+def _is_numeric(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(_numeric(item) for item in value)
+        return bool(value) and all(_is_numeric(item) for item in value)
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         return False
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def renamed(items: list[str] | None) -> dict[str, str]:
-    """`--rename` as a dictionary.
+def parse_renames(items: list[str] | None) -> dict[str, str]:
+    """Return `--rename` items as a dictionary.
 
     Raises:
-        InputError: as `pairs`.
+        InputError: see `parse_pairs`.
     """
-    return pairs("--rename", items, "NAME=SYMBOL is expected, such as theta=T")
+    return parse_pairs("--rename", items, "NAME=SYMBOL is expected, such as theta=T")
 
 
-def own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
-    """`--rename` of a command that prints tables of a problem.
+def parse_own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
+    """Return `--rename` items of a command that prints tables of a problem.
+
+    Args:
+        problem: the problem.
+        pairs: the items.
 
     Raises:
-        InputError: as `renamed`; a name is unknown, or a symbol would stand for two things.
+        InputError: see `parse_renames`; a name is unknown, or a symbol would stand for two things.
     """
     from ..problems.symbols import symbols_of
 
-    symbols_of(problem, names := renamed(pairs))
+    symbols_of(problem, names := parse_renames(pairs))
     return names
 
 
-def sizes_only(items: list[str] | None) -> dict[str, int]:
-    """`--set` of a command for which only structural sizes mean something.
+def parse_sizes(items: list[str] | None) -> dict[str, int]:
+    """Return `--set` items of a command that takes structural sizes only.
 
     Raises:
-        InputError: another name, or no whole number.
+        InputError: another name, or not a whole number.
     """
     from ..problems.catalogue import STRUCTURAL
 
-    values = assignments(items)
+    values = parse_assignments(items)
     for name, value in values.items():
         if name not in STRUCTURAL:
             raise InputError(f"--set {name}: a derivation depends only on the sizes {', '.join(STRUCTURAL)}")
@@ -132,7 +144,7 @@ def sizes_only(items: list[str] | None) -> dict[str, int]:
     return {name: int(value) for name, value in values.items()}
 
 
-def problem_of(
+def build_problem(
     model: str,
     items: list[str] | None,
     varied: str | None = None,
@@ -141,49 +153,59 @@ def problem_of(
     inverse_temperature: float | None = None,
     metric: str | None = None,
 ) -> Problem:
-    """The problem a command line describes, once the cache folder is known to be the user's.
+    """Return the problem that a command line describes, after checking the cache folder.
 
     Args:
-        varied, by: a parameter that the command varies by an option, and that --set may therefore not give.
-        metric: of several by name, that of the test error.
+        model: name in the catalogue, or path of a model file.
+        items: of --set.
+        varied: a parameter that the command varies by an option, which --set must not give.
+        by: the option that varies it.
+        inverse_temperature: of the Gibbs measure; None: zero temperature.
+        metric: name of the metric of the test error; None: the first one.
 
     Raises:
-        InputError: an unknown model, metric or parameter, a value out of range, or a cache folder of others.
+        InputError: an unknown model, metric or parameter, a value out of range, or an unsafe cache folder.
     """
     from ..base.cache import cache_folder
     from ..problems.problem import problem
 
     cache_folder()
-    values = assignments(items)
+    values = parse_assignments(items)
     check_varied(items, varied, by)
     if "inverse_temperature" in values:
         raise InputError("--set inverse_temperature: give it as --inverse-temperature")
     described = problem(model, inverse_temperature=inverse_temperature, **values)
-    return described if metric is None else described.by_metric(metric)
+    return described if metric is None else described.with_metric(metric)
 
 
 def check_varied(items: list[str] | None, name: str | None, option: str) -> None:
-    """Refuse a parameter that --set gives and another option varies.
+    """Raise InputError if --set gives a parameter that another option varies.
 
-    Raises:
-        InputError: it is such a one.
+    Args:
+        items: of --set.
+        name: of the varied parameter.
+        option: that varies it.
     """
-    if name in assignments(items):
+    if name in parse_assignments(items):
         raise InputError(f"{name} is given by --set and varied by {option}; leave one out")
 
 
-def starts(text: str | None) -> list[str] | None:
-    """Named starts, as `semantic,positional`; None where none were given."""
+def parse_starts(text: str | None) -> list[str] | None:
+    """Return named starts from `semantic,positional`; None if the option was not given."""
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
-def given(**options: Any) -> dict[str, Any]:
+def given_options(**options: Any) -> dict[str, Any]:
     """Return the options that were given; a function has its own defaults for the others."""
     return {name: value for name, value in options.items() if value is not None}
 
 
-def start_of(problem: Problem, start: str | None) -> str:
-    """The start asked for; by default semantic, or the model's first where it has no such start.
+def select_start(problem: Problem, start: str | None) -> str:
+    """Return the requested start; by default semantic, or the model's first start if it has no such start.
+
+    Args:
+        problem: the problem.
+        start: as it was typed.
 
     Raises:
         InputError: the model has no such start.
@@ -197,24 +219,31 @@ def start_of(problem: Problem, start: str | None) -> str:
     return start
 
 
-def beginning(problem: Problem, start: str | None, path: Path | None) -> str | Overlaps:
-    """Where to start: what the file of --from holds, or else a named start.
+def load_start(problem: Problem, start: str | None, path: Path | None) -> str | Overlaps:
+    """Return the initial point: the overlaps of the file of --from, else a named start.
+
+    Args:
+        problem: the problem.
+        start: as it was typed.
+        path: of --from.
 
     Raises:
-        InputError: as `report.starting.saved_overlaps`, as `start_of`.
+        InputError: see `report.starting.saved_overlaps` and `select_start`.
     """
     if path is None:
-        return start_of(problem, start)
+        return select_start(problem, start)
     from ..report.starting import saved_overlaps
 
     return saved_overlaps(path, problem)
 
 
-def names(option: str, text: str | None, what: str) -> list[str] | None:
-    """`alpha,lambda`, as an option has it, as names; None where it was not given.
+def parse_names(option: str, text: str | None, what: str) -> list[str] | None:
+    """Return the names of an option like `alpha,lambda`; None if it was not given.
 
     Args:
-        what: is expected, for the sentence.
+        option: name of the option, for messages.
+        text: as it was typed.
+        what: the kind of names, for the message.
 
     Raises:
         InputError: an empty name.
@@ -227,9 +256,14 @@ def names(option: str, text: str | None, what: str) -> list[str] | None:
     return found
 
 
-def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
-    """Return name and points, (N,), of `alpha=LO:HI:N`, `lambda=LO:HI:N:log` (equal ratios), in either order, or
-    `alpha=0.5,1,2`, all up or all down.
+def parse_grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
+    """Return name and points, (N,), of `alpha=LO:HI:N`, `lambda=LO:HI:N:log` or `alpha=0.5,1,2`.
+
+    Points are equally spaced, in equal ratios with `log`, or listed in ascending or descending order.
+
+    Args:
+        text: as it was typed.
+        option: name of the option, for messages.
 
     Raises:
         InputError: another form.
@@ -239,13 +273,13 @@ def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     form = (
         "NAME=LO:HI:N, NAME=LO:HI:N:log or a list is expected, as alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2"
     )
-    name, span, form = _place(option, text, form, ":11")
+    name, span, form = _split_parameter_values(option, text, form, ":11")
     by_ratio = span.endswith(":log")
     if listed := ":" not in span:
         parts = span.split(",")
-        numbers, count = converted(option, text, form, parts, *[float] * len(parts)), len(parts)
+        numbers, count = convert_parts(option, text, form, parts, *[float] * len(parts)), len(parts)
     else:
-        *ends, count = converted(option, text, form, span.removesuffix(":log").split(":"), float, float, int)
+        *ends, count = convert_parts(option, text, form, span.removesuffix(":log").split(":"), float, float, int)
         numbers = tuple(ends)
     if not 1 <= count <= 100_000:
         raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
@@ -255,30 +289,34 @@ def grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     if by_ratio and min(numbers) <= 0:
         raise InputError(f"{option} {text}: LO and HI must be above 0 where the steps are ratios")
     if not (by_ratio or listed) and min(numbers) > 0 and max(numbers) >= 1000 * min(numbers) and count > 2:
-        from ..base.progress import say
+        from ..base.progress import print_message
 
-        say(f"{option} {text}: the steps are equal; {text}:log has equal ratios")
+        print_message(f"{option} {text}: the steps are equal; {text}:log has equal ratios")
     space = np.geomspace if by_ratio else np.linspace
     return name, np.array(numbers) if listed else space(numbers[0], numbers[1], count)
 
 
-def interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float] | None]:
-    """Return name and ends of `alpha=LO:HI`; no ends of `alpha`.
+def parse_interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float] | None]:
+    """Return name and ends of `alpha=LO:HI`; None for the ends of `alpha`.
+
+    Args:
+        text: as it was typed.
+        option: name of the option, for messages.
 
     Raises:
         InputError: another form, or ends that are not in order.
     """
     if "=" not in text and text.strip():
         return text.strip(), None
-    name, span, form = _place(option, text, "NAME=LO:HI is expected, as alpha=0.5:2")
-    low, high = converted(option, text, form, span.split(":"), float, float)
+    name, span, form = _split_parameter_values(option, text, "NAME=LO:HI is expected, as alpha=0.5:2")
+    low, high = convert_parts(option, text, form, span.split(":"), float, float)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"{option} {text}: LO must be below HI")
     return name, (low, high)
 
 
-def _place(option: str, text: str, form: str, points: str = "") -> tuple[str, str, str]:
-    """Return name, values and what is expected of `alpha=VALUES`, where arrays go along a line.
+def _split_parameter_values(option: str, text: str, form: str, points: str = "") -> tuple[str, str, str]:
+    """Return name, values and expected form of `alpha=VALUES`, also for the position on a line of arrays.
 
     Raises:
         InputError: there is no name.
@@ -292,14 +330,18 @@ def _place(option: str, text: str, form: str, points: str = "") -> tuple[str, st
     return name, span, form
 
 
-def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:
-    """`alpha=FROM:TO`, in either order, as name and ends.
+def parse_endpoints(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:
+    """Return name and ends of `alpha=FROM:TO`, in either order.
+
+    Args:
+        text: as it was typed.
+        option: name of the option, for messages.
 
     Raises:
-        InputError: another form, or no way to go.
+        InputError: another form, or equal ends.
     """
     name, _, span = (part.strip() for part in text.partition("="))
-    first, last = converted(option, text, "NAME=FROM:TO is expected, as alpha=2:0.2", span.split(":"), float, float)
+    first, last = convert_parts(option, text, "NAME=FROM:TO is expected, as alpha=2:0.2", span.split(":"), float, float)
     if not name or not (math.isfinite(first) and math.isfinite(last)) or first == last:
         raise InputError(f"{option} {text}: NAME=FROM:TO is expected, with two different numbers, as alpha=2:0.2")
     return name, (first, last)
@@ -307,18 +349,18 @@ def journey(text: str, option: str = "--over") -> tuple[str, tuple[float, float]
 
 @dataclass(frozen=True)
 class OutputFile:
-    """The file of -o.
+    """The output file of -o.
 
     Attributes:
-        path: where it is, whichever the working directory becomes.
+        path: absolute path, independent of the working directory.
         name: as the user typed it.
     """
 
     path: Path
     name: Path
 
-    def aside(self) -> OutputFile:
-        """Return the file that a command that ended early writes: next to one that may be whole."""
+    def partial_file(self) -> OutputFile:
+        """Return the file that a command that ended early writes: next to one that may be complete."""
         if not self.path.exists():
             return self
         suffix = f".interrupted{self.path.suffix}"
@@ -326,21 +368,30 @@ class OutputFile:
 
 
 def output_file(output: Path | None, force: bool) -> OutputFile | None:
-    """Before a computation: where its result is to be written (see `files.new_file`), if -o names a file.
+    """Check before a computation where its result is to be written (see `files.check_new_file`); None without -o.
+
+    Args:
+        output: of -o.
+        force: whether an existing file may be overwritten.
 
     Raises:
-        InputError: a file is there already, or nothing can be written there.
+        InputError: the file exists, or cannot be written.
     """
-    from ..base.files import new_file
+    from ..base.files import check_new_file
 
-    return None if output is None else OutputFile(new_file(output, force), output)
+    return None if output is None else OutputFile(check_new_file(output, force), output)
 
 
 def netcdf_file(output: Path | None, what: str, force: bool) -> OutputFile | None:
     """Return `output_file` of a result that is written as netCDF.
 
+    Args:
+        output: of -o.
+        what: the kind of result, for the message.
+        force: whether an existing file may be overwritten.
+
     Raises:
-        InputError: as `output_file`, or the name ends otherwise.
+        InputError: see `output_file`; or the name has another suffix.
     """
     if output is not None and output.suffix != ".nc":
         raise InputError(
@@ -350,24 +401,28 @@ def netcdf_file(output: Path | None, what: str, force: bool) -> OutputFile | Non
     return output_file(output, force)
 
 
-def check_goes_on(file: OutputFile, what: str) -> None:
-    """A file that is there is one that `what` (sweep, phases) wrote, beside the records from which it goes on.
+def check_continuable(file: OutputFile, what: str) -> None:
+    """Raise InputError unless an existing file was written by `what` (sweep, phases) together with its records.
+
+    Args:
+        file: the output file, or None.
+        what: the command.
 
     Raises:
-        InputError: it is not.
+        InputError: the file is foreign.
     """
     if not file.path.exists():
         return
-    from ..base.files import occupied
-    from ..extensions.sweeping.records import folder_of
+    from ..base.files import file_exists_error
+    from ..extensions.sweeping.records import records_folder
     from ..report.tables import load_dataset
 
-    folder = folder_of(file.path)
+    folder = records_folder(file.path)
     if not folder.is_dir():
-        raise occupied(file.name, f"the file exists, and there are no records next to it in {folder.name}")
+        raise file_exists_error(file.name, f"the file exists, and there are no records next to it in {folder.name}")
     try:
         own = what in load_dataset(file.path).attrs
     except InputError:
         own = False
     if not own:
-        raise occupied(file.name, f"the file exists, and `saddleforge {what}` did not write it")
+        raise file_exists_error(file.name, f"the file exists, and `saddleforge {what}` did not write it")

@@ -1,4 +1,4 @@
-"""How a command ends: what it prints, on which stream, and with which exit status (docs/design.md section 4)."""
+"""Outcomes of commands: text, JSON, message and exit status (docs/design.md section 4)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from ..base.errors import InputError, NotConvergedError, TimeLimitError, told
-from ..base.interrupts import ignore, pressed, yield_to_threads
-from .signatures import command_signature, prepared
-from .streams import drop, kept_for, tell
+from ..base.errors import InputError, NotConvergedError, TimeLimitError, describe_exception
+from ..base.interrupts import ignore_interrupts, restore_default_signals, was_interrupted
+from .signatures import command_signature, run_with_limits
+from .streams import print_error_line, redirect_to_null, reserve_stream
 
 if TYPE_CHECKING:
     from ..extensions.breaking.solution import BrokenSolution
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from .options import OutputFile
 
 
-class Exit(Enum):
-    """How a command ends as a whole; how an iteration does is `saddle_point.iteration.Status`.
+class ExitStatus(Enum):
+    """The exit status of a command; that of an iteration is `saddle_point.iteration.Status`.
 
     Attributes:
-        code: the exit status of the process.
+        code: exit status of the process.
         word: `status` in the JSON object.
     """
 
@@ -51,24 +51,24 @@ class Exit(Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command has to say.
+    """The result of a command, as it is printed.
 
     Attributes:
-        text: printed for people on stdout, and not with --json; a function is called only where it is printed.
-        data: the JSON object, printed on stdout with --json; a function is called only then.
-        message: one sentence on stderr, as why the command did not succeed.
-        status: how the command ends; default, not converged where there is a message, or else done.
+        text: printed on stdout without --json; a function is called only if it is printed.
+        data: JSON object, printed on stdout with --json; a function is called only then.
+        message: one sentence on stderr, for example why the command failed.
+        status: how the command ended; default: not converged if there is a message, else done.
     """
 
     text: str | Callable[[], str] = ""
     data: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)
     message: str = ""
-    status: Exit | None = None
+    status: ExitStatus | None = None
 
     @property
-    def ending(self) -> Exit:
-        """Return how the command ends."""
-        return self.status or (Exit.NOT_CONVERGED if self.message else Exit.DONE)
+    def ending(self) -> ExitStatus:
+        """Return how the command ended."""
+        return self.status or (ExitStatus.NOT_CONVERGED if self.message else ExitStatus.DONE)
 
     def printed_text(self) -> str:
         """Return the text for stdout."""
@@ -81,18 +81,33 @@ class Outcome:
 
 # Reasons, as messages say them.
 NO_VERDICT = "the time limit ended the verdict on stability"
-WHY = {Exit.INTERRUPTED: "interrupted", Exit.TIME_LIMIT: "the time limit ended the computation"}
+EARLY_EXIT_MESSAGES = {
+    ExitStatus.INTERRUPTED: "interrupted",
+    ExitStatus.TIME_LIMIT: "the time limit ended the computation",
+}
 
 
-def cut_short(interrupted: bool, out_of_time: bool) -> Exit | None:
-    """Return how a command ended that was not let finish, or None; from here on nothing interrupts it."""
-    ignore()
-    return Exit.INTERRUPTED if interrupted else Exit.TIME_LIMIT if out_of_time else None
+def early_exit(interrupted: bool, out_of_time: bool) -> ExitStatus | None:
+    """Return how a command ended early, or None; from then on interrupts are ignored.
+
+    Args:
+        interrupted: whether Ctrl-C ended it.
+        out_of_time: whether the time limit ended it.
+    """
+    ignore_interrupts()
+    return ExitStatus.INTERRUPTED if interrupted else ExitStatus.TIME_LIMIT if out_of_time else None
 
 
-def kept(early: Exit, finished: int, wanted: int | None, file: OutputFile | None) -> str:
-    """Which points a command that ended early has, in a sentence; `wanted` None where nobody knows their number."""
-    why, of = WHY[early], f" of {wanted}" if wanted is not None else ""
+def describe_finished_points(early: ExitStatus, finished: int, wanted: int | None, file: OutputFile | None) -> str:
+    """Return which points a command that ended early has, in a sentence.
+
+    Args:
+        early: how it ended.
+        finished: number of finished points.
+        wanted: number of requested points; None if unknown.
+        file: the file that holds them, or None.
+    """
+    why, of = EARLY_EXIT_MESSAGES[early], f" of {wanted}" if wanted is not None else ""
     if not finished:
         return f"{why} before the first{of} point{'s' if of else ''} was finished"
     where = f" in {file.name}" if file is not None else ""
@@ -101,8 +116,8 @@ def kept(early: Exit, finished: int, wanted: int | None, file: OutputFile | None
     return f"{why}; the {finished} finished points{of} are kept{where}"
 
 
-def advice(solution: Solution | PreciseSolution | BrokenSolution) -> str:
-    """Why a solution is none, and what to try next; nothing where it is one."""
+def explain_failure(solution: Solution | PreciseSolution | BrokenSolution) -> str:
+    """Return why a solution failed, and what to try next; empty for a converged solution."""
     if solution.success:
         return ""
     evidence = getattr(solution, "evidence", {})
@@ -110,32 +125,34 @@ def advice(solution: Solution | PreciseSolution | BrokenSolution) -> str:
     return f"{solution.status.words} from start {solution.start}{reason}: {solution.advice}"
 
 
-def saved(
+def save_result(
     save: Callable[[Path], None],
     file: OutputFile | None,
     text: str,
     data: Callable[[str, Path | None], dict[str, Any]],
     message: str,
-    early: Exit | None = None,
+    early: ExitStatus | None = None,
     points: tuple[int, int | None] | None = None,
 ) -> Outcome:
-    """The outcome of a command once its result is in the file of -o; nothing comes between that and saying so.
+    """Write a result to the file of -o and return the outcome; interrupts are ignored in between.
 
-    Where the file cannot be written (the disk has filled up, say) that is the outcome: what was found is printed all
-    the same.
+    If the file cannot be written (for example because the disk is full), that is the outcome, and the result is printed
+    all the same.
 
     Args:
-        file: None where no file is asked for, or nothing was found.
-        data: the JSON object, by the word for its `status` and the file that holds the result.
-        message: why the command did not succeed, where that file can be written.
-        early: how the command ended that was not let finish.
-        points: how many points are finished, of how many if that is known: of a command that does not go on from them,
-            whose file is therefore another one, and whose message is about them, where it ended early.
+        save: function that writes the result to a path.
+        file: the output file; None if there is none, or no result.
+        text: see `Outcome`.
+        data: function of the word for `status` and the written file that returns the JSON object.
+        message: why the command failed, if the file can be written.
+        early: how a command that was stopped ended.
+        points: number of finished points, and of requested points if known. Given by a command that cannot continue
+            from them: if it ended early, it writes another file and its message tells the number.
     """
-    ignore()
+    ignore_interrupts()
     if early is not None and points is not None:
-        file = file.aside() if file is not None else None
-        message = kept(early, *points, file)
+        file = file.partial_file() if file is not None else None
+        message = describe_finished_points(early, *points, file)
     if file is not None and points is not None and not points[0]:
         file = None
     outcome = Outcome(text, status=early, message=message)
@@ -143,32 +160,32 @@ def saved(
         try:
             save(file.path)
         except InputError as error:
-            # Not done, whatever was found; but that the time ended is said first.
-            word = (Exit.TIME_LIMIT if early is Exit.TIME_LIMIT else Exit.WRONG_INPUT).word
-            return Outcome(text, lambda: data(word, None), str(error), Exit.WRONG_INPUT)
+            # The command failed, whatever was found; but a time limit is reported first.
+            word = (ExitStatus.TIME_LIMIT if early is ExitStatus.TIME_LIMIT else ExitStatus.WRONG_INPUT).word
+            return Outcome(text, lambda: data(word, None), str(error), ExitStatus.WRONG_INPUT)
         text += f"\nwrote {file.name}"
     return replace(outcome, text=text, data=lambda: data(outcome.ending.word, file.name if file is not None else None))
 
 
 def command(*shared: str) -> Callable[[Callable[..., Outcome]], Callable[..., int]]:
-    """A decorator: a command that returns an Outcome as one that prints it and returns the exit status.
+    """Return a decorator: the command prints the Outcome that the function returns, and returns the exit status.
 
-    With `json=True` among its arguments, whatever it or a model file prints goes to stderr. A time limit counts from
-    here on.
+    With `json=True` among its arguments, all other output of it or a model file goes to stderr. A time limit counts
+    from here on.
 
     Args:
-        shared: options of `signatures.prepared` that the command has; it need not name them among its parameters.
+        *shared: options of `signatures.run_with_limits` that the command has; they need not be among its parameters.
     """
 
-    def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
+    def make_command(function: Callable[..., Outcome]) -> Callable[..., int]:
         own, name = inspect.signature(function), function.__name__ if "quiet" in shared else None
 
         @functools.wraps(function)
-        def run(**arguments: Any) -> int:
+        def run_command(**arguments: Any) -> int:
             as_json = bool(arguments.get("json", False))
-            with kept_for(sys.stdout, as_json) as stdout:
+            with reserve_stream(sys.stdout, as_json) as stdout:
                 try:
-                    with prepared(name, **{option: arguments[option] for option in shared}):
+                    with run_with_limits(name, **{option: arguments[option] for option in shared}):
                         given = inspect.BoundArguments(
                             own, OrderedDict((each, arguments[each]) for each in own.parameters)
                         )
@@ -176,73 +193,73 @@ def command(*shared: str) -> Callable[[Callable[..., Outcome]], Callable[..., in
                         printed = {"data": outcome.json_object()} if as_json else {"text": outcome.printed_text()}
                         outcome = replace(outcome, **printed)
                 except BrokenPipeError:
-                    return Exit.BROKEN_PIPE.code
+                    return ExitStatus.BROKEN_PIPE.code
                 except BaseException as error:
-                    outcome = _failure(error, arguments)
-                ignore()
-                return _print(outcome, as_json, stdout)
+                    outcome = _failure_outcome(error, arguments)
+                ignore_interrupts()
+                return _print_outcome(outcome, as_json, stdout)
 
-        # Typer reads the options off the wrapper.
+        # Typer reads the options of the wrapper.
         signature = command_signature(function, shared)
-        run.__signature__ = signature  # type: ignore[attr-defined]
-        run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-        run.__doc__ = (function.__doc__ or "").partition("\n\n    Args:")[0]
-        return run
+        run_command.__signature__ = signature  # type: ignore[attr-defined]
+        run_command.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        run_command.__doc__ = (function.__doc__ or "").partition("\n\n    Args:")[0]
+        return run_command
 
-    return decorate
+    return make_command
 
 
-# Of disks, quotas, files, processes: what the machine has no more of, or a limit of the user's forbids.
-_EXHAUSTED = {
+# Exhausted resources: disks, quotas, files, processes.
+_EXHAUSTED_RESOURCES = {
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EMFILE", "ENFILE", "EAGAIN", "ENOMEM")
     if hasattr(errno, name)
 }
 
 
-def _failure(error: BaseException, arguments: dict[str, Any]) -> Outcome:
-    """The outcome of a command with these arguments that raised."""
+def _failure_outcome(error: BaseException, arguments: dict[str, Any]) -> Outcome:
+    """Return the outcome of a command that raised an exception."""
     known = isinstance(error, InputError | NotConvergedError | TimeLimitError | MemoryError | SystemExit)
-    if isinstance(error, KeyboardInterrupt) or (pressed() and not known and not _is_model_error(error)):
-        return _failed(Exit.INTERRUPTED, "interrupted before there was a result")
+    if isinstance(error, KeyboardInterrupt) or (was_interrupted() and not known and not _is_model_error(error)):
+        return _failed_outcome(ExitStatus.INTERRUPTED, "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
-        return _failed(Exit.WRONG_INPUT, _name_option(str(error), arguments))
+        return _failed_outcome(ExitStatus.WRONG_INPUT, _name_option(str(error), arguments))
     if isinstance(error, TimeLimitError | NotConvergedError):
         late = isinstance(error, TimeLimitError)
-        return _failed(Exit.TIME_LIMIT if late else Exit.NOT_CONVERGED, str(error))
+        return _failed_outcome(ExitStatus.TIME_LIMIT if late else ExitStatus.NOT_CONVERGED, str(error))
     if isinstance(error, MemoryError):
         sentence = "there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
-    elif isinstance(error, OSError) and error.errno in _EXHAUSTED:
+    elif isinstance(error, OSError) and error.errno in _EXHAUSTED_RESOURCES:
         where = f"{error.filename}: " if error.filename else ""
         sentence = f"the system does not allow more: {where}{error.strerror}"
     elif isinstance(error, SystemExit):
         sentence = f"the model file ended the program (exit {error.code})"
-    elif not isinstance(error, Exception):  # nothing here raises such
-        sentence = f"the model file ended the program ({told(error)})"
+    elif not isinstance(error, Exception):  # this package raises none
+        sentence = f"the model file ended the program ({describe_exception(error)})"
     else:
-        return _failed(Exit.BUG, _logged(error))
-    return _failed(Exit.WRONG_INPUT, sentence)
+        return _failed_outcome(ExitStatus.BUG, _log_traceback(error))
+    return _failed_outcome(ExitStatus.WRONG_INPUT, sentence)
 
 
 def _name_option(sentence: str, arguments: dict[str, Any]) -> str:
-    """Return what a function says of its argument, as `accuracy = 0`, about the option, unless --set has that name."""
+    """Return a message about an argument, as `accuracy = 0`, with the option's name, unless --set has that name."""
     name, equals, rest = sentence.partition(" = ")
     assigned = [item.partition("=")[0].strip() for item in arguments.get("set_") or ()]
     return f"--{name.replace('_', '-')} {rest}" if equals and name in arguments and name not in assigned else sentence
 
 
-def _failed(status: Exit, sentence: str) -> Outcome:
+def _failed_outcome(status: ExitStatus, sentence: str) -> Outcome:
     return Outcome(data={"status": status.word, "error": sentence}, status=status, message=sentence)
 
 
 def _is_model_error(error: BaseException) -> bool:
-    """Whether a model's author is at fault, without importing `derive` to find out."""
+    """Return whether the model file caused an exception, without importing `derive`."""
     errors = sys.modules.get("saddleforge.derive.errors")
     return errors is not None and isinstance(error, errors.ModelError)
 
 
-def _logged(error: BaseException) -> str:
-    """Write the traceback to a log file; returns the sentence for the user."""
+def _log_traceback(error: BaseException) -> str:
+    """Write the traceback to a log file; return the message for the user."""
     import platform
     import tempfile
     from datetime import datetime
@@ -266,47 +283,49 @@ def _logged(error: BaseException) -> str:
         except (OSError, InputError):
             continue
         return (
-            f"this is a bug in saddleforge ({told(error)}); the traceback is in {folder / name}: "
+            f"this is a bug in saddleforge ({describe_exception(error)}); the traceback is in {folder / name}: "
             f"please report it with that file"
         )
     sys.stderr.write(text)
     return "this is a bug in saddleforge; please report it with the traceback above"
 
 
-def interrupted(as_json: bool) -> int:
-    """Say that the program was interrupted before a command began, or after it was done; nothing where one said so."""
-    ignore()
-    if _told:
-        return Exit.INTERRUPTED.code
-    return _print(_failed(Exit.INTERRUPTED, "interrupted before there was a result"), as_json, sys.stdout)
+def report_interrupt(as_json: bool) -> int:
+    """Report that the program was interrupted outside of a command, unless already reported; return the exit status."""
+    ignore_interrupts()
+    if _printed_outcomes:
+        return ExitStatus.INTERRUPTED.code
+    return _print_outcome(
+        _failed_outcome(ExitStatus.INTERRUPTED, "interrupted before there was a result"), as_json, sys.stdout
+    )
 
 
-_told: list[Outcome] = []  # what this process has printed
+_printed_outcomes: list[Outcome] = []  # outcomes printed by this process
 
 
-def _print(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
-    _told.append(outcome)
+def _print_outcome(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
+    _printed_outcomes.append(outcome)
     code = outcome.ending.code
     try:
         if as_json:
-            from ..report.contract import document
+            from ..report.contract import versioned_document
 
-            print(document(outcome.json_object()), file=stdout)
+            print(versioned_document(outcome.json_object()), file=stdout)
         elif outcome.text:
             print(outcome.printed_text().rstrip("\n"), file=stdout)
         stdout.flush()
     except BrokenPipeError:
-        return Exit.BROKEN_PIPE.code
+        return ExitStatus.BROKEN_PIPE.code
     except OSError as error:
-        drop(stdout)
-        tell(f"saddleforge: cannot write to standard output: {error.strerror or error}")
-        code = code or Exit.WRONG_INPUT.code
+        redirect_to_null(stdout)
+        print_error_line(f"saddleforge: cannot write to standard output: {error.strerror or error}")
+        code = code or ExitStatus.WRONG_INPUT.code
     if outcome.message:
-        tell(f"saddleforge: {outcome.message}")
+        print_error_line(f"saddleforge: {outcome.message}")
     return code
 
 
-_OTHER_NAMES = {
+_FOREIGN_OPTION_NAMES = {
     "n": "; samples are alpha d: --set alpha=VALUE, and --d of `simulate`",
     "samples": "; samples are alpha d: --set alpha=VALUE, and --d of `simulate`",
     "temperature": "; --inverse-temperature is 1 over it",
@@ -314,17 +333,23 @@ _OTHER_NAMES = {
     "lr": "; the learning rate of `dynamics` is --rate",
     "epochs": "; `dynamics` runs over --time BEGIN:END, in samples over d",
 }
-"""Options by names that they have elsewhere, and what to write."""
+"""Names that options have in other programs, and the option to use."""
 
 
-def usage_error(error: Any, first: str, as_json: bool) -> int:
-    """Report what Typer found wrong with the arguments, of which one is the first, in one sentence."""
+def report_usage_error(error: Any, first: str, as_json: bool) -> int:
+    """Report an error of Typer about the arguments in one sentence; return the exit status.
+
+    Args:
+        error: Typer's exception.
+        first: the first argument.
+        as_json: whether --json was given.
+    """
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else f"saddleforge {first}"
     sentence = " ".join(error.format_message().split()).rstrip(".")
     if "unexpected extra argument" in sentence and path.endswith(" plot"):
         sentence += (
-            "; plot draws one file, and other critical lines by --beside: several curves in one picture are drawn in "
+            "; plot draws one file, and other critical lines by --overlay: several curves in one picture are drawn in "
             "Python, from xarray.open_dataset of each file"
         )
     # Parameters of models are no options, and a list is one word.
@@ -332,18 +357,18 @@ def usage_error(error: Any, first: str, as_json: bool) -> int:
         if "unexpected extra argument" in sentence:
             sentence += "; a value is one word, as --set alpha=2 or --columns q,theta"
         elif option := re.match(r"No such option: --?(\w+)", sentence):
-            sentence += _OTHER_NAMES.get(option[1]) or (
+            sentence += _FOREIGN_OPTION_NAMES.get(option[1]) or (
                 f"; a parameter of the model is given as --set {option[1]}=VALUE"
             )
     sentence = f"{sentence[:1].lower()}{sentence[1:]}; `{path} --help` lists what is allowed"
-    return _print(_failed(Exit.WRONG_INPUT, sentence), as_json, sys.stdout)
+    return _print_outcome(_failed_outcome(ExitStatus.WRONG_INPUT, sentence), as_json, sys.stdout)
 
 
-def leave(status: int) -> NoReturn:
-    """End the process with a status, quietly where the reader of stdout has gone or Ctrl-C is pressed again."""
-    ignore()
-    _told.clear()
-    if status == Exit.BROKEN_PIPE.code:
-        drop(sys.stdout)
-    yield_to_threads()
+def exit_process(status: int) -> NoReturn:
+    """End the process with a status, without an error if stdout is closed or Ctrl-C is pressed again."""
+    ignore_interrupts()
+    _printed_outcomes.clear()
+    if status == ExitStatus.BROKEN_PIPE.code:
+        redirect_to_null(sys.stdout)
+    restore_default_signals()
     sys.exit(status)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from ..base.errors import InputError
 from . import options
-from .outcome import WHY, Outcome, command, cut_short, saved
+from .outcome import EARLY_EXIT_MESSAGES, Outcome, command, early_exit, save_result
 
 
 @command("time_limit", "memory_limit", "json", "seed", "quiet")
@@ -42,21 +42,21 @@ def phases(
     """
     spans: dict[str, tuple[float, float]] = {}
     for item in over:
-        name, ends = options.interval(item)
+        name, ends = options.parse_interval(item)
         if ends is None:
             raise InputError(f"--over {item}: NAME=LO:HI is expected, as alpha=0.3:3")
         spans[name] = ends
-    points = None if grid is None else _points(grid)
-    file = options.netcdf_file(output, "a phase diagram", force=True)  # what is there is looked at below
+    points = None if grid is None else _parse_grid_size(grid)
+    file = options.netcdf_file(output, "a phase diagram", force=True)  # an existing file is checked below
 
     from ..extensions.planes.diagram import phases as study
 
     if file is not None and not force:
-        options.check_goes_on(file, "phases")
+        options.check_continuable(file, "phases")
     diagram = study(
         model,
         over=spans,
-        starts=options.starts(start),
+        starts=options.parse_starts(start),
         points=points,
         refinements=refinements,
         accuracy=accuracy,
@@ -66,27 +66,30 @@ def phases(
         output=file.path if file is not None else None,
         force=force,
         processes=processes,
-        **options.assignments(set_),
+        **options.parse_assignments(set_),
     )
-    early = cut_short(diagram.interrupted, diagram.out_of_time)
-    statuses = [*(b.status for b in diagram.boundaries if b.kind != "jumps"), *(m.status for m in diagram.meetings)]
+    early = early_exit(diagram.interrupted, diagram.out_of_time)
+    statuses = [
+        *(b.status for b in diagram.boundaries if b.kind != "jumps"),
+        *(m.status for m in diagram.codim2_points),
+    ]
     rough = [word for word in statuses if word != "converged"]
     message = ""
     if early is not None:
         kept = "; what is finished is kept, and the same command continues" if file is not None else ""
-        message = f"{WHY[early]}{kept}"
+        message = f"{EARLY_EXIT_MESSAGES[early]}{kept}"
     elif rough:
         message = f"{len(rough)} of {len(statuses)} boundary points miss --boundary-accuracy; ask for a larger one"
 
-    def data(word: str, path: Path | None) -> dict[str, Any]:
+    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
         return {**diagram.to_json(), "status": word, "file": None if path is None else str(path)}
 
     shown = diagram.table() if diagram.rows else ""
-    return saved(diagram.save, file if diagram.rows else None, shown, data, message, early)
+    return save_result(diagram.save, file if diagram.rows else None, shown, _json_object, message, early)
 
 
-def _points(text: str) -> tuple[int, int]:
-    one, other = options.converted("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
+def _parse_grid_size(text: str) -> tuple[int, int]:
+    one, other = options.convert_parts("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
     if min(one, other) < 2:
         raise InputError(f"--grid {text}: at least 2 points along both parameters are expected")
     return one, other

@@ -1,4 +1,4 @@
-"""`plot`: a picture of what another command wrote."""
+"""`plot`: a figure of the file that another command wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .outcome import Outcome, command
 
 
 @command("json", "quiet")
-def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = None, force: bool = False) -> Outcome:
+def plot(file: Path, /, output: Path | None = None, overlay: list[Path] | None = None, force: bool = False) -> Outcome:
     """Draw a branch, overlaps along a parameter or in time, a critical line, seeds of a simulation, a sweep or phases.
 
     A picture that it drew from the same table is drawn again; another file is overwritten with --force only.
@@ -21,9 +21,9 @@ def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = 
         file (FILE.nc): What `curve`, `follow`, `threshold --along`, `bayes --along`, `simulate`, `sweep`, `phases` or
             `dynamics` wrote.
         output (FILE.png): Default: the same name, ending in .png.
-        beside (OTHER.nc): Another critical line, for the same picture.
+        overlay (OTHER.nc): Another critical line, for the same picture.
     """
-    from ..base.files import finite, new_file
+    from ..base.files import check_new_file, require_finite_file
 
     output = output or file.with_suffix(".png")
     if output == file:
@@ -31,31 +31,31 @@ def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = 
             f"-o {output}: this is the file to draw; that is a table, as `saddleforge curve -o FILE.nc` writes, and -o "
             "names its picture"
         )
-    for one in (file, *(beside or [])):
+    for one in (file, *(overlay or [])):
         try:
-            with finite(one, again=True).open("rb"):
+            with require_finite_file(one, again=True).open("rb"):
                 pass
         except OSError as error:
             raise InputError(
                 f"cannot read {one}: {error.strerror or error}; plot draws a file that `curve`, `follow`, `simulate`, "
                 "`sweep` or `threshold --along` wrote by -o FILE.nc"
             ) from error
-    from ..report.plots.drawing import format_of, is_drawn_from, save_figure
+    from ..report.plots.drawing import figure_format, is_drawn_from, save_figure
     from ..report.plots.figures import plot_table
     from ..report.tables import load_dataset
 
-    format_of(output)
+    figure_format(output)
     source = Path(os.path.relpath(file, output.parent)).as_posix()
 
-    def foreign(path: Path) -> str:
+    def explain_foreign_file(path: Path) -> str:
         return "" if is_drawn_from(path, source) else f"the file exists, and was not drawn from {file}"
 
-    target = new_file(output, force, foreign)
+    target = check_new_file(output, force, explain_foreign_file)
     dataset = load_dataset(file)
-    others = [load_dataset(one) for one in beside or []]
+    others = [load_dataset(one) for one in overlay or []]
     if not all("special" in one.attrs for one in ([dataset, *others] if others else [])):
-        raise InputError("--beside draws critical lines, as `threshold --along` and `bayes --along` write them")
-    options: dict[str, Any] = {"beside": others} if others else {}
+        raise InputError("--overlay draws critical lines, as `threshold --along` and `bayes --along` write them")
+    options: dict[str, Any] = {"overlay": others} if others else {}
     try:
         figure = plot_table(dataset, **options)
     except KeyError as error:
@@ -64,6 +64,6 @@ def plot(file: Path, /, output: Path | None = None, beside: list[Path] | None = 
         raise
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise InputError(f"{file} cannot be drawn: it is not laid out as tables are ({error})") from error
-    interrupts.ignore()
+    interrupts.ignore_interrupts()
     save_figure(figure, target, source)
     return Outcome(f"wrote {output}", {"file": str(output)})

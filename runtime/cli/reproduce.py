@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ..base import interrupts
-from ..base.budget import is_limited, remaining, without_limit
-from .outcome import WHY, Exit, Outcome, command
+from ..base.budget import has_time_limit, remaining_seconds, without_time_limit
+from .outcome import EARLY_EXIT_MESSAGES, ExitStatus, Outcome, command
 
 
 @command("time_limit", "memory_limit", "json", "threads", "quiet")
@@ -20,17 +20,17 @@ def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False
             an hour), `stability` (ten minutes), `finite-size` (twenty minutes), `rsb` (a quarter of an hour),
             `dynamics` (ten minutes).
     """
-    from ..base.files import absolute, check_folder
+    from ..base.files import absolute_path, check_folder
 
-    folder = absolute(check_folder(out))
-    from ..reproduce.jobs import refuse_foreign
+    folder = absolute_path(check_folder(out))
+    from ..reproduce.jobs import refuse_foreign_files
     from ..reproduce.jobs import reproduce as run
 
     if not force:
-        refuse_foreign(folder)
+        refuse_foreign_files(folder)
     rang = False
 
-    def end() -> None:
+    def raise_time_limit() -> None:
         nonlocal rang
         rang = True
         raise KeyboardInterrupt
@@ -38,14 +38,15 @@ def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False
     try:
         # A step is done or is not: at its limit it is interrupted, never handed over as far as it has come.
         with (
-            interrupts.alarm(remaining(), end) if is_limited() else nullcontext(),
-            without_limit(),
-            interrupts.recognised(),
+            interrupts.raise_after(remaining_seconds(), raise_time_limit) if has_time_limit() else nullcontext(),
+            without_time_limit(),
+            interrupts.restore_keyboard_interrupt(),
         ):
             reproduction = run(folder, figure)
     except KeyboardInterrupt:
-        early = Exit.TIME_LIMIT if rang else Exit.INTERRUPTED
-        sentence = f"{WHY[early]}; what is finished is kept in {out}, and the same command continues from there"
+        early = ExitStatus.TIME_LIMIT if rang else ExitStatus.INTERRUPTED
+        kept = f"what is finished is kept in {out}, and the same command continues from there"
+        sentence = f"{EARLY_EXIT_MESSAGES[early]}; {kept}"
         return Outcome("", {"status": early.word, "out": str(out)}, sentence, early)
     if not reproduction.complete:
         message = (

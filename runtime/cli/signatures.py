@@ -22,7 +22,7 @@ from ..base.errors import require_whole
 
 
 class SharedOptions:
-    r"""What --help says of options that several commands share, by the name of the parameter.
+    r"""The help texts of options that several commands share, by the name of the parameter.
 
     Args:
         model (MODEL): A catalogue name, or a path to a model file; FILE.py:NAME picks one of several.
@@ -60,7 +60,7 @@ class SharedOptions:
 
 
 @contextmanager
-def prepared(
+def run_with_limits(
     name: str | None,
     time_limit: float | None = None,
     memory_limit: float | None = None,
@@ -69,55 +69,66 @@ def prepared(
     seed: int = 0,
     quiet: bool = False,
 ) -> Iterator[None]:
-    """Run a command within its limits, on so many threads; the parameters are options that commands have.
+    """Run a command within its limits, on the given number of threads; the parameters are options of commands.
 
     Args:
-        name: as its progress is reported; None where it is done at once.
+        name: of the progress step; None for a quick command.
+        time_limit: seconds, or None.
+        memory_limit: gigabytes, or None.
+        json: whether --json was given.
+        threads: number of threads, or None.
+        seed: of the sampled rules.
+        quiet: whether progress is off.
 
     Raises:
-        InputError: a limit that is none, more threads than there are, or a negative seed.
+        InputError: an invalid limit, too many threads, or a negative seed.
     """
-    environment.check()
+    environment.check_environment()
     with (
         environment.memory_limit(memory_limit),
-        interrupts.recognised(),
+        interrupts.restore_keyboard_interrupt(),
         limited_time(time_limit),
-        nullcontext() if name is None or quiet else progress.step(name),
+        nullcontext() if name is None or quiet else progress.progress_step(name),
     ):
         progress.set_quiet(quiet)
         require_whole("--seed", seed, 0)
         if threads is not None:
-            from ..base.threads import available, limit
+            from ..base.threads import available_threads, limit_threads
 
-            require_whole("--threads", threads, 1, available())
-            limit(threads)
+            require_whole("--threads", threads, 1, available_threads())
+            limit_threads(threads)
         yield
 
 
 _FLAGS = {"memory_limit": "--memory", "on": "--start --on", "output": "-o --output", "sizes": "--set"}
-"""Options whose flags are not the names of their parameters."""
+"""Options whose flags differ from the names of their parameters."""
 _BRACES = re.compile(r"{(\w+)}")
-_ENTRY = re.compile(r"^    (\w+)(?: \((.+?)\))?: (.+(?:\n {8}.+)*)", re.MULTILINE)
+_ARGS_ENTRY = re.compile(r"^    (\w+)(?: \((.+?)\))?: (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
 def command_signature(function: Callable[..., object], shared: Sequence[str]) -> inspect.Signature:
-    """Return the signature that Typer reads: a function's own options, and those of `prepared` with these names."""
+    """Return the signature that Typer reads: a function's own options, and shared ones of `run_with_limits`.
+
+    Args:
+        function: the command.
+        shared: names of the shared options.
+    """
     every = dict(inspect.signature(function, eval_str=True).parameters)
-    common = inspect.signature(prepared, eval_str=True).parameters
+    common = inspect.signature(run_with_limits, eval_str=True).parameters
     for name in common:  # last, in this order
         if name in every or name in shared:
             every[name] = every.pop(name, common[name])
     texts = {
         name: (metavar or None, " ".join(text.split()))
         for source in (SharedOptions, function)
-        for name, metavar, text in _ENTRY.findall(inspect.getdoc(source) or "")
+        for name, metavar, text in _ARGS_ENTRY.findall(inspect.getdoc(source) or "")
     }
-    described = [_described(parameter, *texts.get(name, (None, None))) for name, parameter in every.items()]
+    described = [_typer_parameter(parameter, *texts.get(name, (None, None))) for name, parameter in every.items()]
     return inspect.Signature(described)
 
 
-def _described(parameter: inspect.Parameter, metavar: str | None, text: str | None) -> inspect.Parameter:
-    """Return a parameter annotated as Typer reads it."""
+def _typer_parameter(parameter: inspect.Parameter, metavar: str | None, text: str | None) -> inspect.Parameter:
+    """Return a parameter annotated for Typer."""
     kind, *more = (
         get_args(parameter.annotation) if hasattr(parameter.annotation, "__metadata__") else [parameter.annotation]
     )
@@ -132,27 +143,27 @@ def _described(parameter: inspect.Parameter, metavar: str | None, text: str | No
     return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[kind, described])
 
 
-def _rules() -> str:
+def _list_rules() -> str:
     from ..integration import FAMILIES
 
     *others, last = FAMILIES
     return f"{', '.join(others)} or {last}"
 
 
-def _units() -> str:
+def _list_units() -> str:
     from ..integration import FAMILIES, Rule
 
     other = (f"{family.unit} ({name})" for name, family in FAMILIES.items() if family.unit != Rule.unit)
     return f"{Rule.unit}, but {', '.join(other)}"
 
 
-def _methods() -> str:
+def _list_methods() -> str:
     from ..extensions.simulation.methods import METHODS
 
     return "|".join(["auto", *METHODS])
 
 
-def _trainings() -> str:
+def _list_trainings() -> str:
     from ..extensions.simulation.methods import METHODS, exact_method
 
     special = (f"{name} {method.summary}" for name, method in METHODS.items() if method.summary)
@@ -161,21 +172,27 @@ def _trainings() -> str:
     return f"{'; '.join(special)}; auto: {auto}"
 
 
-def _rates() -> str:
+def _list_rates() -> str:
     from ..extensions.simulation.methods import METHODS
 
     return "; ".join(f"{name}: {method.rate}" for name, method in METHODS.items() if method.rate)
 
 
-_LISTS = {"rules": _rules, "units": _units, "methods": _methods, "trainings": _trainings, "rates": _rates}
-"""Lists that texts of options name in braces: composed of what rules and methods say of themselves."""
+_LISTS = {
+    "rules": _list_rules,
+    "units": _list_units,
+    "methods": _list_methods,
+    "trainings": _list_trainings,
+    "rates": _list_rates,
+}
+"""Functions that compose the lists named in braces, from the descriptions of rules and methods."""
 
 
 class ListingCommand(TyperCommand):
-    """A command whose help contains lists that are composed when it is shown: what they are of loads NumPy."""
+    """A command whose help contains lists composed when it is shown, since their content loads NumPy."""
 
     def format_help(self, *page: Any) -> None:
-        """Write the help, with what stands in braces filled in."""
+        """Write the help with the names in braces replaced by their lists."""
         for option in self.params:
             for attribute in ("help", "metavar"):
                 text = getattr(option, attribute) or ""

@@ -1,4 +1,4 @@
-"""`simulate`: the risk minimised at finite d, beside theory."""
+"""`simulate`: the risk minimised at finite d, compared with theory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from ..base import interrupts
 from ..base.errors import InputError
 from . import options
-from .outcome import WHY, Exit, Outcome, advice, command, cut_short
+from .outcome import EARLY_EXIT_MESSAGES, ExitStatus, Outcome, command, early_exit, explain_failure
 
 
 @command("time_limit", "json", "quiet")
@@ -48,7 +48,7 @@ def simulate(
         seeds: Number of draws of the data, from seed --first on.
         first: The first seed.
         theory: Print the saddle point from the same start, too; for sgd, the dynamics of infinite d.
-        polish (wells): From the minimum found, move samples to lower minima of their one-sample objectives, and
+        polish (minima): From the minimum found, move samples to lower minima of their one-sample objectives, and
             minimise again, until none lowers the risk.
         restarts: --polish: number of restarts with a few samples moved; the lowest is kept.
         project (OVERLAP): Fix an overlap at zero, as theta, m or theta_1_12.
@@ -65,25 +65,25 @@ def simulate(
         force: Overwrite a file that contains anything but this simulation.
         threads: Seeds in parallel (default: all cores).
     """
-    from ..base.files import occupied
+    from ..base.files import file_exists_error
     from ..extensions.simulation.methods import METHODS
     from ..extensions.simulation.plan import RANDOM, Plan
-    from ..extensions.simulation.run import Run, checked
+    from ..extensions.simulation.run import Run, validate_plan
     from ..extensions.simulation.simulation import Simulation
     from ..extensions.simulation.simulation import simulate as run_all
     from ..report.simulation_tables import load_runs
 
-    file = options.netcdf_file(output, "a simulation", force=True)  # what is there is looked at below
-    problem = options.problem_of(model, set_, metric=metric)
+    file = options.netcdf_file(output, "a simulation", force=True)  # an existing file is checked below
+    problem = options.build_problem(model, set_, metric=metric)
     one_pass = method in METHODS and METHODS[method].one_pass
     overlaps = one_pass and start is not None and "=" in start
-    begin = str(start) if overlaps or start == RANDOM else options.start_of(problem, start)
+    begin = str(start) if overlaps or start == RANDOM else options.select_start(problem, start)
     chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "exact": not free_teacher}
-    chosen |= {"rate": rate if one_pass else _rate(rate, method), "batch": batch}
+    chosen |= {"rate": rate if one_pass else _parse_rate(rate, method), "batch": batch}
     chosen |= {"polish": polish, "restarts": restarts, "project": project, "controls": control_variates}
     limit = None if memory is None else 1e9 * memory
-    chosen |= options.given(inertia=inertia, damping=damping, memory=limit)
-    plan = checked(Plan(problem, d, begin, method, **chosen))
+    chosen |= options.given_options(inertia=inertia, damping=damping, memory=limit)
+    plan = validate_plan(Plan(problem, d, begin, method, **chosen))
     if theory and begin == RANDOM and not one_pass:
         raise InputError("--theory goes with a named start, not with --start random")
     known: list[Run] = []
@@ -92,18 +92,18 @@ def simulate(
             known = load_runs(file.path, plan)
         except InputError as error:
             if not force:
-                raise occupied(file.name, str(error)) from None
+                raise file_exists_error(file.name, str(error)) from None
     kept = {run.seed: run for run in known}
     unwritten: InputError | None = None
 
-    def keep(run: Run) -> None:
+    def write_run(run: Run) -> None:
         nonlocal unwritten
         every = {**kept, run.seed: run}
         if file is not None:
             try:
                 Simulation(plan, tuple(every[seed] for seed in sorted(every))).save(file.path)
                 unwritten = None
-            except InputError as error:  # the disk is full, say: what is found is printed all the same
+            except InputError as error:  # for example the disk is full: the result is printed all the same
                 unwritten = error
         kept[run.seed] = run
 
@@ -118,51 +118,55 @@ def simulate(
             method=method,
             threads=threads,
             known=known,
-            on_run=keep,
+            on_run=write_run,
             **chosen,
         )
         if theory and one_pass and not (simulation.interrupted or simulation.out_of_time):
             from ..extensions.descent.dynamics import dynamics
 
-            with interrupts.recognised():
+            with interrupts.restore_keyboard_interrupt():
                 followed = dynamics(problem, plan.rate or 0.0, plan.times, begin, batch=batch, accuracy=1e-3)
         elif theory and not (simulation.interrupted or simulation.out_of_time):
             from ..solving.solve import solve as solve_saddle_point
 
-            with interrupts.recognised():
-                beside = solve_saddle_point(problem, begin, accuracy=1e-3)
-                _ = beside.stability
-                solution = beside
-        interrupts.ignore()
+            with interrupts.restore_keyboard_interrupt():
+                theory_solution = solve_saddle_point(problem, begin, accuracy=1e-3)
+                _ = theory_solution.stability
+                solution = theory_solution
+        interrupts.ignore_interrupts()
     except KeyboardInterrupt:
-        interrupts.ignore()
+        interrupts.ignore_interrupts()
         simulation = Simulation(plan, tuple(kept[seed] for seed in sorted(kept) if seed in wanted), interrupted=True)
     text, data = simulation.table(), simulation.to_json()
     data |= {"theory": None, "on_branch": None}
     if solution is not None:
-        from ..extensions.comparison.compare import on_branch
+        from ..extensions.comparison.compare import runs_on_branch
 
-        near = len(on_branch(solution, simulation).runs)
+        near = len(runs_on_branch(solution, simulation).runs)
         text += f"\n\nsaddle point, {near} of {len(simulation.converged)} converged runs near it\n{solution.table()}"
         data |= {"theory": solution.to_json(), "on_branch": near}
     if followed is not None:
         if file is not None and simulation.runs:
             from ..base import presenting
-            from ..report.simulation_tables import beside_dynamics
+            from ..report.simulation_tables import add_theory_dynamics
 
-            presenting.save(beside_dynamics(simulation, followed), file.path)
+            presenting.save(add_theory_dynamics(simulation, followed), file.path)
         text += f"\n\nof infinite d\n{followed.table()}"
         data |= {"theory": followed.to_json()}
     if unwritten is not None:
-        return Outcome(text, data, str(unwritten), Exit.WRONG_INPUT)
+        return Outcome(text, data, str(unwritten), ExitStatus.WRONG_INPUT)
     if file is not None and kept:
         text += f"\nwrote {file.name}"
         data["file"] = str(file.name)
-    early = cut_short(simulation.interrupted, simulation.out_of_time)
+    early = early_exit(simulation.interrupted, simulation.out_of_time)
     if early is not None:
-        message = f"{WHY[early]}; {len(simulation.runs)} of {seeds} seeds are kept"
+        message = f"{EARLY_EXIT_MESSAGES[early]}; {len(simulation.runs)} of {seeds} seeds are kept"
         if file is None or not kept:
-            message = message if simulation.runs else f"{WHY[early]} before the first of {seeds} seeds was finished"
+            message = (
+                message
+                if simulation.runs
+                else f"{EARLY_EXIT_MESSAGES[early]} before the first of {seeds} seeds was finished"
+            )
         else:
             more = f", which contains {len(kept)}" if len(kept) != len(simulation.runs) else ""
             message += f" in {file.name}{more}"
@@ -174,12 +178,12 @@ def simulate(
     elif followed is not None and not followed.success:
         message = f"the dynamics of infinite d: {followed.advice}"
     elif solution is not None and not solution.success:
-        message = f"the saddle point from the same start: {advice(solution)}"
+        message = f"the saddle point from the same start: {explain_failure(solution)}"
     return Outcome(text, data, message)
 
 
-def _rate(text: str | None, method: str) -> float | None:
-    """A number."""
+def _parse_rate(text: str | None, method: str) -> float | None:
+    """Return the learning rate as a number, or None."""
     if text is None:
         return None
-    return options.converted("--rate", text, f"{method} takes a number", [text], float)[0]
+    return options.convert_parts("--rate", text, f"{method} takes a number", [text], float)[0]

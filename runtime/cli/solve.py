@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from . import options
-from .outcome import NO_VERDICT, Exit, Outcome, advice, command, saved
+from .outcome import NO_VERDICT, ExitStatus, Outcome, command, explain_failure, save_result
 
 if TYPE_CHECKING:
     from ..extensions.reference.solution import PreciseSolution
@@ -55,19 +55,19 @@ def solve(
         explain: Explain the choice of rule: dimensions, kinks and jumps of the averages, what was tried.
         parisi (Y): With --rsb 1: y, in place of that of the lowest states.
     """
-    from ..base.files import absolute, write_whole
+    from ..base.files import absolute_path, write_atomically
     from ..extensions.digits import DOUBLES
-    from ..report.contract import document
+    from ..report.contract import versioned_document
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
         raise InputError("--start, --from or --all-branches: give one of them")
     if output is not None and output.suffix == ".nc":
         raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
     file = options.output_file(output, force)
-    from_ = absolute(from_) if from_ is not None else None
-    problem = options.problem_of(model, set_, inverse_temperature=inverse_temperature)
-    symbols = options.own_symbols(problem, rename)
-    wanted = options.names("--sensitivities", sensitivities, "parameters are expected, as alpha,lambda, or all")
+    from_ = absolute_path(from_) if from_ is not None else None
+    problem = options.build_problem(model, set_, inverse_temperature=inverse_temperature)
+    symbols = options.parse_own_symbols(problem, rename)
+    wanted = options.parse_names("--sensitivities", sensitivities, "parameters are expected, as alpha,lambda, or all")
     wanted = [] if wanted == ["all"] else wanted
     if rsb and accuracy < DOUBLES:
         raise InputError(f"--rsb {rsb} goes with accuracies of {DOUBLES:g} and above")
@@ -86,7 +86,7 @@ def solve(
 
         if accuracy < DOUBLES or proof:
             raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above, without --proof")
-        problem.only_at_zero_temperature("derivatives with respect to parameters are known")
+        problem.require_zero_temperature("derivatives with respect to parameters are known")
         directions(problem, *wanted)
     if all_branches and (verify or proof or wanted is not None):
         raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
@@ -94,37 +94,41 @@ def solve(
     if rsb or parisi is not None:
         from ..extensions.breaking.solve import solve as solve_broken
 
-        broken = solve_broken(problem, options.beginning(problem, start, from_), rsb=rsb, parisi=parisi, **chosen)
-        outcome = Outcome(lambda: broken.table(symbols), broken.to_json, advice(broken))
+        broken = solve_broken(problem, options.load_start(problem, start, from_), rsb=rsb, parisi=parisi, **chosen)
+        outcome = Outcome(lambda: broken.table(symbols), broken.to_json, explain_failure(broken))
     elif all_branches:
         outcome = _solve_all(problem, {**chosen, "deflate": deflate}, stability, symbols)
     else:
-        begin = options.beginning(problem, start, from_)
+        begin = options.load_start(problem, start, from_)
         try:
-            found = _judged(_solve_one(problem, begin, chosen, verify, proof), stability)
-            outcome = _solved(found, wanted, symbols)
-            outcome = _explained(outcome, found) if explain else outcome
+            found = _with_optional_verdict(_solve_one(problem, begin, chosen, verify, proof), stability)
+            outcome = _solution_outcome(found, wanted, symbols)
+            outcome = _add_explanation(outcome, found) if explain else outcome
         except NotProvedError as error:
-            outcome = _not_proved(error, symbols)
+            outcome = _unproved_outcome(error, symbols)
     if file is None:
         return outcome
     text, data = outcome.printed_text(), outcome.json_object()
 
     def save(path: Path) -> None:
-        write_whole(path, document(data) + "\n")
+        write_atomically(path, versioned_document(data) + "\n")
 
-    return saved(save, file, text, lambda word, path: data, outcome.message, outcome.status)
+    return save_result(save, file, text, lambda word, path: data, outcome.message, outcome.status)
 
 
-def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, symbols: dict[str, str]) -> Outcome:
-    """A solution, with its sensitivities to the parameters named (an empty list names all)."""
+def _solution_outcome(
+    solution: Solution | PreciseSolution, wanted: list[str] | None, symbols: dict[str, str]
+) -> Outcome:
+    """Return the outcome of a solution, with sensitivities to the named parameters (an empty list: to all)."""
     from ..solving.solution import Solution as InDoubles
 
     outcome = Outcome(
-        lambda: solution.table(symbols), lambda: {**solution.to_json(), "sensitivities": None}, advice(solution)
+        lambda: solution.table(symbols),
+        lambda: {**solution.to_json(), "sensitivities": None},
+        explain_failure(solution),
     )
     if solution.success and isinstance(solution, InDoubles) and solution.judge and solution.stability is None:
-        outcome = replace(outcome, message=NO_VERDICT, status=Exit.TIME_LIMIT)
+        outcome = replace(outcome, message=NO_VERDICT, status=ExitStatus.TIME_LIMIT)
     if wanted is None or not isinstance(solution, InDoubles) or solution.losses is None:
         return outcome
     from ..responses.sensitivity import sensitivities
@@ -132,7 +136,7 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, symb
     try:
         found = sensitivities(solution, *wanted)
     except (NotConvergedError, TimeLimitError) as error:
-        return replace(outcome, message=str(error), status=Exit.NOT_CONVERGED)
+        return replace(outcome, message=str(error), status=ExitStatus.NOT_CONVERGED)
     return replace(
         outcome,
         text=lambda: "\n".join([solution.table(symbols), "", found.table()]),
@@ -140,8 +144,8 @@ def _solved(solution: Solution | PreciseSolution, wanted: list[str] | None, symb
     )
 
 
-def _explained(outcome: Outcome, solution: Solution) -> Outcome:
-    """With the reasons for its rule: below the text, or as `explanation` in the object."""
+def _add_explanation(outcome: Outcome, solution: Solution) -> Outcome:
+    """Add the reasons for the quadrature rule to an outcome: below the text, or as `explanation` in the object."""
     from ..report.solution import explanation_lines
 
     return replace(
@@ -151,8 +155,8 @@ def _explained(outcome: Outcome, solution: Solution) -> Outcome:
     )
 
 
-def _not_proved(error: NotProvedError, symbols: dict[str, str]) -> Outcome:
-    """The estimate in double precision, and why there is no proof.
+def _unproved_outcome(error: NotProvedError, symbols: dict[str, str]) -> Outcome:
+    """Return the outcome of a failed proof: the estimate in double precision, and the reason.
 
     Raises:
         NotProvedError: there is no estimate either.
@@ -172,9 +176,9 @@ def _not_proved(error: NotProvedError, symbols: dict[str, str]) -> Outcome:
 def _solve_one(
     problem: Problem, begin: str | Overlaps, chosen: dict[str, Any], verify: bool, proof: bool
 ) -> Solution | PreciseSolution:
-    """In double precision, or beyond it (and verified whether asked for or not) where accuracy or a proof ask for that.
+    """Solve in double precision, or beyond it (and verified) if the accuracy or a proof require it.
 
-    Where a time limit comes first, what there is in double precision.
+    If a time limit comes first, return the solution in double precision.
 
     Raises:
         InputError: an integrator is chosen at an accuracy beyond double precision.
@@ -204,21 +208,21 @@ def _solve_one(
         return replace(error.point, status=Status.TIME_LIMIT)
 
 
-def _judged(solution: Solution | PreciseSolution, judge: bool) -> Any:
-    """The solution, without a verdict on its stability where none is asked for."""
+def _with_optional_verdict(solution: Solution | PreciseSolution, judge: bool) -> Any:
+    """Return the solution, without a verdict on its stability if `judge` is false."""
     from ..solving.solution import Solution
 
     return replace(solution, judge=False) if isinstance(solution, Solution) and not judge else solution
 
 
 def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: dict[str, str]) -> Outcome:
-    from ..base.numbers import with_error
+    from ..base.numbers import format_with_error
     from ..report.ansatz import HEADING, is_unstable_beyond_digits, verdict_cell
     from ..report.contract import problem_json
     from ..solving.solutions import solutions
 
     failed: list[Solution] = []
-    ranked = [_judged(found, judge) for found in solutions(problem, on_failure=failed.append, **chosen)]
+    ranked = [_with_optional_verdict(found, judge) for found in solutions(problem, on_failure=failed.append, **chosen)]
     if not ranked and all(s.status is failed[0].status for s in failed):
         raise NotConvergedError(f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].advice}")
     if not ranked:
@@ -228,7 +232,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: d
         )
     rows = []
     for s in ranked:
-        loss = with_error(s.training_loss, s.training_loss_error)
+        loss = format_with_error(s.training_loss, s.training_loss_error)
         ended = ", ".join([s.status.words, *([verdict_cell(s)] if s.stability else []), f"from start {s.start}"])
         rows.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {ended}")
     symmetric = f"{HEADING} " if any(is_unstable_beyond_digits(s) for s in ranked) else ""
@@ -238,7 +242,7 @@ def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: d
     return Outcome(
         "\n".join(lines),
         lambda: {**problem_json(problem), "solutions": [s.to_json() for s in ranked]},
-        "; ".join(f"{s.branch}: {advice(s)}" for s in weak),
+        "; ".join(f"{s.branch}: {explain_failure(s)}" for s in weak),
     )
 
 
@@ -256,19 +260,19 @@ def stability(
     seed: int = 0,
 ) -> Outcome:
     """Solve, then print spectrum, replicon, proximal jumps and the loss of self-overlap, with their meaning."""
-    from ..base.files import absolute
-    from ..extensions.breaking.solve import broken, checked_steps
+    from ..base.files import absolute_path
+    from ..extensions.breaking.solve import break_replica_symmetry, check_steps
     from ..report.contract import problem_json
     from ..report.stability import stability_table
     from ..solving.solve import solve as solve_from
 
     if start is not None and from_ is not None:
         raise InputError("--start or --from: give one of them")
-    from_ = absolute(from_) if from_ is not None else None
-    problem = options.problem_of(model, set_)
-    begin = options.beginning(problem, start, from_)
+    from_ = absolute_path(from_) if from_ is not None else None
+    problem = options.build_problem(model, set_)
+    begin = options.load_start(problem, start, from_)
     if rsb:
-        checked_steps(rsb, problem)
+        check_steps(rsb, problem)
     solution = solve_from(problem, begin, accuracy=accuracy, integrator=integrator, points=points, seed=seed)
     verdict = solution.stability
     data = {
@@ -283,12 +287,12 @@ def stability(
         "found": None,
     }
     if verdict is None and solution.success:
-        return Outcome(solution.table(), data, NO_VERDICT, Exit.TIME_LIMIT)
+        return Outcome(solution.table(), data, NO_VERDICT, ExitStatus.TIME_LIMIT)
     if verdict is None:
-        return Outcome(solution.table(), data, f"there is no solution: {advice(solution)}")
+        return Outcome(solution.table(), data, f"there is no solution: {explain_failure(solution)}")
     text = stability_table(solution)
     if not solution.success or not rsb:
-        return Outcome(text, data, advice(solution))
-    found = broken(solution, accuracy=accuracy, steps=rsb)
+        return Outcome(text, data, explain_failure(solution))
+    found = break_replica_symmetry(solution, accuracy=accuracy, steps=rsb)
     data |= {"breaking": found.to_json()["breaking"], "found": found.found or None}
-    return Outcome(f"{text}\n\n{found.table()}", data, advice(found))
+    return Outcome(f"{text}\n\n{found.table()}", data, explain_failure(found))

@@ -1,4 +1,4 @@
-"""Standard streams as they are found: closed, full, of few characters, or written to by libraries and model files."""
+"""Standard streams that may be closed, full, of a small character set, or written to by libraries and model files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TextIO
 
 
-def opened() -> None:
-    """Streams that are closed lead nowhere, and no file that is opened later takes their place; characters that one
-    does not have are written as escapes."""
+def repair_standard_streams() -> None:
+    """Open closed standard streams on the null device, and escape characters that a stream cannot encode.
+
+    Files opened later then never take the descriptor of a standard stream.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -23,21 +25,20 @@ def opened() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def tell(sentence: str) -> None:
-    """On standard error, where somebody may read it, in one line: what was typed may hold anything, as a terminal's
-    commands."""
+def print_error_line(sentence: str) -> None:
+    """Print a message on stderr, if possible, in one line and without control characters."""
     plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
     with suppress(OSError, ValueError):
         print(plain, file=sys.stderr, flush=True)
 
 
 @contextmanager
-def kept_for(result: TextIO, alone: bool) -> Iterator[TextIO]:
-    """A stream to print the result on, `result` itself or one that leads where it does.
+def reserve_stream(result: TextIO, alone: bool) -> Iterator[TextIO]:
+    """Yield a stream on which to print the result: `result` itself or a duplicate of it.
 
     Args:
-        alone: whether nothing else may come there (--json): whatever is printed meanwhile, or written to its
-            descriptor, goes to standard error.
+        result: the stream.
+        alone: whether nothing else may be printed there (--json): other output, also to its descriptor, goes to stderr.
     """
     if not alone:
         with redirect_stdout(result):
@@ -61,7 +62,7 @@ def kept_for(result: TextIO, alone: bool) -> Iterator[TextIO]:
                 os.dup2(copy, descriptor)
 
 
-def drop(stream: TextIO) -> None:
-    """Lead a stream nowhere that cannot be written, so that what is left in its buffer is no error once more."""
+def redirect_to_null(stream: TextIO) -> None:
+    """Redirect a stream that cannot be written to the null device, so that flushing it raises no second error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

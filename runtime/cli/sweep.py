@@ -1,4 +1,4 @@
-"""`sweep`: solutions over a plane of parameters, kept as they are finished; `collect`: shards of one, joined."""
+"""`sweep`: solutions over a grid of parameters, saved as they are finished; `collect`: joins shards of one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.errors import InputError, TimeLimitError
 from . import options
-from .outcome import WHY, Outcome, command, cut_short, saved
+from .outcome import EARLY_EXIT_MESSAGES, Outcome, command, early_exit, save_result
 
 if TYPE_CHECKING:
     from ..extensions.sweeping.sweep import Sweep
@@ -59,40 +59,40 @@ def sweep(
         force: Overwrite an existing file and its records.
         threads: Threads per worker.
     """
-    share = None if shard is None else _share(shard)
+    share = None if shard is None else _parse_shard(shard)
     if bool(over) == (points is not None):
         raise InputError("--over NAME=LO:HI:N, once or more, or --points TABLE.csv: give one of them")
     if share is not None and output is None:
         raise InputError("--shard goes with -o FILE.nc, next to which its records are kept")
-    grid = _grid(over or [])
-    rows = _rows(points) if points is not None else None
-    file = options.netcdf_file(output, "a sweep", force=True)  # what is there is looked at below
+    grid = _parse_axes(over or [])
+    rows = _read_table(points) if points is not None else None
+    file = options.netcdf_file(output, "a sweep", force=True)  # an existing file is checked below
 
     from ..extensions.sweeping.engine import Engine
-    from ..extensions.sweeping.plan import Simulated, planned
-    from ..extensions.sweeping.records import folder_of
-    from ..extensions.sweeping.sweep import kept_nowhere, run
+    from ..extensions.sweeping.plan import SimulationSettings, make_plan
+    from ..extensions.sweeping.records import records_folder
+    from ..extensions.sweeping.sweep import run, temporary_records_folder
 
-    plan = planned(
+    plan = make_plan(
         model,
         grid=grid,
         rows=rows,
-        starts=options.starts(start),
+        starts=options.parse_starts(start),
         ask=ask,
         accuracy=accuracy,
         both_ways=both_ways,
         seed=seed,
-        simulated=Simulated(d, seeds, method),
-        given=options.assignments(set_),
+        simulated=SimulationSettings(d, seeds, method),
+        given=options.parse_assignments(set_),
     )
     limit = None if memory is None else int(1e9 * memory)
     engine = Engine(1 if share and processes is None else processes, scheduler, cluster, threads, limit)
     if file is None:
-        with kept_nowhere() as folder:
-            return _told(run(plan, engine, folder), None)
+        with temporary_records_folder() as folder:
+            return _sweep_outcome(run(plan, engine, folder), None)
     if not force:
-        options.check_goes_on(file, "sweep")
-    return _told(run(plan, engine, folder_of(file.path), force, share), file)
+        options.check_continuable(file, "sweep")
+    return _sweep_outcome(run(plan, engine, records_folder(file.path), force, share), file)
 
 
 @command("json", "quiet")
@@ -106,73 +106,73 @@ def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> Out
     from ..extensions.sweeping.sweep import collect as join
 
     file = options.netcdf_file(output, "a sweep", force)
-    return _told(join(*folders), file)
+    return _sweep_outcome(join(*folders), file)
 
 
-def _told(result: Sweep, file: options.OutputFile | None) -> Outcome:
-    """How the command ends, the file written, but that of a shard, whose records are kept beside it."""
-    early = cut_short(result.interrupted, result.out_of_time)
-    from ..report.sweeps import counted
+def _sweep_outcome(result: Sweep, file: options.OutputFile | None) -> Outcome:
+    """Return the outcome of a command, after writing the file; a shard has records only."""
+    early = early_exit(result.interrupted, result.out_of_time)
+    from ..report.sweeps import describe_statuses
 
     message, text = "", result.table()
     finished = result.plan.size - result.statuses.get("unfinished", 0)
-    where = "" if file is None else f" beside {file.name}"
+    where = "" if file is None else f" next to {file.name}"
     weak = {name: n for name, n in result.weak.items() if name != "unfinished" or result.shard is None}
     if early is not None:
-        message = f"{WHY[early]}; the {finished} finished points of {result.plan.size} are kept{where}"
+        message = f"{EARLY_EXIT_MESSAGES[early]}; the {finished} finished points of {result.plan.size} are kept{where}"
         message += "; the same command continues" if where else ""
     elif weak:
-        message = _advice(weak)
+        message = _weak_points_advice(weak)
     elif result.shard is None and not any(name in ("converged", "floor") for name in result.statuses):
-        message = f"no branch was found at any point: {counted(result)}"
+        message = f"no branch was found at any point: {describe_statuses(result)}"
     if result.shard is not None:
         i, n = result.shard
         text += f"\nshard {i} of {n} is kept{where}; `saddleforge collect` joins the shards"
         file = None
 
-    def data(word: str, path: Path | None) -> dict[str, Any]:
+    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
         return {**result.to_json(), "status": word, "file": None if path is None else str(path)}
 
-    return saved(result.save, file, text, data, message, early)
+    return save_result(result.save, file, text, _json_object, message, early)
 
 
-def _advice(weak: dict[str, int]) -> str:
-    told = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in weak.items())
-    return f"not every point has a result: {told}; `status` and `reason` in the table say which and why"
+def _weak_points_advice(weak: dict[str, int]) -> str:
+    counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in weak.items())
+    return f"not every point has a result: {counts}; `status` and `reason` in the table say which and why"
 
 
-def _share(text: str) -> tuple[int, int]:
-    first, last = options.converted("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
+def _parse_shard(text: str) -> tuple[int, int]:
+    first, last = options.convert_parts("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
     return first, last
 
 
-def _grid(items: list[str]) -> dict[str, list[float]]:
-    """`--over` as axes.
+def _parse_axes(items: list[str]) -> dict[str, list[float]]:
+    """Return the items of `--over` as axes.
 
     Raises:
-        InputError: another form, or a name that stands twice.
+        InputError: another form, or a name given twice.
     """
-    axes = [options.grid(item) for item in items]
+    axes = [options.parse_grid(item) for item in items]
     if twice := {name for name, _ in axes if sum(name == other for other, _ in axes) > 1}:
         raise InputError(f"--over: {min(twice)} is swept twice")
     return {name: values.tolist() for name, values in axes}
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table, whose head names parameters.
+def _read_table(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table whose header names parameters.
 
     Raises:
         InputError: it cannot be read, is empty, or a cell is no value.
     """
     import csv
 
-    from ..base.budget import sharp
-    from ..base.files import finite
+    from ..base.budget import interrupt_at_limit
+    from ..base.files import require_finite_file
 
     try:
-        with sharp(), finite(path).open(newline="", encoding="utf-8-sig") as stream:
+        with interrupt_at_limit(), require_finite_file(path).open(newline="", encoding="utf-8-sig") as stream:
             head, *lines = [row for row in csv.reader(stream, skipinitialspace=True) if row] or [[]]
-    except TimeLimitError:  # an OSError by its base
+    except TimeLimitError:  # it is a subclass of OSError
         raise
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
@@ -190,12 +190,12 @@ def _rows(path: Path) -> list[dict[str, Any]]:
                 f"{path}, row {number}: {len(line)} cells, where the header has {len(names)}; cells are separated by "
                 "commas, decimals have a point, as alpha,lambda and 1,0.1"
             )
-        rows.append(dict(zip(names, map(partial(_cell, path, number), names, line), strict=True)))
+        rows.append(dict(zip(names, map(partial(_parse_cell, path, number), names, line), strict=True)))
     return rows
 
 
-def _cell(path: Path, number: int, name: str, text: str) -> Any:
+def _parse_cell(path: Path, number: int, name: str, text: str) -> Any:
     try:
-        return options.assignments([f"{name}={text}"])[name]
+        return options.parse_assignments([f"{name}={text}"])[name]
     except InputError:
         raise InputError(f"{path}, row {number}: {name} = {text!r}; a number or a JSON array is expected") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError, NotConvergedError, TimeLimitError, require_known
 from . import options
-from .outcome import Exit, Outcome, command, cut_short, saved
+from .outcome import ExitStatus, Outcome, command, early_exit, save_result
 
 if TYPE_CHECKING:
     from ..problems.problem import Problem
@@ -53,9 +53,9 @@ def threshold(
     """
     kind = kind or ("where" if where is not None else "crossing")
     require_known("value", kind, _KINDS, "--kind")
-    name, bracket = options.interval(over)
+    name, bracket = options.parse_interval(over)
     names = _threshold_branches(kind, between, on, where)
-    second = options.journey(along, "--along") if along is not None else None
+    second = options.parse_endpoints(along, "--along") if along is not None else None
     if proof and (kind != "where" or second is not None):
         raise InputError("--proof goes with --kind where and a single threshold")
     if rsb and (kind != "crossing" or second is not None or verify):
@@ -63,18 +63,18 @@ def threshold(
     if second is None and output is not None:
         raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
     file = options.netcdf_file(output, "a critical line", force)
-    problem = options.problem_of(model, set_, name)
+    problem = options.build_problem(model, set_, name)
 
     from ..extensions import digits
     from ..extensions.breaking.crossing import crossing
-    from ..report.contract import located_json
+    from ..report.contract import location_json
     from ..thresholds.along_branch import almeida_thouless
 
     branches = {"between": names} if kind == "crossing" else {"on": names[0]}
     how: dict[str, Any] = {**branches, "bracket": bracket, "accuracy": accuracy, "seed": seed}
     try:
         if second is not None:
-            return _critical_line(problem, kind, name, second, where, how, file)
+            return _critical_line_outcome(problem, kind, name, second, where, how, file)
         how["verify"] = verify
         if kind == "crossing":
             result = crossing(problem, name, rsb=rsb, **how)
@@ -88,10 +88,10 @@ def threshold(
             located = {"spinodal": spinodal, "instability": instability}[kind]
             result = located(problem, name, **how)
     except (NotConvergedError, TimeLimitError) as error:
-        status = Exit.TIME_LIMIT.word if isinstance(error, TimeLimitError) else "not_found"
+        status = ExitStatus.TIME_LIMIT.word if isinstance(error, TimeLimitError) else "not_found"
         shown = f"where {where}" if kind == "where" else kind
         data = {
-            **located_json(problem, shown, name, None, None, status, None),
+            **location_json(problem, shown, name, None, None, status, None),
             "branches": list(names),
             "rs_verdict": None,
             "evidence": {"reason": str(error)},
@@ -110,7 +110,7 @@ def threshold(
     return Outcome(result.table, result.to_json, message)
 
 
-def _critical_line(
+def _critical_line_outcome(
     problem: Problem,
     kind: str,
     parameter: str,
@@ -119,7 +119,7 @@ def _critical_line(
     how: dict[str, Any],
     file: options.OutputFile | None,
 ) -> Outcome:
-    """A threshold along a second parameter; -o writes it."""
+    """Locate a threshold along a second parameter; -o writes the line."""
     from ..following.critical import critical_line
     from ..report.branches import line_json, line_table
     from ..saddle_point.iteration import Status
@@ -128,25 +128,25 @@ def _critical_line(
     if kind == "at":
         kind, condition = "where", "replicon = 1"
     line = critical_line(problem, kind, parameter, over=(over, first, last), condition=condition, **how)
-    early, message = cut_short(line.interrupted, line.out_of_time), ""
+    early, message = early_exit(line.interrupted, line.out_of_time), ""
     if not max(line.errors, default=0.0) <= how["accuracy"]:
         message = (
             f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for a larger --accuracy"
         )
 
-    def data(word: str, path: Path | None) -> dict[str, Any]:
-        # A line that ran to its end has the words of a threshold.
-        own = {Exit.DONE.word: Status.CONVERGED, Exit.NOT_CONVERGED.word: Status.ACCURACY_NOT_REACHED}
+    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
+        # A complete line has the status words of a threshold.
+        own = {ExitStatus.DONE.word: Status.CONVERGED, ExitStatus.NOT_CONVERGED.word: Status.ACCURACY_NOT_REACHED}
         return line_json(line, own[word].value if word in own else word, path)
 
-    return saved(line.save, file, line_table(line), data, message, early, (len(line.values), None))
+    return save_result(line.save, file, line_table(line), _json_object, message, early, (len(line.values), None))
 
 
 def _threshold_branches(kind: str, between: str | None, on: str | None, where: str | None) -> tuple[str, ...]:
-    """The branches that a kind of threshold is about, and whether the options that were given are its own.
+    """Return the branches of a kind of threshold, after checking that the options fit the kind.
 
     Raises:
-        InputError: an option is missing, belongs to another kind, or holds a condition that cannot be read.
+        InputError: an option is missing, belongs to another kind, or has a condition that cannot be parsed.
     """
     if kind == "crossing":
         if where is not None or on is not None:

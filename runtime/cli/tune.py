@@ -1,4 +1,4 @@
-"""`tune`: where an observable is least on a branch, and with --along the curve of such optima."""
+"""`tune`: the minimum of an observable on a branch, and with --along the curve of such optima."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError
 from . import options
-from .outcome import Exit, Outcome, command, cut_short, kept, saved
+from .outcome import ExitStatus, Outcome, command, describe_finished_points, early_exit, save_result
 
 if TYPE_CHECKING:
     from ..problems.problem import Problem
@@ -31,8 +31,9 @@ def tune(
     force: bool = False,
     seed: int = 0,
 ) -> Outcome:
-    """Find where an observable is least on a branch (or most, --minimise=-NAME): the regularisation of least test
-    error, or any other parameter.
+    """Find where an observable is least on a branch (or most, --minimise=-NAME).
+
+    The parameter is the regularisation, for the least test error, or any other one.
 
     Args:
         over (NAME[=LO:HI]): The parameter to tune, and where, as lambda=1e-3:10; repeat it to tune several together.
@@ -42,7 +43,7 @@ def tune(
         accuracy: Largest error bar of the parameter, relative to it where it must be positive.
         output (FILE): With --along the curve as netCDF; of several parameters the object of --json.
     """
-    spans = [options.interval(item) for item in over]
+    spans = [options.parse_interval(item) for item in over]
     name, bracket = spans[0]
     several = len(spans) > 1
     if several and along is not None:
@@ -50,10 +51,10 @@ def tune(
     if output is not None and along is None and not several:
         raise InputError("-o goes with --along NAME=LO:HI:N, or with several --over")
     file = options.output_file(output, force) if several else options.netcdf_file(output, "a curve", force)
-    problem = options.problem_of(model, set_, None if several else name, metric=metric)
+    problem = options.build_problem(model, set_, None if several else name, metric=metric)
     chosen: dict[str, Any] = {
         "minimise": minimise,
-        "on": options.start_of(problem, on),
+        "on": options.select_start(problem, on),
         "bracket": bracket,
         "accuracy": accuracy,
         "seed": seed,
@@ -61,7 +62,7 @@ def tune(
         "points": points,
     }
     if several:
-        return _several(problem, spans, chosen, file)
+        return _joint_optimum_outcome(problem, spans, chosen, file)
     from ..responses.tuned_curve import tuned_curve
     from ..responses.tuning import tune as tune_one
 
@@ -70,7 +71,7 @@ def tune(
         return Outcome(found.table, found.to_json, found.advice)
     from ..report.responses import tuned_json
 
-    second, values = options.grid(along, "--along")
+    second, values = options.parse_grid(along, "--along")
     options.check_varied(set_, second, "--along")
     curve = tuned_curve(
         problem,
@@ -80,37 +81,37 @@ def tune(
         on_point=lambda optimum: optimum.solution.stability,
         **chosen,
     )
-    early = cut_short(curve.interrupted, curve.out_of_time)
+    early = early_exit(curve.interrupted, curve.out_of_time)
     if early is not None and not curve.success:
-        file = file and file.aside()
-    reasons = [kept(early, len(curve.optima), len(values), file)] if early is not None else []
-    if early is not Exit.INTERRUPTED:
+        file = file and file.partial_file()
+    reasons = [describe_finished_points(early, len(curve.optima), len(values), file)] if early is not None else []
+    if early is not ExitStatus.INTERRUPTED:
         reasons += [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
-        early = Exit.DONE if curve.success else early  # the time may have ended in the check of the last point
+        early = ExitStatus.DONE if curve.success else early  # the time limit may have ended the check of the last point
     message = "; ".join(reasons[:1] + ([f"and {len(reasons) - 1} more"] if len(reasons) > 1 else []))
-    return saved(curve.save, file, curve.table(), lambda _, path: tuned_json(curve, path), message, early)
+    return save_result(curve.save, file, curve.table(), lambda _, path: tuned_json(curve, path), message, early)
 
 
-def _several(
+def _joint_optimum_outcome(
     problem: Problem,
     spans: list[tuple[str, tuple[float, float] | None]],
     chosen: dict[str, Any],
     file: options.OutputFile | None,
 ) -> Outcome:
-    """Several parameters together; what was tried before a limit or Ctrl-C is kept."""
-    from ..base.files import write_whole
+    """Tune several parameters together; results before a limit or Ctrl-C are kept."""
+    from ..base.files import write_atomically
     from ..report.contract import dumps
     from ..responses.tuning import tune as tune_together
 
     names = [name for name, _ in spans]
     brackets = {name: bracket for name, bracket in spans if bracket is not None}
     found = tune_together(problem, names, **{**chosen, "bracket": brackets})
-    early = cut_short(found.status == "interrupted", found.status == "time_limit")
+    early = early_exit(found.status == "interrupted", found.status == "time_limit")
     if early is not None:
-        file = file and file.aside()
+        file = file and file.partial_file()
     data = found.to_json()
 
     def save(path: Path) -> None:
-        write_whole(path, dumps(data) + "\n")
+        write_atomically(path, dumps(data) + "\n")
 
-    return saved(save, file, found.table(), lambda word, path: data, found.advice, early)
+    return save_result(save, file, found.table(), lambda word, path: data, found.advice, early)

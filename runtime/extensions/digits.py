@@ -1,6 +1,6 @@
-"""How many digits: doubles, mpmath beyond them, balls where a proof is asked for.
+"""Choice of the arithmetic: doubles, mpmath for more digits, and balls for proofs.
 
-mpmath, python-flint and what locates thresholds are loaded when a call needs them.
+mpmath, python-flint and the search for thresholds are loaded when a call needs them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ..thresholds.threshold import Threshold
     from .reference.solution import PreciseSolution
 
-DOUBLES = 1e-12  # a finer accuracy is out of reach of double precision
+DOUBLES = 1e-12  # the finest accuracy in double precision
 
 
 def check_ball_arithmetic() -> None:
-    """Raise InputError where python-flint, which proofs need and nothing else, is not installed."""
+    """Raise InputError if python-flint, which only proofs need, is not installed."""
     if find_spec("flint") is None:
         raise InputError("a proof needs ball arithmetic: pip install 'saddleforge[proof]' (python-flint)")
 
@@ -45,18 +45,23 @@ def where(
     verify: bool | None = None,
     proof: bool = False,
 ) -> Threshold:
-    """Where a condition on a branch's observables holds, as `test_error = baseline_error`.
+    """Locate the value at which a condition on a branch's observables holds, as `test_error = baseline_error`.
 
     Args:
+        problem: the problem.
         condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
+        parameter: the parameter.
         on: the branch.
-        accuracy: half width asked for; below 1e-12 solution and condition are solved together in mpmath.
+        bracket: interval to search.
+        accuracy: required error bar; below 1e-12 solution and condition are solved together in mpmath.
+        seed: of the scramblings of sampled rules.
+        branch: a replica symmetric branch to reuse, with its solutions.
         verify: as for `crossing`.
-        proof: prove it in ball arithmetic, for models within reach of high precision (needs python-flint). Where that
-            fails the status is `not_proved`, what is returned is verified by two rules, and the evidence says why.
+        proof: prove it in ball arithmetic, for models that high precision supports (needs python-flint). If that fails
+            the status is `not_proved`, the result is verified by two rules, and the evidence has the reason.
 
     Raises:
-        InputError: the condition cannot be read, or the model is out of reach of the accuracy.
+        InputError: the condition cannot be parsed, or the accuracy is not available for the model.
         NotConvergedError: no sign change on the branch.
 
     Example:
@@ -77,22 +82,23 @@ def where(
     if proof:
         check_ball_arithmetic()
     precise.check_threshold(problem, condition, accuracy)
-    return refine(located(accuracy=precise.ROUGH), condition, accuracy, proof=proof)
+    return refine_threshold(located(accuracy=precise.ROUGH), condition, accuracy, proof=proof)
 
 
-def refine(
+def refine_threshold(
     rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None, *, proof: bool = False
 ) -> Threshold:
-    """A threshold in double precision to any accuracy.
+    """Refine a threshold in double precision to any accuracy.
 
     Args:
-        condition: the one that it is of.
-        accuracy: half width asked for.
+        rough: the threshold.
+        condition: its condition.
+        accuracy: required error bar.
         problem: in place of that of the rough threshold, one nearby, as with a hinge more sharply rounded.
-        proof: as for `where`; a threshold that nothing confirms stays as it is, with the status `not_proved`.
+        proof: as for `where`; an unconfirmed threshold is returned unchanged, with the status `not_proved`.
 
     Raises:
-        InputError: the model is out of reach, or minima of the Moreau objective compete.
+        InputError: the model is not supported, or minima of the Moreau objective compete.
         NotConvergedError: the iteration left the domain of the overlaps.
     """
     from .reference.thresholds import check_threshold, verified_threshold
@@ -128,15 +134,16 @@ def solve_precisely(
     Decimals of parameters are taken as the numbers they print as.
 
     Args:
+        problem: the problem.
         start: as for `saddleforge.solve`; a solution may be of a problem nearby, as of a hinge less sharply rounded.
-        accuracy: half width asked of every overlap, relative to the size of its block; no less than 1e-200.
-        proof: prove it in ball arithmetic (needs python-flint). Where that fails the status is `not_proved`, what is
-            returned is verified by two rules, and the evidence holds the reason.
+        accuracy: required error bar of every overlap, relative to the size of its block; no less than 1e-200.
+        proof: prove it in ball arithmetic (needs python-flint). If that fails the status is `not_proved`, the result is
+            verified by two rules, and the evidence has the reason.
 
     Raises:
-        InputError: the model is out of reach (the sentence says why), or minima of the Moreau objective compete.
-        NotConvergedError: no solution was found in double precision, or the iteration left it.
-        TimeLimitError: a time limit came first; `point` is the solution in double precision.
+        InputError: the model is not supported (the message has the reason), or minima of the Moreau objective compete.
+        NotConvergedError: no solution was found in double precision, or the iteration diverged from it.
+        TimeLimitError: the time limit ended the search; `point` is the solution in double precision.
         NotProvedError: neither a proof nor two rules could confirm it; `estimate` is the one in double precision.
 
     Example:
@@ -151,7 +158,7 @@ def solve_precisely(
 
     check_accuracy(accuracy)
     check_supported(problem)
-    problem.only_at_zero_temperature("accuracies beyond double precision and proofs are")
+    problem.require_zero_temperature("accuracies beyond double precision and proofs are")
     if proof:
         check_ball_arithmetic()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
@@ -160,31 +167,31 @@ def solve_precisely(
     try:
         if near.status is Status.TIME_LIMIT:
             raise TimeLimitError("the time limit ended the search for a solution in double precision")
-        found = _proved_or_verified(problem, near, accuracy) if proof else _verified(problem, near, accuracy)
+        found = _solve_with_proof(problem, near, accuracy) if proof else _solve_by_two_rules(problem, near, accuracy)
     except TimeLimitError as error:
         error.point = near
         raise
-    if found.success and near.status is Status.ENDED_ELSEWHERE:
+    if found.success and near.status is Status.LEFT_BASIN:
         return replace(found, status=near.status)
     return found
 
 
-def _proved_or_verified(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
-    """By balls; where they fail by two rules; where these fail, too, the error with its estimate in doubles."""
+def _solve_with_proof(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
+    """Return a proved solution, else one verified by two rules; else raise the error with the estimate in doubles."""
     from .proof.results import proved_solution
 
     try:
         return proved_solution(problem, near, accuracy)
     except NotProvedError as error:
         try:
-            found = _verified(problem, near, accuracy)
+            found = _solve_by_two_rules(problem, near, accuracy)
         except (InputError, NotConvergedError) as reason:
             error.estimate = near
             raise error from reason
         return replace(found, status=Status.NOT_PROVED, evidence={**found.evidence, "not_proved": str(error)})
 
 
-def _verified(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
+def _solve_by_two_rules(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
     from .reference.solution import verified_solution
 
     return verified_solution(problem, near, accuracy)

@@ -1,1 +1,1 @@
-"""Branches around their turns, their events, and these in a second parameter."""
+"""Branches by arclength through folds, their bifurcations, and critical lines in a second parameter."""

@@ -1,9 +1,9 @@
-"""Critical lines: an event followed in a second parameter, as the curve of solutions of its extended system.
+"""Critical lines: an event continued in a second parameter, as the curve of solutions of its extended system.
 
 A crossing, a spinodal, an instability or a condition is located once; then all overlaps and both parameters are
-unknowns, so that the line may turn back in either parameter. Where it does so in both at once spinodals meet (a cusp);
-where the branch that begins on a line of lost stability changes sides, a continuous transition turns discontinuous (a
-tricritical point).
+unknowns, so that the line may turn back in either parameter. Where it turns back in both at once two spinodals meet (a
+cusp); where the branching coefficient changes sign, a continuous transition becomes discontinuous (a tricritical
+point).
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base import presenting
-from ..base.errors import OUTSIDE, InputError, require_known
-from ..base.interrupts import OUT_OF_TIME, keeping_results
-from ..base.numbers import with_error
-from ..base.presenting import Recorded
-from ..base.progress import bar
+from ..base.errors import DOMAIN_ERRORS, InputError, require_known
+from ..base.interrupts import OUT_OF_TIME, keep_partial_results
+from ..base.numbers import format_with_error
+from ..base.options import AlgorithmOptions
+from ..base.presenting import DatasetResult
+from ..base.progress import progress_bar
 from ..branches.branch_map import BranchMap
-from ..branches.continuation import Continuation, Place, StepControl, begin
-from ..branches.equations import BranchEquations, ConditionEquations, CrossingEquations, SingularEquations, branching
+from ..branches.continuation import Continuation, CurvePoint, StepControl, first_point
+from ..branches.equations import (
+    BranchEquations,
+    ConditionEquations,
+    CrossingEquations,
+    SingularEquations,
+    branching_coefficient,
+)
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -32,9 +39,9 @@ from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..thresholds.along_branch import condition_threshold
 from ..thresholds.conditions import parse_condition
-from ..thresholds.crossing import symmetric_crossing
+from ..thresholds.crossing import replica_symmetric_crossing
 from ..thresholds.threshold import Threshold
-from .events import extended, integration_shift
+from .events import extended_system, integration_errors
 from .first_event import instability, spinodal
 
 if TYPE_CHECKING:
@@ -42,22 +49,32 @@ if TYPE_CHECKING:
 
 
 KINDS = ("crossing", "spinodal", "instability", "where")
-LARGEST = 0.12  # step
-_MOST = 200
+LARGEST_STEP = 0.12
 
 
 @dataclass(frozen=True)
-class CriticalLine(Recorded):
+class CriticalLineOptions(AlgorithmOptions):
+    """Options of the continuation of an event in a second parameter.
+
+    Attributes:
+        max_points: at which the line ends; more continue it further.
+    """
+
+    max_points: int = 200
+
+
+@dataclass(frozen=True)
+class CriticalLine(DatasetResult):
     """An event along a second parameter.
 
     Attributes:
-        kind, parameter, over: what is followed, the parameter it is located in, and the second one.
-        values, errors: of the event in `parameter`, (N,); over_values: the second parameter, (N,), in the order in
-            which the line was followed: it may turn back.
+        kind, parameter, over: kind of the event, the parameter in which it is located, and the second one.
+        values, errors: of the event in `parameter`, (N,); over_values: the second parameter, (N,), in the order of the
+            continuation: it may turn back.
         special: points of codimension 2 on the line: `kind` (cusp, tricritical), and the two parameters.
-        ending: why it was not followed further, in words.
-        first: the event the line began with.
-        interrupted: by the user; what was finished is here.
+        ending: the reason why the continuation ended.
+        first: the event from which the line was continued.
+        interrupted: whether the user ended it; finished points are kept.
 
     Example:
         >>> kind = {"kind": "where", "condition": "test_error = 0.4", "on": "semantic", "bracket": (1, 6)}
@@ -80,15 +97,15 @@ class CriticalLine(Recorded):
 
     @property
     def out_of_time(self) -> bool:
-        """Whether a time limit ended it; what was finished is here."""
+        """Return whether a time limit ended it; finished points are kept."""
         return self.ending == OUT_OF_TIME
 
     def to_xarray(self) -> xarray.Dataset:
-        """value and error along `over`; special points (JSON) and the ending among the attributes."""
+        """Return value and error along `over`, with special points (JSON) and the ending among the attributes."""
         return presenting.to_dataset(self)
 
     def at(self, value: float) -> tuple[float, float]:
-        """The event and its half width where `over` has a value, by cubic interpolation between the points.
+        """Return the event and its error bar at a value of `over`, by cubic interpolation between the points.
 
         Raises:
             InputError: the line does not reach there, or turns back.
@@ -125,17 +142,22 @@ def critical_line(
     bracket: tuple[float, float] | None = None,
     accuracy: float = 1e-3,
     seed: int = 0,
-    largest: float = LARGEST,
+    largest: float = LARGEST_STEP,
     on_point: Callable[[float, float, float], None] | None = None,
 ) -> CriticalLine:
-    """Follow an event in a second parameter.
+    """Return the line of an event in a second parameter, by continuation.
 
     Args:
+        problem: at any values of both parameters.
         kind: crossing, spinodal, instability or where.
-        parameter, bracket: in which the event is located first, and where to look.
-        over: the second parameter, the value to begin at, and the one to head for.
-        between: the branches of a crossing; on: the branch of other kinds; condition: of kind where.
-        accuracy: half width asked of the first event; the line keeps the rule that it needed.
+        parameter: in which the event is located.
+        over: the second parameter, the value to start at, and the one to continue to.
+        between: the branches of a crossing.
+        on: the branch of other kinds.
+        condition: of kind where.
+        bracket: interval of `parameter` that is searched for the first event.
+        accuracy: error bar of the event in `parameter`.
+        seed: of sampled rules.
         largest: longest step, in units of the interval of `over`, of the parameter's own and of the block scales.
         on_point: called with (over, value, error) of every point.
 
@@ -155,14 +177,14 @@ def critical_line(
         raise InputError(f"{name} is the parameter in which the event is located; follow it in another one")
     if not abs(last - first) > 0:
         raise InputError(f"{name} = {first:g} to {last:g}: an interval is expected")
-    problem.check_varied(parameter, name)
+    problem.require_scalar_parameters(parameter, name)
     at = problem.with_(**{name: first})
     problem.with_(**{name: last})
     common: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed}
     if kind == "crossing":
         if between is None:
             raise InputError("a crossing needs between=(one branch, another)")
-        event = symmetric_crossing(at, parameter, between, **common)
+        event = replica_symmetric_crossing(at, parameter, between, **common)
     elif on is None:
         raise InputError(f"{kind} needs on=branch")
     elif kind == "where":
@@ -171,26 +193,35 @@ def critical_line(
         event = condition_threshold(at, condition, parameter, on=on, **common)
     else:
         event = {"spinodal": spinodal, "instability": instability}[kind](at, parameter, on=on, **common)
-    return line_from(event, kind, over, condition, accuracy, largest, on_point)
+    return continue_event(event, kind, over, condition, accuracy, largest, on_point)
 
 
-def line_from(
+def continue_event(
     event: Threshold,
     kind: str,
     over: tuple[str, float, float],
     condition: str | None = None,
     accuracy: float = 1e-3,
-    largest: float = LARGEST,
+    largest: float = LARGEST_STEP,
     on_point: Callable[[float, float, float], None] | None = None,
 ) -> CriticalLine:
-    """The line through an event that is known already (see `critical_line`).
+    """Return the line through a located event, by continuation (see `critical_line`).
 
     Args:
-        over: the second parameter, its value at the event, and the one to head for.
+        event: the event.
+        kind: crossing, spinodal, instability or where.
+        over: the second parameter, its value at the event, and the one to continue to.
+        condition: of kind where.
+        accuracy: error bar of the event in its own parameter.
+        largest: longest step, as of `critical_line`.
+        on_point: called with (over, value, error) of every point.
+
+    Raises:
+        NotConvergedError: the extended system does not converge at the event.
     """
     (name, first, last), parameter = over, event.parameter
     span = max(abs(event.value), 0.1), abs(last - first)
-    equations, z = _extended(event, kind, (parameter, name), span, first, condition)
+    equations, z = _extended_system(event, kind, (parameter, name), span, first, condition)
     tolerance = max(*(branch.rule.tolerance(accuracy) for branch in equations.branches), 1e-9)
     line = Continuation(
         equations,
@@ -203,21 +234,21 @@ def line_from(
     )
     points: list[tuple[float, float, float]] = []
     special: list[dict[str, Any]] = []
-    equations.border(z)
-    before: tuple[Place, float] | None = None
-    with keeping_results(lambda: points) as early, bar(f"{kind} line", None) as task:
-        for place in line.places(_MOST):
-            side = _branching(equations, place, tolerance)
+    equations.update_borders(z)
+    before: tuple[CurvePoint, float] | None = None
+    with keep_partial_results(lambda: points) as early, progress_bar(f"{kind} line", None) as task:
+        for point in line.points(CriticalLineOptions.current().max_points):
+            coefficient = _line_coefficient(equations, point, tolerance)
             if before is not None:
-                special += _special(*before, place, side)
-                equations.border(place.z)
-            line.place, error = _refined(equations, place, accuracy, tolerance)
-            before = line.place, side
-            value, second = (float(v) for v in line.place.z[-2:])
+                special += _codimension_2_points(*before, point, coefficient)
+                equations.update_borders(point.z)
+            line.point, error = _refine_point(equations, point, accuracy, tolerance)
+            before = line.point, coefficient
+            value, second = (float(v) for v in line.point.z[-2:])
             points.append((value, second, error))
             if on_point:
                 on_point(second, value, error)
-            task.advance(f"{kind} line at {second:.4g}: {with_error(value, error)}")
+            task.advance(f"{kind} line at {second:.4g}: {format_with_error(value, error)}")
     values, over_values, errors = np.array(points).T
     return CriticalLine(
         kind,
@@ -233,13 +264,13 @@ def line_from(
     )
 
 
-def _extended(
+def _extended_system(
     event: Threshold, kind: str, names: tuple[str, str], span: tuple[float, float], second: float, condition: str | None
 ) -> tuple[Any, np.ndarray]:
-    """The event's equations with both parameters free, and its unknowns."""
+    """Return the event's equations with both parameters free, and its unknowns."""
     if kind in ("spinodal", "instability"):
-        return extended(event, names, span, (second,))
-    maps = [BranchMap.of(solution, names, span) for solution in event.solutions]
+        return extended_system(event, names, span, (second,))
+    maps = [BranchMap.from_solution(solution, names, span) for solution in event.solutions]
     states = [m.coordinates(s.overlaps.pack()) for m, s in zip(maps, event.solutions, strict=True)]
     parameters = np.array([event.value, second])
     equations: Any
@@ -251,20 +282,23 @@ def _extended(
         difference = parse_condition(condition, event.solutions[0].problem)
         scale = max(abs(event.solutions[0].training_loss), 1e-12)
 
-        def measured(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
-            return difference(as_solution(problem, overlaps, rule, difference.averaged))[0]
+        def _condition_at(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
+            return difference(as_unsolved_solution(problem, overlaps, rule, difference.needs_averages))[0]
 
-        equations = ConditionEquations(maps[0], measured, scale)
+        equations = ConditionEquations(maps[0], _condition_at, scale)
     return equations, np.concatenate([*states, parameters])
 
 
-def as_solution(problem: Problem, overlaps: Overlaps, rule: Rule, averaged: bool) -> Solution:
-    """Overlaps that nearly solve a saddle point, for a condition to look at: what it asks for is computed there.
+def as_unsolved_solution(problem: Problem, overlaps: Overlaps, rule: Rule, needs_averages: bool) -> Solution:
+    """Return overlaps that nearly solve a saddle point as a solution without error bars, to evaluate a condition.
 
     Args:
-        averaged: whether it asks for averages over the channel.
+        problem: the problem.
+        overlaps: the overlaps.
+        rule: which integrates.
+        needs_averages: whether the condition depends on averages over the channel, which are then computed.
     """
-    averages = rule.averages(problem, overlaps) if averaged else None
+    averages = rule.averages(problem, overlaps) if needs_averages else None
     hats = StateMap(problem, rule).conjugates(overlaps, averages.means) if averages else None
     return Solution(
         problem=problem,
@@ -282,43 +316,43 @@ def as_solution(problem: Problem, overlaps: Overlaps, rule: Rule, averaged: bool
     )
 
 
-def _special(one: Place, one_side: float, other: Place, other_side: float) -> list[dict[str, Any]]:
-    """Points of codimension 2 between two points of a line.
-
-    Args:
-        one_side, other_side: on which side the branch lies that begins there (`_branching`).
-    """
+def _codimension_2_points(
+    one: CurvePoint, one_coefficient: float, other: CurvePoint, other_coefficient: float
+) -> list[dict[str, Any]]:
+    """Return points of codimension 2 between two points of a line and their branching coefficients."""
     found: list[tuple[str, np.ndarray]] = []
-    if one_side * other_side < 0:
-        share = one_side / (one_side - other_side)
-        found.append(("tricritical", one.z[-2:] + share * (other.z[-2:] - one.z[-2:])))
-    cusp = cusp_between(one, other)
+    if one_coefficient * other_coefficient < 0:
+        fraction = one_coefficient / (one_coefficient - other_coefficient)
+        found.append(("tricritical", one.z[-2:] + fraction * (other.z[-2:] - one.z[-2:])))
+    cusp = find_cusp(one, other)
     if cusp is not None:
         found.append(("cusp", np.array(cusp)))
-    return [{"kind": kind, "value": float(place[0]), "over": float(place[1])} for kind, place in found]
+    return [{"kind": kind, "value": float(point[0]), "over": float(point[1])} for kind, point in found]
 
 
-def _refined(equations: BranchEquations, place: Place, accuracy: float, tolerance: float) -> tuple[Place, float]:
-    """A point by finer rules, from here on, as long as its half width asks for them, and the half width."""
-    error = _error(equations, place)
-    while not error <= accuracy and _take_finer_rules(equations):
-        again = begin(equations, place.z, tolerance, place.tangent)
+def _refine_point(
+    equations: BranchEquations, point: CurvePoint, accuracy: float, tolerance: float
+) -> tuple[CurvePoint, float]:
+    """Return a point and its error bar, by finer rules until the accuracy is met; the rules stay for later points."""
+    error = _parameter_error(equations, point)
+    while not error <= accuracy and _refine_rules(equations):
+        again = first_point(equations, point.z, tolerance, point.tangent)
         if again is None:
             break
-        place = replace(again, arclength=place.arclength)
-        error = _error(equations, place)
-    return place, error
+        point = replace(again, arclength=point.arclength)
+        error = _parameter_error(equations, point)
+    return point, error
 
 
-def _take_finer_rules(equations: BranchEquations) -> bool:
-    """Take the next finer rules, for the free entropies alone in a crossing; False where there are none.
+def _refine_rules(equations: BranchEquations) -> bool:
+    """Switch to the next finer rules, for the free entropies alone in a crossing; return False if there are none.
 
-    Phi is stationary: errors of the overlaps cost their square, those of E[M] the whole (docs/theory.md section 15).
+    Phi is stationary: errors of the overlaps enter to second order, those of E[M] to first (docs/theory.md section 15).
     """
     refined = False
     for branch in equations.branches:
         losses = isinstance(equations, CrossingEquations)
-        finer = (branch.loss_rule if losses else branch.rule).beyond(branch.problem)
+        finer = (branch.loss_rule if losses else branch.rule).finer_rules(branch.problem)
         if finer and losses:
             branch.loss_rule, refined = finer[0], True
         elif finer:
@@ -326,31 +360,35 @@ def _take_finer_rules(equations: BranchEquations) -> bool:
     return refined
 
 
-def cusp_between(one: Place, other: Place) -> tuple[float, float] | None:
-    """The two last unknowns where a line passes a cusp between two places; None where it passes none.
+def find_cusp(one: CurvePoint, other: CurvePoint) -> tuple[float, float] | None:
+    """Return the two last unknowns at a cusp between two points of a line; None without one.
 
-    There both stand still and set out again in the opposite direction, while the other unknowns move on.
+    At a cusp both unknowns reverse their direction, while the other unknowns move on.
+
+    Args:
+        one: a point of the line.
+        other: the next one.
     """
     before, after = one.tangent[-2:], other.tangent[-2:]
     if before @ after > -0.5 * np.linalg.norm(before) * np.linalg.norm(after):
         return None
-    along = before - after
-    share = (before @ along) / (along @ along)
-    value, second = one.z[-2:] + share * (other.z[-2:] - one.z[-2:])
+    turn = before - after
+    fraction = (before @ turn) / (turn @ turn)
+    value, second = one.z[-2:] + fraction * (other.z[-2:] - one.z[-2:])
     return float(value), float(second)
 
 
-def _branching(equations: BranchEquations, place: Place, tolerance: float) -> float:
-    """Where the branch that begins on a line of lost stability exists (`equations.branching`); nan on other lines."""
+def _line_coefficient(equations: BranchEquations, point: CurvePoint, tolerance: float) -> float:
+    """Return the branching coefficient on a line of lost stability; nan on other lines."""
     if not isinstance(equations, SingularEquations) or len(equations.sector) == equations.branch.size:
         return np.nan
-    return branching(equations, place.z, tolerance)
+    return branching_coefficient(equations, point.z, tolerance)
 
 
-def _error(equations: BranchEquations, place: Place) -> float:
-    """Half width of the first parameter, the second held fixed; jumps are taken into account."""
-    square = np.delete(place.matrix, -1, axis=1)
+def _parameter_error(equations: BranchEquations, point: CurvePoint) -> float:
+    """Return the error bar of the first parameter at a fixed second one, jumps included."""
+    square = np.delete(point.matrix, -1, axis=1)
     try:
-        return float(integration_shift(equations, place.z, square)[-1])
-    except (*OUTSIDE, np.linalg.LinAlgError):
+        return float(integration_errors(equations, point.z, square)[-1])
+    except (*DOMAIN_ERRORS, np.linalg.LinAlgError):
         return float("nan")

@@ -1,4 +1,4 @@
-"""Events on a followed branch: where a derivative is singular, and of which kind."""
+"""Events on a branch: folds, pitchforks and instabilities, located as solutions of extended systems."""
 
 from __future__ import annotations
 
@@ -8,47 +8,62 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import OUTSIDE, NotConvergedError
-from ..base.progress import bar
-from ..branches.branch_map import BranchMap, complement, sector_of
-from ..branches.continuation import Place, correct
-from ..branches.equations import BranchEquations, SingularEquations, branching
-from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
+from ..base.errors import DOMAIN_ERRORS, NotConvergedError
+from ..base.options import AlgorithmOptions
+from ..base.progress import progress_bar
+from ..branches.branch_map import BranchMap, orthogonal_complement, symmetry_sector
+from ..branches.continuation import CurvePoint, correct
+from ..branches.equations import BranchEquations, SingularEquations, branching_coefficient
+from ..integration.estimates import RuleChange, RuleComparison, compare_rules, error_bar, two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY, Rule
 from ..problems.problem import Problem
-from ..problems.reduced import integrated
+from ..problems.reduced import reduce_to_loss
 from ..saddle_point.iteration import FixedPoint, Status
-from ..solving.error_bars import finish_point
+from ..solving.error_bars import solution_with_error_bars
 from ..solving.solution import Solution
 from ..solving.strategies import finer_rules
-from ..solving.task import Task
-from ..stability.assess import modes_of
-from ..thresholds.second_rule import agreement, confirmed, opinions
+from ..solving.task import SolveTask
+from ..stability.assess import eigenmodes
+from ..thresholds.independent_check import combined_error, compare_thresholds, second_rule_results
 from ..thresholds.threshold import Threshold
 
 FOLD, PITCHFORK = "fold", "pitchfork"
-_SMALLEST_SPAN = 0.1  # of a parameter
-_POLISHING = 4  # evaluations after Newton's method has ended at the most
-_SETTLED = 0.1  # of the accuracy asked of a parameter, that the equations may leave of it
 
 
 @dataclass(frozen=True)
-class Station:
-    """A place of the walk with its solution; `odd`: eigenvalues of dG/du across the invariant states."""
+class EventOptions(AlgorithmOptions):
+    """Options of locating an event by its extended system.
 
-    place: Place
+    Attributes:
+        min_span: smallest unit of a parameter.
+        max_refinements: evaluations that refine the root after Newton's method has converged.
+        residual_share: fraction of the accuracy in the parameter at which refinement stops; smaller leaves more of the
+            error bar to integration, and takes longer.
+    """
+
+    min_span: float = 0.1
+    max_refinements: int = 4
+    residual_share: float = 0.1
+
+
+@dataclass(frozen=True)
+class FollowedPoint:
+    """A point of the continuation with its solution; `odd`: eigenvalues of dG/du transverse to the invariant states."""
+
+    point: CurvePoint
     solution: Solution
     value: float
     odd: np.ndarray
 
 
 @dataclass(frozen=True)
-class Passage:
-    """An event between two stations, before it is located.
+class DetectedEvent:
+    """An event detected between two points of a continuation, before it is located.
 
     Attributes:
         kind: spinodal or instability; merges: whether the branch ends there in a more symmetric one.
-        equations, z: extended system and where to begin.
+        near: value of the parameter near it; between: at the two points.
+        equations, z: extended system and a guess of its unknowns.
     """
 
     kind: str
@@ -62,11 +77,15 @@ class Passage:
 def solution_at(
     branch: BranchMap, z: np.ndarray, matrix: np.ndarray, residual: float, name: str, accuracy: float
 ) -> Solution:
-    """Observables and errors at a place: what `solve` returns.
+    """Return the solution at a point of a branch, with observables and error bars as of `solve`.
 
     Args:
-        matrix: slopes of the branch's equations there, (k, k + 1), in units of the block scales; residual: what is
-            left of them.
+        branch: the branch.
+        z: coordinates, then the parameters.
+        matrix: slopes of the branch's equations, (k, k + 1), in units of the block scales.
+        residual: of these equations.
+        name: of the branch.
+        accuracy: error bar of the overlaps, in block scales.
     """
     k = branch.size
     x, values = z[:k], z[k:]
@@ -74,47 +93,51 @@ def solution_at(
     small = matrix[:k, :k] * units[:, None] + np.eye(k)
     jacobian = branch.basis.T @ small @ (branch.basis / branch.norms[:, None])
     point = FixedPoint(branch.state(x), branch.sizes, residual, Status.CONVERGED, 0, jacobian)
-    return finish_point(Task(branch.problem_at(values), name, branch.symmetry, accuracy), point, branch.rule)
+    task = SolveTask(branch.problem_at(values), name, branch.symmetry, accuracy)
+    return solution_with_error_bars(task, point, branch.rule)
 
 
-def located_event(
-    passage: Passage, name: str, accuracy: float, overlap_accuracy: float, verify: bool = False
+def locate_event(
+    detected: DetectedEvent, name: str, accuracy: float, overlap_accuracy: float, verify: bool = False
 ) -> Threshold:
-    """Solve an extended system at the rule of its branch, and at finer ones until the half width is as asked.
+    """Return a detected event as a threshold: solve its extended system, by finer rules until it is accurate enough.
 
     Args:
-        name: of the branch; accuracy: half width asked of the parameter; overlap_accuracy: of the overlaps.
-        verify: confirm it by a rule of another family: how far that would move it.
+        detected: the detected event.
+        name: of the branch.
+        accuracy: error bar of the parameter.
+        overlap_accuracy: error bar of the overlaps, in block scales.
+        verify: whether it is confirmed by a rule of another family.
 
     Raises:
         NotConvergedError: Newton's method does not converge.
     """
-    equations, branch = passage.equations, passage.equations.branch
-    fold = passage.kind == "spinodal" and not passage.merges
-    z = passage.z
+    equations, branch = detected.equations, detected.equations.branch
+    fold = detected.kind == "spinodal" and not detected.merges
+    z = detected.z
     while True:
-        z, matrix, residual = solved(equations, z, branch.rule, overlap_accuracy)
-        z, residual, root = polished(equations, z, matrix, accuracy)
+        z, matrix, residual = solve_extended_system(equations, z, branch.rule, overlap_accuracy)
+        z, residual, root = refine_root(equations, z, matrix, accuracy)
         matrix_branch = matrix[: branch.size]
         solution = solution_at(branch, z, matrix_branch, residual, name, overlap_accuracy)
         bistable = solution.averages.bistable if solution.averages is not None else 0.0
-        integration = max(integration_shift(equations, z, matrix)[-1], _further(equations, z, matrix))
+        integration = max(integration_errors(equations, z, matrix)[-1], _finer_rules_shift(equations, z, matrix))
         if fold and not branch.rule.replicated:
-            root += equations.beyond_first_order(z, matrix)
+            root += equations.second_order_error(z, matrix)
         elif not fold:
-            root += float(np.abs(np.linalg.inv(matrix)[-1, -1])) * equations.mark_error(z)
+            root += float(np.abs(np.linalg.inv(matrix)[-1, -1])) * equations.event_error(z)
         error = float(integration) + root
         finer = finer_rules(branch.problem, branch.rule)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
     evidence: dict[str, Any] = {
-        "branching": None if fold else branching(equations, z, branch.rule.tolerance(overlap_accuracy)),
-        "type": PITCHFORK if passage.merges else FOLD if passage.kind == "spinodal" else "instability",
-        "toward": words_of(equations.null_direction(z), branch, z),
-        "half_width_integration": float(integration),
-        "half_width_root": root,
-        "bracket": sorted(passage.between),
+        "branching": None if fold else branching_coefficient(equations, z, branch.rule.tolerance(overlap_accuracy)),
+        "type": PITCHFORK if detected.merges else FOLD if detected.kind == "spinodal" else "instability",
+        "toward": describe_direction(equations.null_direction(z), branch, z),
+        "error_integration": float(integration),
+        "error_root": root,
+        "bracket": sorted(detected.between),
         "integrators": [branch.rule.describe()],
         "residuals": [residual],
         "bistable_shares": [bistable],
@@ -122,20 +145,22 @@ def located_event(
     }
     agreed = None
     if verify:
-        own = equations.replicates(z).mean(axis=0)
+        own = equations.replicate_residuals(z).mean(axis=0)
 
-        def moved(rule: Rule) -> tuple[float, float]:
-            gap = equations.replicates(z, lambda _: rule).mean(axis=0) - own
+        def shift_by(rule: Rule) -> tuple[float, float]:
+            gap = equations.replicate_residuals(z, lambda _: rule).mean(axis=0) - own
             return -float(np.linalg.solve(matrix, gap)[-1]), 0.0
 
         value = float(z[-1])
         enough = max(error, accuracy / 2)
-        with bar(f"{passage.kind}: verifying", None) as task:
-            agreed = agreement(opinions([solution], moved, task.advance), value, lambda shift: value + shift, enough)
-    error_kind, error, second_part = confirmed(agreed, error)
+        with progress_bar(f"{detected.kind}: verifying", None) as task:
+            agreed = compare_thresholds(
+                second_rule_results([solution], shift_by, task.advance), value, lambda shift: value + shift, enough
+            )
+    error_kind, error, second_part = combined_error(agreed, error)
     evidence |= {**second_part, "second_rule": agreed.evidence if agreed else None}
     return Threshold(
-        kind=passage.kind,
+        kind=detected.kind,
         parameter=branch.parameters[0],
         value=float(z[-1]),
         error=error,
@@ -148,43 +173,50 @@ def located_event(
     )
 
 
-def extended(
+def extended_system(
     event: Threshold, parameters: Sequence[str], span: Sequence[float], others: Sequence[float] = ()
 ) -> tuple[SingularEquations, np.ndarray]:
-    """The system that a located spinodal or instability solves, and its unknowns there.
+    """Return the extended system of a located spinodal or instability, and its unknowns there.
 
     Args:
-        parameters: that are free, its own first; others: values of those after it; span: as of `BranchMap`.
+        event: the event.
+        parameters: free ones, that of the event first.
+        span: the unit of each.
+        others: values of the parameters after the first.
     """
     (solution,) = event.solutions
-    branch = BranchMap.of(solution, parameters, span)
+    branch = BranchMap.from_solution(solution, parameters, span)
     z = np.concatenate([branch.coordinates(solution.overlaps.pack()), [event.value, *others]])
     if event.evidence["type"] == FOLD:
         return SingularEquations(branch, branch.basis / np.sqrt(branch.norms)[:, None]), z
-    whole = SingularEquations(branch, complement(branch.basis))
-    whole.border(z)
-    return SingularEquations(branch, sector_of(whole.null_direction(z), branch)), z
+    whole = SingularEquations(branch, orthogonal_complement(branch.basis))
+    whole.update_borders(z)
+    return SingularEquations(branch, symmetry_sector(whole.null_direction(z), branch)), z
 
 
-def located_again(event: Threshold, problem: Problem, accuracy: float, overlap_accuracy: float) -> Threshold:
-    """An event of a problem nearby, by Newton's method from where it was.
+def relocate_event(event: Threshold, problem: Problem, accuracy: float, overlap_accuracy: float) -> Threshold:
+    """Return an event of a problem nearby, by Newton's method from a located one.
 
     Args:
-        accuracy, overlap_accuracy: as of `located_event`.
+        event: the located event.
+        problem: the problem nearby.
+        accuracy: error bar of the parameter.
+        overlap_accuracy: error bar of the overlaps, in block scales.
 
     Raises:
-        NotConvergedError: it is not found, or what is found leads elsewhere or continues on the other side.
+        NotConvergedError: it is not found, or the null direction or the sign of the branching coefficient differs.
     """
     (name,), (solution,) = event.branches, event.solutions
     moved = replace(problem.with_(**{event.parameter: event.value}), search=solution.problem.search)
     there = replace(event, solutions=(replace(solution, problem=moved),))
     try:
-        equations, z = extended(there, (event.parameter,), (max(abs(event.value), _SMALLEST_SPAN),))
+        span = max(abs(event.value), EventOptions.current().min_span)
+        equations, z = extended_system(there, (event.parameter,), (span,))
         low, high = event.evidence["bracket"]
         merges = event.evidence["type"] == PITCHFORK
-        passage = Passage(event.kind, event.value, equations, z, merges, (low, high))
-        found = located_event(passage, name, accuracy, overlap_accuracy)
-    except (*OUTSIDE, np.linalg.LinAlgError) as error:
+        detected = DetectedEvent(event.kind, event.value, equations, z, merges, (low, high))
+        found = locate_event(detected, name, accuracy, overlap_accuracy)
+    except (*DOMAIN_ERRORS, np.linalg.LinAlgError) as error:
         raise NotConvergedError(f"the {event.kind} leaves the domain: {error}") from error
     before, after = (one.evidence["branching"] for one in (event, found))
     if found.evidence["toward"] != event.evidence["toward"] or (before is not None and not before * after > 0):
@@ -194,10 +226,16 @@ def located_again(event: Threshold, problem: Problem, accuracy: float, overlap_a
     return found
 
 
-def solved(
+def solve_extended_system(
     equations: SingularEquations, z: np.ndarray, rule: Rule, accuracy: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Newton's method on the extended system: unknowns, slopes, residual.
+    """Return unknowns, slopes and residual of an extended system, by Newton's method.
+
+    Args:
+        equations: the system.
+        z: guess of the unknowns.
+        rule: of the branch, which sets the tolerance.
+        accuracy: error bar of the overlaps, in block scales.
 
     Raises:
         NotConvergedError: it does not converge.
@@ -205,12 +243,12 @@ def solved(
     tolerance = rule.tolerance(accuracy)
     free = np.zeros(len(z))
     for _ in range(3):
-        equations.border(z)
+        equations.update_borders(z)
         found = correct(equations, z, equations.slopes(z), free, max(tolerance, 1e-10), most=20)
         if found is not None:
             z, matrix, residual, _ = found
             return z, matrix, residual
-        # A start too far away for one Newton run: halve the way by a coarse run first.
+        # The guess is too far away: a run to a coarse tolerance comes first.
         rough = correct(equations, z, equations.slopes(z), free, 1e-2, most=20)
         if rough is None:
             break
@@ -218,66 +256,87 @@ def solved(
     raise NotConvergedError("Newton's method on the extended system does not converge")
 
 
-def polished(
+def refine_root(
     equations: SingularEquations, z: np.ndarray, matrix: np.ndarray, accuracy: float
 ) -> tuple[np.ndarray, float, float]:
-    """Unknowns after what steps with these slopes still gain, residual, and what is left of it in the parameter.
+    """Return unknowns refined by steps with fixed slopes, the residual, and the error it leaves in the parameter.
 
-    At a fold the parameter is stationary along the branch: what differences leave uncertain in g, and so in where on
-    the branch the fold lies, moves it to second order only (`SingularEquations.beyond_first_order`).
+    At a fold the parameter is stationary along the branch: errors of g by differences change it to second order only
+    (`SingularEquations.second_order_error`).
+
+    Args:
+        equations: the extended system.
+        z: unknowns after Newton's method.
+        matrix: square slopes there.
+        accuracy: error bar of the parameter.
     """
+    options = EventOptions.current()
     weights = np.abs(np.linalg.inv(matrix)[-1])
     best: tuple[np.ndarray, float, float] | None = None
-    for _ in range(_POLISHING):
+    for _ in range(options.max_refinements):
         values = equations.residual(z)
         left = float(weights @ np.abs(values))
         if best is not None and not left < best[2]:
             break
         best = z, float(np.max(np.abs(values))), left
-        if left <= _SETTLED * accuracy:
+        if left <= options.residual_share * accuracy:
             break
         z = z - np.linalg.solve(matrix, values)
     assert best is not None
     return best
 
 
-def integration_shift(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Half widths of all unknowns: how far other rules, or the replicates of this one, would move them.
+def integration_errors(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return error bars of all unknowns, by other rules or by the replicates of the rule.
 
     Args:
+        equations: of the event.
+        z: its unknowns.
         matrix: square slopes at z.
 
     Raises:
-        DomainError: the finer rules' averages leave the domain of the equations.
+        DomainError: averages of finer rules leave the domain of the equations.
     """
-    here = equations.replicates(z)
+    here = equations.replicate_residuals(z)
     if len(here) > 1:
         return two_standard_errors(np.linalg.solve(matrix, here.T).T)
     units = equations.units(z)[: len(matrix)]
 
-    def ask(change: Change) -> Comparison:
-        gap = (equations.replicates(z, change) - here).mean(axis=0)
-        return Comparison((np.linalg.solve(matrix, gap) / units,), equations.averages(z, change))
+    def _compare(change: RuleChange) -> RuleComparison:
+        gap = (equations.replicate_residuals(z, change) - here).mean(axis=0)
+        return RuleComparison((np.linalg.solve(matrix, gap) / units,), equations.averages(z, change))
 
-    return units * half_width(compared(equations.rules, equations.averages(z), ask, equations.hold_slopes), 0)
+    return units * error_bar(
+        compare_rules(equations.rules, equations.averages(z), _compare, equations.depend_on_slopes), 0
+    )
 
 
-def _further(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> float:
-    """How far rules two sizes finer would move the parameter: of a single field, where they cost little and the next
-    ones may miss a kink as this one does; 0 elsewhere, and out of the domain."""
+def _finer_rules_shift(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> float:
+    """Return the shift of the parameter by rules two sizes finer, with a safety factor, if there is a single field.
+
+    They cost little there, and rules one size finer may miss the same kink. It is 0 otherwise and outside the domain.
+    """
     (branch,) = equations.branches
-    if branch.rule.replicated or integrated(branch.problem).solver.channel.FIELDS > 1:
+    if branch.rule.replicated or reduce_to_loss(branch.problem).solver.channel.FIELDS > 1:
         return 0.0
     try:
-        gap = equations.replicates(z, lambda rule: rule.finer().finer()) - equations.replicates(z)
-    except OUTSIDE:
+        gap = equations.replicate_residuals(
+            z, lambda rule: rule.finer_rule().finer_rule()
+        ) - equations.replicate_residuals(z)
+    except DOMAIN_ERRORS:
         return 0.0
     return DIFFERENCE_SAFETY * abs(float(np.linalg.solve(matrix, gap.mean(axis=0))[-1]))
 
 
-def words_of(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:
-    """What a direction moves, in the words of the longitudinal modes."""
+def describe_direction(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:
+    """Return a description of a direction in the words of the longitudinal modes, as "toward theta, tokens alike".
+
+    Args:
+        direction: packed, (n,), in block scales.
+        branch: the branch.
+        z: coordinates, then the parameters.
+    """
     overlaps = branch.overlaps(z[: branch.size])
     scales = overlaps.block_scales
     matrix = np.outer(direction * scales, direction / scales)
-    return modes_of(matrix, overlaps)[1][0]
+    return eigenmodes(matrix, overlaps)[1][0]

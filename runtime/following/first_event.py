@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..base.errors import NotConvergedError
-from ..base.progress import bar
+from ..base.progress import progress_bar
 from ..problems.problem import Problem
-from ..thresholds.search import Search
+from ..thresholds.search import ThresholdSearch
 from ..thresholds.threshold import Threshold
-from .events import located_event
-from .walk import MOST_POINTS, Walk
+from .branch_continuation import MOST_POINTS, BranchContinuation
+from .events import locate_event
 
 
 def spinodal(
@@ -21,11 +21,16 @@ def spinodal(
     seed: int = 0,
     verify: bool | None = None,
 ) -> Threshold:
-    """Where a branch ends: in a fold, or where it merges with a more symmetric one (evidence: type).
+    """Locate the end of a branch: a fold, or a merger with a more symmetric branch (evidence: type).
 
     Args:
-        on: the branch, a named start; bracket: interval to search, default [0.1, 2.5] for alpha.
-        verify: confirm it by a rule of another family; default, where the accuracy is below 1e-6.
+        problem: at any value of the parameter.
+        parameter: in which the end is located.
+        on: the branch, a named start.
+        bracket: interval to search, default [0.1, 2.5] for alpha.
+        accuracy: error bar of the parameter.
+        seed: of sampled rules.
+        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
 
     Raises:
         InputError: no such start, or no interval.
@@ -37,7 +42,7 @@ def spinodal(
         >>> round(found.value, 2), found.evidence["type"]
         (0.72, 'pitchfork')
     """
-    return _first_event(Search("spinodal", problem, parameter, (on,), bracket, accuracy, verify), seed)
+    return _locate_first_event(ThresholdSearch("spinodal", problem, parameter, (on,), bracket, accuracy, verify), seed)
 
 
 def instability(
@@ -50,9 +55,20 @@ def instability(
     seed: int = 0,
     verify: bool | None = None,
 ) -> Threshold:
-    """Where a longitudinal eigenvalue of a branch passes 1 toward states of broken symmetry (evidence: toward).
+    """Locate where a longitudinal eigenvalue of a branch passes 1 toward states of broken symmetry (evidence: toward).
 
-    Args, raises: as for `spinodal`.
+    Args:
+        problem: at any value of the parameter.
+        parameter: in which the instability is located.
+        on: the branch, a named start.
+        bracket: interval to search, default [0.1, 2.5] for alpha.
+        accuracy: error bar of the parameter.
+        seed: of sampled rules.
+        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
+
+    Raises:
+        InputError: no such start, or no interval.
+        NotConvergedError: the branch is found nowhere, or has no such event in the interval.
 
     Example:
         >>> problem = sf.problem("linear_attention", omega=0.3)
@@ -60,48 +76,59 @@ def instability(
         >>> round(found.value, 2), found.evidence["toward"]
         (0.92, 'toward theta, tokens alike')
     """
-    return _first_event(Search("instability", problem, parameter, (on,), bracket, accuracy, verify), seed)
+    return _locate_first_event(
+        ThresholdSearch("instability", problem, parameter, (on,), bracket, accuracy, verify), seed
+    )
 
 
-def _first_event(search: Search, seed: int) -> Threshold:
-    """Walk from the upper end of an interval, else from the lower, else both ways from the middle."""
+def _locate_first_event(search: ThresholdSearch, seed: int) -> Threshold:
+    """Locate the first event from the upper end of an interval, else the lower, else from the middle both sides."""
     kind, problem, parameter, (on,) = search.kind, search.problem, search.parameter, search.branches
     low, high = search.interval
     middle = (low + high) / 2
-    seen = []
-    problem.only_at_zero_temperature("branches are followed through folds")
+    endings = []
+    problem.require_zero_temperature("branches are followed through folds")
     for begin_at, goals in ((high, (low,)), (low, (high,)), (middle, (low, high))):
         for goal in goals:
             try:
-                walk = Walk(problem, on, parameter, (begin_at, goal), 1e-3, seed)
+                continuation = BranchContinuation(problem, on, parameter, (begin_at, goal), 1e-3, seed)
             except NotConvergedError:
                 break
-            event = walked_to(walk, search)
+            event = first_event_on_branch(continuation, search)
             if event is not None:
                 return event
-            seen.append(f"from {begin_at:g}: {walk.ending}")
+            endings.append(f"from {begin_at:g}: {continuation.ending}")
         else:
             break
-    if not seen:
+    if not endings:
         raise NotConvergedError(
             f"{kind}: the {on} branch was found neither at the ends nor in the middle of "
             f"{parameter} = {low:g} to {high:g}"
         )
     raise NotConvergedError(
-        f"{kind}: none on the {on} branch for {parameter} in [{low:g}, {high:g}] ({'; '.join(seen)})"
+        f"{kind}: none on the {on} branch for {parameter} in [{low:g}, {high:g}] ({'; '.join(endings)})"
     )
 
 
-def walked_to(walk: Walk, search: Search) -> Threshold | None:
-    """The first event on a walk that is looked for, located; None where the walk ends without one."""
-    with bar(f"{search.kind} of the {walk.name} branch", None) as task:
-        for station in walk.stations(MOST_POINTS):
-            task.advance(f"{walk.name} branch, {walk.parameter} = {station.value:.4g}")
-            if len(walk.passed) < 2:
+def first_event_on_branch(continuation: BranchContinuation, search: ThresholdSearch) -> Threshold | None:
+    """Return the first event of the kind sought on a branch, located; None if the continuation ends without one.
+
+    Args:
+        continuation: of the branch.
+        search: kind and accuracy of the event.
+    """
+    with progress_bar(f"{search.kind} of the {continuation.name} branch", None) as task:
+        for point in continuation.points(MOST_POINTS):
+            task.advance(f"{continuation.name} branch, {continuation.parameter} = {point.value:.4g}")
+            if len(continuation.points_so_far) < 2:
                 continue
-            for passage in walk.passages():
-                if passage.kind == search.kind:
-                    return located_event(passage, walk.name, search.accuracy, walk.accuracy, search.verifies)
-                if passage.merges:
-                    walk.stop(f"it merges with a more symmetric branch near {walk.parameter} = {passage.near:.4g}")
+            for detected in continuation.detect_events():
+                if detected.kind == search.kind:
+                    return locate_event(
+                        detected, continuation.name, search.accuracy, continuation.accuracy, search.is_verified
+                    )
+                if detected.merges:
+                    continuation.stop(
+                        f"it merges with a more symmetric branch near {continuation.parameter} = {detected.near:.4g}"
+                    )
     return None

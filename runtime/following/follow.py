@@ -1,6 +1,6 @@
-"""A branch followed by arclength, through folds and over unstable stretches, with the events on the way.
+"""A branch followed by arclength, through folds and unstable parts, with its events.
 
-Curves (`branches.curve`) ask for the solution at given values of a parameter; here the parameter is an unknown like
+Curves (`branches.curve`) solve at given values of a parameter; here the parameter is an unknown like
 the overlaps, so that the branch may turn back. Each event is solved on an extended system of its own
 (`branches.equations`), with the integration error carried into it.
 """
@@ -15,27 +15,27 @@ import numpy as np
 
 from ..base import presenting
 from ..base.errors import require_in
-from ..base.interrupts import keeping_results
-from ..base.progress import bar
-from ..branches.along import AlongBranch
+from ..base.interrupts import keep_partial_results
+from ..base.progress import progress_bar
+from ..branches.curve_results import BranchResults
 from ..problems.problem import Problem, check_is_problem
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
 from ..thresholds.threshold import Threshold
-from .walk import MOST_POINTS, Walk
+from .branch_continuation import MOST_POINTS, BranchContinuation
 
 
 @dataclass(frozen=True)
-class Followed(AlongBranch[Solution]):
+class Followed(BranchResults[Solution]):
     """A branch along its arclength.
 
     Attributes:
-        solutions: in the order in which they were met; the parameter may go back and forth.
+        solutions: in the order of the arclength; the parameter may go back and forth.
         arclength: of each, (N,), in units of the block scales and of the parameter's interval.
-        events: spinodals and instabilities, in that order, too.
-        ending: why it was not followed further, in words.
-        interrupted: by the user; out_of_time: by a time limit; what was finished is here.
-        slopes_by: how dG/du was found: printed derivatives, or differences and why.
+        events: spinodals and instabilities, in the same order.
+        ending: the reason why the continuation ended.
+        interrupted, out_of_time: whether the user or a time limit ended it; finished points are kept.
+        slopes_by: methods by which dG/du was computed: printed derivatives, or differences and why.
 
     Example:
         >>> found = sf.follow(sf.problem("ridge_regression"), between=(3, 1), events=False)
@@ -54,7 +54,7 @@ class Followed(AlongBranch[Solution]):
     slopes_by: tuple[str, ...] = ()
 
     def end_text(self, symbol: str | None = None) -> str:
-        """How far the branch was followed, and why not further; a symbol may stand for the parameter."""
+        """Return a sentence on how far the branch was followed, and why it ended; `symbol` replaces the parameter."""
         if not self.solutions:
             return f"{self.name} branch not found"
         shown = symbol or self.parameter
@@ -63,7 +63,12 @@ class Followed(AlongBranch[Solution]):
         return f"{self.name} branch followed from {span}, {len(self.solutions)} points; {ending}"
 
     def save(self, path: str | Path, stability: bool = True) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
+        """Write netCDF atomically; an existing file is replaced.
+
+        Args:
+            path: of the file.
+            stability: whether verdicts are included, which are computed if they are missing.
+        """
         presenting.save(self.to_xarray(stability), path)
 
     def __repr__(self) -> str:
@@ -86,13 +91,15 @@ def follow(
     """Follow a branch from one value of a parameter toward another, through folds, until it leaves the interval.
 
     Args:
+        problem: at any value of the parameter.
         start: named start of the model, or a solution at the first value.
-        over, between: the parameter; the value to begin at, and the one to head for.
-        accuracy: of the overlaps, as for `solve`: finer rules are taken where it asks for them.
-        event_accuracy: half width asked of every event, in the parameter.
+        over: the parameter.
+        between: the value to start at, and the one to continue to.
+        accuracy: error bar of the overlaps, as for `solve`; finer rules are used where it requires them.
+        event_accuracy: error bar of every event, in the parameter.
         seed: of the scramblings; all points share the same nodes.
-        most: points at the most.
-        events: whether spinodals and instabilities are looked for.
+        most: largest number of points.
+        events: whether spinodals and instabilities are detected and located.
         on_point: called with every solution, as it is found.
 
     Raises:
@@ -105,35 +112,39 @@ def follow(
         'alpha = 1 reached'
     """
     check_is_problem(problem)
-    problem.only_at_zero_temperature("branches are followed through folds")
+    problem.require_zero_temperature("branches are followed through folds")
     require_in("event_accuracy", event_accuracy, "(0, inf)")
-    walk = Walk(problem, default_start(problem) if start is None else start, over, between, accuracy, seed)
+    continuation = BranchContinuation(
+        problem, default_start(problem) if start is None else start, over, between, accuracy, seed
+    )
     located: list[Threshold] = []
-    with keeping_results() as early, bar(f"following the {walk.name} branch", None) as task:
-        for station in walk.stations(most):
+    with keep_partial_results() as early, progress_bar(f"following the {continuation.name} branch", None) as task:
+        for point in continuation.points(most):
             if on_point:
-                on_point(station.solution)
-            task.advance(f"{walk.name} branch, {over} = {station.value:.4g}")
-            if not events or len(walk.passed) < 2:
+                on_point(point.solution)
+            task.advance(f"{continuation.name} branch, {over} = {point.value:.4g}")
+            if not events or len(continuation.points_so_far) < 2:
                 continue
-            for passage in walk.passages():
-                task.describe(f"{walk.name} branch: locating the {passage.kind} near {over} = {passage.near:.4g}")
-                event = walk.locate(passage, event_accuracy)
+            for detected in continuation.detect_events():
+                task.describe(
+                    f"{continuation.name} branch: locating the {detected.kind} near {over} = {detected.near:.4g}"
+                )
+                event = continuation.locate(detected, event_accuracy)
                 if event is not None:
                     located.append(event)
-                if event is not None and passage.merges:
-                    walk.passed.pop()  # its mirror image lies beyond
-                    walk.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
+                if event is not None and detected.merges:
+                    continuation.points_so_far.pop()  # the mirror image of the branch follows
+                    continuation.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
     if early.reason:
-        walk.stop(early.reason)
+        continuation.stop(early.reason)
     return Followed(
         over,
-        walk.name,
-        tuple(station.solution for station in walk.passed),
-        np.array([station.place.arclength for station in walk.passed]),
+        continuation.name,
+        tuple(point.solution for point in continuation.points_so_far),
+        np.array([point.point.arclength for point in continuation.points_so_far]),
         tuple(located),
-        walk.ending,
+        continuation.ending,
         early.interrupted,
         early.out_of_time,
-        tuple(sorted(walk.branch.slopes_by)),
+        tuple(sorted(continuation.branch.slopes_by)),
     )

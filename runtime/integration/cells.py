@@ -1,4 +1,4 @@
-"""Cells that make up the space of standard normal coordinates, halved until an integrand is a polynomial in each.
+"""Cells that cover the space of standard normal coordinates, halved until an integrand is a polynomial in each.
 
 A cell lies, coordinate by coordinate, between two ends that are affine in the coordinates before, so that planes in any
 direction may bound it, and so that its halves are cells, too.
@@ -13,33 +13,60 @@ from itertools import product
 
 import numpy as np
 
+from ..base.options import AlgorithmOptions
 from ..channel.fields import Fields
-from ..channel.nodes import REACH, gauss_legendre, highest_coefficients, tensor
+from ..channel.nodes import REACH, gauss_legendre, highest_legendre_coefficients, tensor_product_rule
 from ..problems.problem import Problem
-from .splitting import Split
+from .splitting import HyperplaneSplit
 
-_FIRST = 3.0  # where an axis that no plane cuts is divided first, either side
-_BEYOND = 3.0  # times the reach, up to which a plane bounds cells that it leaves
-_POINTS = 8  # an axis of a cell, of the coarser of two rules
-_WIDEST = 1.5  # change of an argument or the logarithm of a base within a cell
-_LIGHT = 1e-14  # measure of a cell that is not looked into
-_MOST_NODES = 2e6  # at which arguments are looked at
-_LARGEST = 700.0  # argument, beyond which nothing is narrow
-_LEFT = 0.3  # of the error asked for, in cells that are halved no further
-_CANCELLED = 1e-3  # of an average of the modulus that an average may be, before digits are given up
+_MAX_ARGUMENT = 700.0  # of an exponential in doubles
 _ROUNDING = 1e-13  # of the integral of the modulus
-_NODES_AT_ONCE = 1e6
-_LINES, _STEPS, _ALONG = 64, 25, 3.0  # along which arguments are looked at: number, places and reach of each
-_GENTLE = 1.0  # change of an argument from place to place
-MOST_AXES = 3  # that are divided into cells
+MAX_AXES = 3  # that are divided into cells
 
 Function = Callable[[np.ndarray], np.ndarray]
 """Nodes (N, n) in standard normal coordinates -> (N, any number of values)."""
 
 
 @dataclass(frozen=True)
+class CellOptions(AlgorithmOptions):
+    """Options of adaptive quadrature on cells.
+
+    Attributes:
+        first_cut: where an axis that no plane cuts is divided first, either side of zero.
+        plane_reach: factor on the reach of the measure up to which a plane bounds cells that extend beyond it.
+        points: Gauss-Legendre nodes an axis of a cell, of the coarser of two rules; more need fewer cells.
+        max_change: of an argument of the loss, or of the logarithm of a base, within a cell; smaller takes more cells.
+        negligible_measure: of a cell, below which it is not halved.
+        max_nodes: at which arguments are evaluated; beyond, there are no cells.
+        remaining_share: fraction of the error asked for that is left to cells that are not halved; larger halves fewer
+            cells at a time, and takes more steps.
+        min_cancellation: ratio of an average to that of its modulus, below which the relative error refers to the
+            latter.
+        nodes_at_once: which bounds the memory.
+        test_lines: random lines along which arguments are evaluated in search of narrow ones.
+        test_places: on each of these lines.
+        test_reach: half the length of each, in standard deviations.
+        narrow_change: of an argument from place to place, above which it is narrow.
+    """
+
+    first_cut: float = 3.0
+    plane_reach: float = 3.0
+    points: int = 8
+    max_change: float = 1.5
+    negligible_measure: float = 1e-14
+    max_nodes: float = 2e6
+    remaining_share: float = 0.3
+    min_cancellation: float = 1e-3
+    nodes_at_once: float = 1e6
+    test_lines: int = 64
+    test_places: int = 25
+    test_reach: float = 3.0
+    narrow_change: float = 1.0
+
+
+@dataclass(frozen=True)
 class Cells:
-    """Cells in rotated coordinates y, z = turn @ y.
+    """A set of cells in rotated coordinates y, z = turn @ y.
 
     Attributes:
         turn: (n, n) orthogonal.
@@ -52,28 +79,29 @@ class Cells:
     high: np.ndarray
 
     @classmethod
-    def between(cls, planes: np.ndarray, dimension: int) -> Cells:
+    def between_planes(cls, planes: np.ndarray, dimension: int) -> Cells:
         """Return the cells between hyperplanes a . z + b = 0, and as few more as keep them within reach.
 
         Args:
             planes: (K, n + 1), rows (a, b).
+            dimension: number of coordinates, n.
         """
-        split = Split.of(planes, dimension)
-        cells = cls(split.turn, *np.zeros((2, 1, dimension, dimension + 1)))
+        split = HyperplaneSplit.on_planes(planes, dimension)
+        cells, cut = cls(split.turn, *np.zeros((2, 1, dimension, dimension + 1))), CellOptions.current().first_cut
         for axis, at in enumerate(split.planes):
             ends = np.zeros((len(at), dimension + 1))
             for row, (coefficients, b) in zip(ends, at, strict=True):
                 row[:axis], row[-1] = -coefficients[:-1] / coefficients[-1], -b / coefficients[-1]
-            first = [] if ends[:, :-1].any() else [-_FIRST, _FIRST]
-            cells = cells._cut(axis, np.concatenate([ends, np.outer(first, np.eye(dimension + 1)[-1])]))
+            first = [] if ends[:, :-1].any() else [-cut, cut]
+            cells = cells._cut_along_axis(axis, np.concatenate([ends, np.outer(first, np.eye(dimension + 1)[-1])]))
         return cells
 
-    def _cut(self, axis: int, ends: np.ndarray) -> Cells:
+    def _cut_along_axis(self, axis: int, ends: np.ndarray) -> Cells:
         """Return cells that have no extent along an axis so far, cut there at ends (K, n + 1) and at the reach."""
         corners = self._coordinates(np.array(list(product([0.0, 1.0], repeat=axis))).reshape(2**axis, axis))
         places = corners @ ends[:, :axis].T + ends[:, -1]
         nearest = np.where((places.min(axis=1) < 0) & (places.max(axis=1) > 0), 0.0, np.abs(places).min(axis=1))
-        within = (nearest < REACH) & (np.abs(places).max(axis=1) < _BEYOND * REACH)
+        within = (nearest < REACH) & (np.abs(places).max(axis=1) < CellOptions.current().plane_reach * REACH)
         outer = np.outer([-REACH, REACH], np.eye(self.low.shape[2])[-1])
         parts = []
         for cell, (middle, kept) in enumerate(zip(places.mean(axis=1), within, strict=True)):
@@ -91,15 +119,15 @@ class Cells:
 
     @property
     def dimension(self) -> int:
-        """Return the number of coordinates."""
+        """The number of coordinates."""
         return len(self.turn)
 
     def _coordinates(self, t: np.ndarray) -> np.ndarray:
         """Return leading coordinates y (C, P, k) at places t (P, k) between the ends, from 0 to 1."""
-        return self._placed(t)[0]
+        return self._map_from_unit_cube(t)[0]
 
-    def _placed(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same, and the volumes (C, P) that a unit of t stands for there."""
+    def _map_from_unit_cube(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return leading coordinates y (C, P, k) as `_coordinates`, and the volumes (C, P) per unit of t there."""
         count = t.shape[1]
         y, volume = np.zeros((len(self), len(t), count)), np.ones((len(self), len(t)))
         for axis in range(count):
@@ -111,19 +139,19 @@ class Cells:
             volume *= high - low
         return y, volume
 
-    def rule(self, points: int) -> tuple[np.ndarray, np.ndarray]:
+    def gauss_legendre_rule(self, points: int) -> tuple[np.ndarray, np.ndarray]:
         """Return Gauss-Legendre nodes (C, P, n) in z, `points` an axis of every cell, and weights (C, P) of N(0, 1)."""
         t, w = gauss_legendre(points)
-        places, shares = tensor([((1 + t) / 2, w / 2)] * self.dimension)
-        y, volume = self._placed(places)
+        places, shares = tensor_product_rule([((1 + t) / 2, w / 2)] * self.dimension)
+        y, volume = self._map_from_unit_cube(places)
         density = np.exp(-(y * y).sum(axis=2) / 2) / (2 * np.pi) ** (self.dimension / 2)
         return y @ self.turn.T, volume * shares * density
 
-    def of(self, which: np.ndarray) -> Cells:
+    def subset(self, which: np.ndarray) -> Cells:
         """Return some of the cells."""
         return replace(self, low=self.low[which], high=self.high[which])
 
-    def halved(self, axes: np.ndarray) -> Cells:
+    def halve(self, axes: np.ndarray) -> Cells:
         """Return both halves of every cell along an axis of its own, the lower ones first."""
         every = np.arange(len(self))
         middle = (self.low[every, axes] + self.high[every, axes]) / 2
@@ -131,93 +159,102 @@ class Cells:
         high[every, axes], low[len(self) + every, axes] = middle, middle
         return replace(self, low=low, high=high)
 
-    def with_(self, other: Cells) -> Cells:
+    def union(self, other: Cells) -> Cells:
         """Return the cells of both."""
         return replace(self, low=np.concatenate([self.low, other.low]), high=np.concatenate([self.high, other.high]))
 
     @cached_property
     def edges(self) -> np.ndarray:
-        """Return the ends of the cells of a single coordinate, ascending."""
+        """The ends of the cells of a single coordinate, ascending."""
         return np.unique(np.concatenate([self.low[:, 0, -1], self.high[:, 0, -1]]) * self.turn[0, 0])
 
-    def resolving(self, scales: Function) -> Cells | None:
-        """Return cells halved until nothing that `scales` returns changes by much more than one in any; None where that
-        takes too many."""
-        done, open_ = self.of(np.zeros(0, int)), self
-        while (len(done) + len(open_)) * _POINTS**self.dimension <= _MOST_NODES:
-            nodes, weights = open_.rule(_POINTS)
-            shape = (len(open_), *[_POINTS] * self.dimension, -1)
+    def refine_until_smooth(self, scales: Function) -> Cells | None:
+        """Return cells halved until nothing that `scales` returns changes by much more than one in any.
+
+        Returns:
+            None where there would be too many.
+        """
+        options, done, open_ = CellOptions.current(), self.subset(np.zeros(0, int)), self
+        while (len(done) + len(open_)) * options.points**self.dimension <= options.max_nodes:
+            nodes, weights = open_.gauss_legendre_rule(options.points)
+            shape = (len(open_), *[options.points] * self.dimension, -1)
             values = scales(nodes.reshape(-1, self.dimension)).reshape(shape)
             changes = np.stack(
                 [np.ptp(values, axis=1 + axis).reshape(len(open_), -1).max(axis=1) for axis in range(self.dimension)],
                 axis=1,
             )
-            wide = (changes.max(axis=1) > _WIDEST) & (np.abs(weights).sum(axis=1) > _LIGHT)
-            done = done.with_(open_.of(~wide))
+            heavy = np.abs(weights).sum(axis=1) > options.negligible_measure
+            wide = (changes.max(axis=1) > options.max_change) & heavy
+            done = done.union(open_.subset(~wide))
             if not wide.any():
                 return done
-            open_ = open_.of(wide).halved(changes[wide].argmax(axis=1))
+            open_ = open_.subset(wide).halve(changes[wide].argmax(axis=1))
         return None
 
-    def integral(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray], relative: float, absolute: float,
+    def integrate(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray], relative: float, absolute: float,
                  most: float) -> tuple[float, float, float]:  # fmt: skip
-        """Return the average of a function over N(0, 1), its error, and its scale: its modulus, or a thousandth of the
-        average of the modulus if that is larger.
+        """Return the average of a function over N(0, 1), its error, and its scale.
 
-        Cells are compared by rules of two sizes, which share no node, and those that differ most are halved.
+        The scale is its modulus, or a thousandth of the average of the modulus if that is larger. Cells are compared by
+        rules of two sizes, which have no node in common, and those that differ most are halved.
 
         Args:
             integrand: nodes (N, n) and weights (N,) -> weight times value, (N,).
-            relative: error asked for, of the scale; absolute: the same in its own units; most: nodes.
+            relative: error asked for, of the scale.
+            absolute: the same in its own units.
+            most: number of nodes.
         """
-        cells, known = self, self._compared(integrand)
+        options, cells, known = CellOptions.current(), self, self._integrate_cells(integrand)
         visited = 0.0
         while True:
-            visited += len(known[0]) * (_POINTS**self.dimension + (_POINTS + 1) ** self.dimension)
+            visited += len(known[0]) * (options.points**self.dimension + (options.points + 1) ** self.dimension)
             value, modulus, errors = known[0].sum(), known[1].sum(), known[2]
             error = errors.sum() + _ROUNDING * modulus
-            scale = max(abs(value), _CANCELLED * modulus)
+            scale = max(abs(value), options.min_cancellation * modulus)
             goal = max(min(absolute, relative * scale), 2 * _ROUNDING * modulus)
             if not error > goal or visited > most:
                 return float(value), float(error), float(scale)
             order = np.argsort(-errors, kind="stable")
-            count = 1 + int(np.searchsorted(np.cumsum(errors[order]), error - _LEFT * goal))
+            count = 1 + int(np.searchsorted(np.cumsum(errors[order]), error - options.remaining_share * goal))
             worst, rest = order[:count], order[count:]
-            halves = cells.of(worst).halved(known[3][worst].astype(int))
-            cells = cells.of(rest).with_(halves)
-            known = np.concatenate([known[:, rest], halves._compared(integrand)], axis=1)
+            halves = cells.subset(worst).halve(known[3][worst].astype(int))
+            cells = cells.subset(rest).union(halves)
+            known = np.concatenate([known[:, rest], halves._integrate_cells(integrand)], axis=1)
 
-    def _compared(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return integral, that of the modulus, difference to a coarser rule and the axis to halve of every cell."""
-        step = max(1, int(_NODES_AT_ONCE / (_POINTS + 1) ** self.dimension))
-        parts = [self.of(np.arange(first, min(first + step, len(self)))) for first in range(0, len(self), step)]
-        return np.concatenate([part._compared_at_once(integrand) for part in parts], axis=1)
+    def _integrate_cells(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return integral, that of the modulus, difference to a coarser rule and axis to halve of every cell."""
+        options = CellOptions.current()
+        step = max(1, int(options.nodes_at_once / (options.points + 1) ** self.dimension))
+        parts = [self.subset(np.arange(first, min(first + step, len(self)))) for first in range(0, len(self), step)]
+        return np.concatenate([part._integrate_cells_at_once(integrand) for part in parts], axis=1)
 
-    def _compared_at_once(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        sums = []
-        for points in (_POINTS, _POINTS + 1):
-            nodes, weights = self.rule(points)
+    def _integrate_cells_at_once(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        sums, points = [], CellOptions.current().points + 1
+        for size in (points - 1, points):
+            nodes, weights = self.gauss_legendre_rule(size)
             values = integrand(nodes.reshape(-1, self.dimension), weights.ravel()).reshape(weights.shape)
             sums.append(values.sum(axis=1))
-        shares = gauss_legendre(_POINTS + 1)[1]
-        grid = values.reshape(len(self), *[_POINTS + 1] * self.dimension)
+        shares = gauss_legendre(points)[1]
+        grid = values.reshape(len(self), *[points] * self.dimension)
         tails = []
         for axis in range(self.dimension):
             along = np.moveaxis(grid, 1 + axis, -1) / shares
-            tails.append(np.abs(along @ highest_coefficients(_POINTS + 1).T).reshape(len(self), -1).sum(axis=1))
+            tails.append(np.abs(along @ highest_legendre_coefficients(points).T).reshape(len(self), -1).sum(axis=1))
         return np.stack([sums[1], np.abs(values).sum(axis=1), np.abs(sums[1] - sums[0]), np.argmax(tails, axis=0)])
 
 
-def scales_of(problem: Problem, fields: Fields, of: str) -> Function | None:
+def integrand_scales(problem: Problem, fields: Fields, of: str) -> Function | None:
     """Return the arguments of the functions in an integrand as a function of nodes: it changes little where they do.
 
     Args:
-        of: "teacher" for the loss as far as it holds no X, at (z_Y, noise); "metric" at (z_Y, z_h, noise).
+        problem: problem that gives the integrand.
+        fields: law of the fields.
+        of: "teacher" for the part of the loss without X, at (z_Y, noise); "metric" at (z_Y, z_h, noise).
 
     Returns:
         None where there are none.
     """
-    rows = fields.in_nodes(np.eye(problem.dimension + 1)[:-1], problem.noise_scale)
+    rows = fields.planes_in_normal_coordinates(np.eye(problem.dimension + 1)[:-1], problem.noise_scale)
     inner = slice(problem.tokens * problem.teacher_rank, problem.tokens * (problem.teacher_rank + problem.student_rank))
     if of == "teacher":
         rows = np.delete(rows, inner, axis=1)
@@ -225,25 +262,30 @@ def scales_of(problem: Problem, fields: Fields, of: str) -> Function | None:
     if not any(model.scales(rows, constants)[of].values()):
         return None
 
-    def scales(nodes: np.ndarray) -> np.ndarray:
+    def _scales_at(nodes: np.ndarray) -> np.ndarray:
         v = rows[:, :-1] @ nodes.T + rows[:, -1:]
         with np.errstate(all="ignore"):
             found = model.scales(v, constants)[of]
             values = [*map(np.arcsinh, found["arguments"]), *(np.log(np.abs(base)) for base in found["bases"])]
         every = np.stack([np.broadcast_to(value, len(nodes)) for value in values], axis=1)
-        return np.clip(np.nan_to_num(every), -_LARGEST, _LARGEST)
+        return np.clip(np.nan_to_num(every), -_MAX_ARGUMENT, _MAX_ARGUMENT)
 
-    return scales
+    return _scales_at
 
 
-def has_narrow(scales: Function | None, dimension: int) -> bool:
-    """Return whether an argument changes faster than a product rule follows, along one of many random lines."""
+def has_narrow_parts(scales: Function | None, dimension: int) -> bool:
+    """Return whether an argument changes faster than a product rule resolves, along one of many random lines.
+
+    Args:
+        scales: from `integrand_scales`; None without arguments.
+        dimension: number of coordinates.
+    """
     if scales is None or dimension == 0:
         return False
-    generator = np.random.default_rng(11)
-    through, along = generator.standard_normal((2, _LINES, dimension))
+    options, generator = CellOptions.current(), np.random.default_rng(11)
+    through, along = generator.standard_normal((2, options.test_lines, dimension))
     along /= np.linalg.norm(along, axis=1, keepdims=True)
-    places = np.linspace(-_ALONG, _ALONG, _STEPS)
+    places = np.linspace(-options.test_reach, options.test_reach, options.test_places)
     values = scales((through[:, None] + places[:, None] * along[:, None]).reshape(-1, dimension))
-    steps = np.abs(np.diff(values.reshape(_LINES, _STEPS, -1), axis=1))
-    return bool(steps.max() > _GENTLE)
+    steps = np.abs(np.diff(values.reshape(options.test_lines, options.test_places, -1), axis=1))
+    return bool(steps.max() > options.narrow_change)

@@ -11,7 +11,7 @@ from ..channel.nodes import gauss_legendre
 
 @dataclass(frozen=True)
 class Panels:
-    """Intervals on lines.
+    """A set of intervals on lines.
 
     Attributes:
         line: number of the line of each, (P,); low, high: ends, (P,).
@@ -22,8 +22,13 @@ class Panels:
     high: np.ndarray
 
     @classmethod
-    def between(cls, edges: np.ndarray, lines: int = 1) -> Panels:
-        """Return the panels between ascending edges, the same on every line."""
+    def between_edges(cls, edges: np.ndarray, lines: int = 1) -> Panels:
+        """Return the panels between ascending edges, the same on every line.
+
+        Args:
+            edges: (E,).
+            lines: number of lines.
+        """
         low, high = np.tile(edges[:-1], lines), np.tile(edges[1:], lines)
         return cls(np.repeat(np.arange(lines), len(edges) - 1), low, high)
 
@@ -31,30 +36,35 @@ class Panels:
         return len(self.low)
 
     @property
-    def half(self) -> np.ndarray:
-        """Return half the length of every panel."""
+    def half_lengths(self) -> np.ndarray:
+        """Half the length of every panel."""
         return (self.high - self.low) / 2
 
     @property
-    def density(self) -> np.ndarray:
-        """Return the largest normal density on every panel, relative to that at zero."""
+    def max_density(self) -> np.ndarray:
+        """The largest normal density on every panel, relative to that at zero."""
         nearest = np.clip(0.0, self.low, self.high)
         return np.exp(-nearest * nearest / 2)
 
-    def nodes(self, points: int) -> tuple[np.ndarray, np.ndarray]:
+    def gauss_legendre_nodes(self, points: int) -> tuple[np.ndarray, np.ndarray]:
         """Return Gauss-Legendre nodes and the lengths that they stand for, (P, points)."""
         t, w = gauss_legendre(points)
-        return ((self.low + self.high) / 2)[:, None] + self.half[:, None] * t, self.half[:, None] * w
+        return ((self.low + self.high) / 2)[:, None] + self.half_lengths[:, None] * t, self.half_lengths[:, None] * w
 
-    def halved(self, which: np.ndarray) -> Panels:
+    def halve(self, which: np.ndarray) -> Panels:
         """Return the lower halves of some panels, then the upper ones."""
         line, low, high = self.line[which], self.low[which], self.high[which]
         middle = (low + high) / 2
         return Panels(np.tile(line, 2), np.concatenate([low, middle]), np.concatenate([middle, high]))
 
 
-def divided(edges: np.ndarray, longest: float) -> np.ndarray:
-    """Return ascending edges with equidistant ones between them, none farther from the next than `longest`."""
+def subdivide(edges: np.ndarray, longest: float) -> np.ndarray:
+    """Return ascending edges with equidistant ones between them, none farther from the next than `longest`.
+
+    Args:
+        edges: ascending.
+        longest: greatest distance.
+    """
     counts = np.ceil(np.diff(edges) / longest).astype(int)
     parts = [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(edges, edges[1:], counts, strict=False)]
     return np.append(np.concatenate(parts), edges[-1])

@@ -1,4 +1,4 @@
-"""An integration rule: the interface it answers to, and what it returns."""
+"""The interface of integration rules, and the averages that they return."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..channel.fields import overlaps_of
-from ..problems.overlaps import Overlaps, Units
+from ..channel.fields import channel_overlaps
+from ..problems.overlaps import Overlaps, UnitOverlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, integrated
+from ..problems.reduced import ReducedProblem, reduce_to_loss
 
 Labels = tuple[int, ...]
 """The label of every token."""
@@ -20,14 +20,14 @@ Labels = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Averages:
-    """Raw channel averages of the saddle point, one set a replicate (R = 1 for deterministic rules).
+    """A set of raw channel averages of the saddle point, one a replicate (R = 1 for deterministic rules).
 
     Attributes:
         moments: (R, C, row), E_c[.] of the generated MOMENTS, label probabilities included.
         moreau, loss: E[M] and E[loss(X_prox)], (R,).
-        bistable: probability that a second minimum was seen (prox-space: weight of the saddles).
-        gap: E[gap to the second minimum; it exists] (nan where the rule does not see it).
-        unconverged: share of nodes whose proximal iteration did not converge.
+        bistable: probability that a second minimum was found (prox-space: weight of the saddles).
+        gap: E[gap to the second minimum; it exists] (nan where the rule does not compute it).
+        unconverged: fraction of nodes whose proximal iteration did not converge.
         mass: total weight, 1 for an exact rule.
     """
 
@@ -47,7 +47,7 @@ class Averages:
 
 @dataclass(frozen=True)
 class JacobianAverages:
-    """E[G_ll] (labels, L, s, s) and E[G_ll' (x) G_ll'] (labels, L, L, s, s, s, s), a replicate in front.
+    """A pair of averages E[G_ll] (labels, L, s, s) and E[G_ll' (x) G_ll'] (labels, L, L, s, s, s, s), replicate first.
 
     G = dg/domega where the proximal map is smooth (docs/theory.md (8.1)); one entry a label assignment, unweighted.
     """
@@ -57,36 +57,48 @@ class JacobianAverages:
 
 
 def moments_by_context(problem: Problem, rows: Sequence[np.ndarray], row: int) -> np.ndarray:
-    """Token rows (L row, ...) of every label assignment to (C, row, ...), weighted with their probability."""
+    """Return token rows (L row, ...) of every label assignment as (C, row, ...), weighted with their probability.
+
+    Args:
+        problem: problem that gives labels and their probabilities.
+        rows: token rows, an array a label assignment.
+        row: length of a token's row.
+    """
     if len(rows) == 1 and problem.clusters == 1:
         (_, probability), (values,) = problem.label_choices[0], rows
         return probability * values[: problem.tokens * row].reshape(problem.tokens, row, *values.shape[1:])
     moments = np.zeros((problem.contexts, row, *rows[0].shape[1:]))
     for (labels, probability), values in zip(problem.label_choices, rows, strict=True):
-        moments[problem.context_of(labels)] += probability * values[: problem.tokens * row].reshape(
+        moments[problem.context_indices(labels)] += probability * values[: problem.tokens * row].reshape(
             -1, *moments.shape[1:]
         )
     return moments
 
 
-def back(part: ReducedProblem, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
-    """Averages (..., C, row) that a problem asks for at overlaps, from those (..., N, row) over what its loss reads."""
-    return part.row_maps.back(moments, part.overlap_maps.regression_at(overlaps.pack()))
+def moments_of_full_problem(part: ReducedProblem, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+    """Return the averages (..., C, row) of a problem from those (..., N, row) of its reduced form.
+
+    Args:
+        part: reduced problem, over the linear combinations of fields that the loss depends on.
+        overlaps: of the full problem.
+        moments: averages of the reduced problem.
+    """
+    return part.row_maps.averages_of_tokens(moments, part.overlap_maps.regression_at(overlaps.pack()))
 
 
 class Rule:
     """An integration rule for the channel, one of a family from coarse to fine.
 
-    A new one is a subclass in a file of its own: `_averages`, `_jacobians` and `_moment_tangents` integrate over the
-    fields of the problem that they are handed, those up to `coarser` make a family of it, and the others say what that
-    is like wherever the default does not hold.
+    A new one is a subclass in a file of its own: `_integrate_averages`, `_integrate_jacobians` and
+    `_integrate_moment_tangents` integrate over the fields of the problem that they get, the methods up to
+    `coarser_rule` define the family, and the others describe its properties wherever the default does not hold.
 
     Attributes:
-        name: on the command line; least_points, most_points: that `--points` may ask for; unit: what they count.
-        replicated: whether it comes in replicates whose spread is its error (`replicates`, `seeded`, `sizes`).
+        name: on the command line; least_points, most_points: limits of `--points`; unit: what they count.
+        replicated: whether it comes in replicates whose spread is its error (`replicates`, `with_seed`, `sizes`).
         in_x: whether its nodes lie in X, where no proximal map is needed and jumps are known.
-        blind: whether its nodes know nothing of kinks and jumps of the integrand.
-        splits_jumps: whether it looks in the fields for jumps of the proximal map: only nodes in X tell anything else.
+        is_nonadaptive: whether its nodes are chosen without regard to kinks and jumps of the integrand.
+        splits_jumps: whether it searches the fields for jumps of the proximal map: an independent check of nodes in X.
         resolves_squares: whether its nodes resolve (dg/domega)^2 next to cusps.
         at_temperature: whether it averages over the Boltzmann law of the fields, too.
     """
@@ -97,68 +109,90 @@ class Rule:
     unit: ClassVar[str] = "nodes an axis"
     replicated: ClassVar[bool] = False
     in_x: ClassVar[bool] = False
-    blind: ClassVar[bool] = False
+    is_nonadaptive: ClassVar[bool] = False
     splits_jumps: ClassVar[bool] = False
     resolves_squares: ClassVar[bool] = False
     at_temperature: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, points: int | None, seed: int) -> Self:
-        """By what `--points` and `--seed` say; None for a usual size."""
+    def with_size(cls, points: int | None, seed: int) -> Self:
+        """Return the rule of the size that the command line asks for.
+
+        Args:
+            points: size that `--points` asks for; None for the default.
+            seed: seed that `--seed` gives; a rule without replicates needs none.
+        """
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """rule, points, seed for the JSON contract."""
+        """Return rule, points and seed for the JSON contract."""
         raise NotImplementedError
 
     @property
     def size(self) -> str:
-        """Of what size it is, in words."""
+        """The size of the rule in words."""
         points = self.describe()["points"]
         return " x ".join(str(n) for n in points) + " nodes" if isinstance(points, list) else f"{points} points"
 
     def averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
-        """Channel averages at the overlaps; raises DomainError outside their domain."""
-        part = integrated(problem)
-        if not isinstance(part, ReducedProblem):
-            return self._averages(problem, overlaps)
-        found = self._averages(part, overlaps_of(part, overlaps))
-        return replace(found, moments=back(part, overlaps, found.moments))
-
-    def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
-        """Averages of the field's Jacobian, for the replicon."""
-        part = integrated(problem)
-        if not isinstance(part, ReducedProblem):
-            return self._jacobians(problem, overlaps)
-        found = self._jacobians(part, overlaps_of(part, overlaps))
-        return JacobianAverages(part.combinations.slope(found.slope), part.combinations.square(found.square))
-
-    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
-        """Derivatives of the channel averages in the packed overlaps, (C, row, n), by printed formulas.
-
-        They hold where the loss holds neither q nor trained numbers.
+        """Return the channel averages at the overlaps.
 
         Args:
-            jumps: whether to count what jumps of the proximal map add (see `counts_jumps`).
+            problem: problem whose fields are integrated over.
+            overlaps: state at which they are taken.
+
+        Raises:
+            DomainError: overlaps outside their domain.
         """
-        part = integrated(problem)
+        part = reduce_to_loss(problem)
         if not isinstance(part, ReducedProblem):
-            return self._moment_tangents(problem, overlaps, jumps)
-        there = overlaps_of(part, overlaps)
-        slopes = self._moment_tangents(part, there, jumps) @ part.overlap_maps.overlaps[0]
-        moments = self._averages(part, there).means
-        moved = back(part, overlaps, np.moveaxis(slopes, -1, 0))
-        changes = part.combinations.regression_changes(overlaps, Units.of(overlaps.sizes))
-        turned = part.row_maps.back(np.broadcast_to(moments, (len(changes), *moments.shape)), changes)
+            return self._integrate_averages(problem, overlaps)
+        found = self._integrate_averages(part, channel_overlaps(part, overlaps))
+        return replace(found, moments=moments_of_full_problem(part, overlaps, found.moments))
+
+    def jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+        """Return the averages of the field's Jacobian, for the replicon.
+
+        Args:
+            problem: problem whose fields are integrated over.
+            overlaps: state at which they are taken.
+        """
+        part = reduce_to_loss(problem)
+        if not isinstance(part, ReducedProblem):
+            return self._integrate_jacobians(problem, overlaps)
+        found = self._integrate_jacobians(part, channel_overlaps(part, overlaps))
+        return JacobianAverages(
+            part.combinations.mean_curvatures(found.slope), part.combinations.curvature_squares(found.square)
+        )
+
+    def moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool = False) -> np.ndarray:
+        """Return derivatives of the channel averages in the packed overlaps, (C, row, n), by printed formulas.
+
+        They hold where the loss contains neither q nor trained numbers.
+
+        Args:
+            problem: problem whose fields are integrated over.
+            overlaps: state at which they are taken.
+            jumps: whether to include the contribution of jumps of the proximal map (see `can_include_jumps`).
+        """
+        part = reduce_to_loss(problem)
+        if not isinstance(part, ReducedProblem):
+            return self._integrate_moment_tangents(problem, overlaps, jumps)
+        there = channel_overlaps(part, overlaps)
+        slopes = self._integrate_moment_tangents(part, there, jumps) @ part.overlap_maps.overlaps[0]
+        moments = self._integrate_averages(part, there).means
+        moved = moments_of_full_problem(part, overlaps, np.moveaxis(slopes, -1, 0))
+        changes = part.combinations.regression_changes(overlaps, UnitOverlaps.from_sizes(overlaps.sizes))
+        turned = part.row_maps.averages_of_tokens(np.broadcast_to(moments, (len(changes), *moments.shape)), changes)
         layout = {text: slice(at, at + int(np.prod(shape))) for text, shape, at in problem.solver.channel.MOMENTS}
         for text in ("g*dY.T", "g*domega.T"):
             moved[..., layout[text]] += turned[..., layout[text]]
         return np.moveaxis(moved, 0, -1)
 
-    def _averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
-        """Over all fields of the problem, assignments of labels summed over."""
+    def _integrate_averages(self, problem: Problem, overlaps: Overlaps) -> Averages:
+        """Return the averages over all fields of the problem, summed over assignments of labels."""
         row, cut = problem.solver.channel.ROW, problem.tokens * problem.solver.channel.ROW
-        found = [self._sums(problem, overlaps, labels) for labels, _ in problem.label_choices]
+        found = [self._moment_sums(problem, overlaps, labels) for labels, _ in problem.label_choices]
         totals = np.zeros_like(found[0][:, cut:])
         for (_, probability), sums in zip(problem.label_choices, found, strict=True):
             totals += probability * sums[:, cut:]
@@ -166,13 +200,15 @@ class Rule:
         moreau, loss, *rest = totals.T
         return Averages(moments, moreau, loss, *(float(column.sum()) / len(totals) for column in rest))
 
-    def _sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
-        """Return the token rows of one assignment of labels, then the other numbers of `Averages` in their order, a row
-        a replicate."""
+    def _moment_sums(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
+        """Return the token rows of one assignment of labels, then the other numbers of `Averages` in their order.
+
+        Shape: a row a replicate.
+        """
         raise NotImplementedError
 
-    def _jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
-        """Over all fields of the problem."""
+    def _integrate_jacobians(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
+        """Return the Jacobian averages over all fields of the problem."""
         found = [self._slope_sums(problem, overlaps, labels) for labels, _ in problem.label_choices]
         return JacobianAverages(*(np.stack(each, axis=1) for each in zip(*found, strict=True)))
 
@@ -180,154 +216,180 @@ class Rule:
         """Return both numbers of `JacobianAverages` of one assignment of labels, a replicate in front."""
         raise NotImplementedError
 
-    def _moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
-        """Over all fields of the problem."""
-        units = Units.of(overlaps.sizes)
-        parts = [self._tangents(problem, overlaps, labels, units, jumps) for labels, _ in problem.label_choices]
+    def _integrate_moment_tangents(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
+        """Return the derivatives of the averages over all fields of the problem."""
+        units = UnitOverlaps.from_sizes(overlaps.sizes)
+        parts = [
+            self._moment_tangent_sums(problem, overlaps, labels, units, jumps) for labels, _ in problem.label_choices
+        ]
         return moments_by_context(problem, parts, problem.solver.channel.ROW)
 
-    def _tangents(self, problem: Problem, overlaps: Overlaps, labels: Labels, units: Units, jumps: bool) -> np.ndarray:
+    def _moment_tangent_sums(
+        self, problem: Problem, overlaps: Overlaps, labels: Labels, units: UnitOverlaps, jumps: bool
+    ) -> np.ndarray:
         """Return the derivatives of the token rows of one assignment of labels in the packed overlaps, (L row, n)."""
         raise NotImplementedError
 
-    def finer(self) -> Self:
-        """The next rule of the same family, to judge this one by."""
+    def finer_rule(self) -> Self:
+        """Return the next rule of the same family, from which this one's error is estimated."""
         raise NotImplementedError
 
-    def coarser(self) -> Self:
-        """The one before, to see how fast the family converges."""
+    def coarser_rule(self) -> Self:
+        """Return the previous rule of the same family, from which the rate of convergence is estimated."""
         raise NotImplementedError
 
     @property
     def replicates(self) -> tuple[Self, ...]:
-        """Return its replicates as rules of their own, each of which gives that replicate of the averages; the rule
-        itself where there are none."""
+        """The replicates as rules of their own; the rule itself where it has none."""
         return (self,)
 
-    def seeded(self, seed: int) -> Self:
-        """Return the rule with replicates of another seed; the rule itself where there are none."""
+    def with_seed(self, seed: int) -> Self:
+        """Return the rule with replicates of another seed; the rule itself where it has none."""
         return self
 
     @property
-    def counts_jumps(self) -> bool:
-        """Whether `moment_tangents` can count what jumps of the proximal map add."""
+    def can_include_jumps(self) -> bool:
+        """Return whether `moment_tangents` can include the contribution of jumps of the proximal map."""
         return False
 
-    def nodes(self, problem: Problem) -> float:
-        """How many nodes it visits, about."""
+    def node_count(self, problem: Problem) -> float:
+        """Return the approximate number of nodes."""
         raise NotImplementedError
 
     def cost(self, problem: Problem) -> float:
-        """Effort of an evaluation in nodes of a grid in X, about: a proximal point costs a hundred of them."""
-        return 1e2 * self.nodes(problem)
+        """Return the approximate effort of an evaluation in nodes of a grid in X; a proximal point costs a hundred."""
+        return 1e2 * self.node_count(problem)
 
-    def compared_with(self) -> tuple[Self, ...]:
-        """What it is compared with beside the next finer one: twice, where nodes know nothing of the integrand."""
-        return self.coarser(), self.coarser().coarser()
+    def comparison_rules(self) -> tuple[Self, ...]:
+        """Return the rules that it is compared with in addition to the next finer one.
+
+        They are two for nodes that are chosen without regard to the integrand.
+        """
+        return self.coarser_rule(), self.coarser_rule().coarser_rule()
 
     def has_rate(self, bistable: float) -> bool:
-        """Whether errors fall by a rate from one rule of the family to the next, so that differences tell how far off
-        it is; where they do not, each difference is as good as another.
+        """Return whether errors fall by a constant rate from one rule of the family to the next.
+
+        Differences between rules then determine the error; else each difference is as good as another.
 
         Args:
-            bistable: share of the measure on which the proximal map may jump.
+            bistable: fraction of the measure on which the proximal map may jump.
         """
-        return not self.blind or bistable <= NEGLIGIBLE_JUMPS
+        return not self.is_nonadaptive or bistable <= NEGLIGIBLE_JUMPS
 
-    def least_counts(
+    def least_difference_weights(
         self, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
     ) -> tuple[float, ...]:
-        """What differences count for in a half width at the least, whatever the rate they show.
+        """Return the least factors of differences in an error bar, whatever the rate that they show.
 
         Args:
-            steps: differences to the finer rule and to those of `compared_with`, in units of the quantity.
+            steps: differences to the finer rule and to those of `comparison_rules`, in units of the quantity.
             averages: its own first, then those of the same rules.
-            derivative: whether the quantity holds slopes of the averages, which feel the surface on which the proximal
-                map jumps where the averages feel what it encloses.
+            derivative: whether the quantity contains slopes of the averages, which depend on the surface on which the
+                proximal map jumps where the averages depend on the volume that it encloses.
         """
-        return (0.0 if self.has_rate(bistable_share(averages)) else DIFFERENCE_SAFETY,) * len(steps)
+        return (0.0 if self.has_rate(largest_bistable_fraction(averages)) else DIFFERENCE_SAFETY,) * len(steps)
 
     @classmethod
     def sizes(cls, problem: Problem) -> Sequence[Self]:
-        """Return the sizes through which a problem is solved, coarse to fine; none where only the size that is named
-        is."""
+        """Return the sizes through which a problem is solved, coarse to fine; none where the size has to be named."""
         return ()
 
-    def beyond(self, problem: Problem) -> Sequence[Self]:
-        """Return the finer rules of the family, as far as solving goes."""
+    def finer_rules(self, problem: Problem) -> Sequence[Self]:
+        """Return the finer rules of the family, up to the largest size used in solving."""
         sizes, own = self.sizes(problem), self.describe()["points"]
         finer = [size for size in sizes if size.describe()["points"] > own]
-        return finer if sizes else [self.finer(), self.finer().finer()]
+        return finer if sizes else [self.finer_rule(), self.finer_rule().finer_rule()]
 
-    def rank(self, problem: Problem) -> float:
-        """Return its place in the order in which `auto` tries sizes of all families that resolve jumps, those of one
-        family that follow each other together; infinity where it is not tried."""
+    def trial_order(self, problem: Problem) -> float:
+        """Return the place in the order in which `auto` tries sizes of all families that resolve jumps.
+
+        Sizes of one family that follow each other have one place; infinity where it is not tried.
+        """
         return inf
 
-    def for_accuracy(self, accuracy: float) -> Self:
-        """Return the rule with what it neglects as small as an accuracy of the overlaps asks for."""
+    def rule_for_accuracy(self, accuracy: float) -> Self:
+        """Return the rule with its neglected terms as small as an accuracy of the overlaps requires."""
         return self
 
-    def for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Rules for the averages of the field's slope (replicon, jump weight), which need few digits.
+    def rules_for_slopes(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
+        """Return the rules for the averages of the field's slope (replicon, jump weight), which need few digits.
 
         Args:
-            bistable: share of the measure on which the proximal map may jump.
+            problem: problem whose fields are integrated over.
+            bistable: fraction of the measure on which the proximal map may jump.
         """
-        return self, self.finer()
+        return self, self.finer_rule()
 
-    def for_losses(self, bistable: float) -> Self:
-        """The rule for a training loss to many digits, where the proximal map may jump on a share of the measure."""
-        return self
-
-    def for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Rule and step (in block scales) for the slope of the map by differences, and whether one side will do.
-
-        No step stands for wide ones: sampled maps jump where a node's minimum swaps, and many are to swap within one.
+    def rule_for_losses(self, bistable: float) -> Self:
+        """Return the rule for a training loss to many digits.
 
         Args:
-            sample: what a replicated rule takes in its own place.
+            bistable: fraction of the measure on which the proximal map may jump.
+        """
+        return self
+
+    def rule_for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """Return the rule and the step for the slope of the map by differences.
+
+        Wide steps are for sampled maps, which jump where a node's minimum changes: many nodes should change within one.
+
+        Args:
+            problem: problem whose map is differentiated.
+            sample: rule that replaces a replicated one.
+
+        Returns:
+            rule, step in block scales (None for wide steps), whether one side suffices.
         """
         return self, 1e-4, False
 
     @classmethod
-    def opinions(cls, problem: Problem, bistable: float) -> tuple[Self, ...]:
-        """Rules by which averages that another family gave are looked at again, coarse to fine, so that what the last
-        step changes tells how far off they are; none where the family is no good for the problem.
+    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[Self, ...]:
+        """Return the rules for a cross-check of another family's averages, coarse to fine; none if not applicable.
+
+        The change in the last step shows their own error.
 
         Args:
-            bistable: share of the measure on which the proximal map may jump.
+            problem: problem whose fields are integrated over.
+            bistable: fraction of the measure on which the proximal map may jump.
         """
         return ()
 
     @classmethod
-    def suits(cls, problem: Problem) -> bool:
-        """Whether a whole solution that another family gave may be found again by this one."""
+    def is_applicable(cls, problem: Problem) -> bool:
+        """Return whether this family can independently check a whole solution that another family gave."""
         return False
 
-    def sizes_ahead(self, error: float, accuracy: float) -> int:
-        """How many sizes finer a rule may be tried next that is off by less than the accuracy: the next, where errors
-        are hard to foresee."""
-        return 1
-
-    def nodes_for(self, problem: Problem, error: float, accuracy: float, bistable: float) -> float:
-        """Return how many nodes the family visits for an accuracy, about, by the error of this size.
+    def predict_size_step(self, error: float, accuracy: float) -> int:
+        """Return by how many sizes the next rule to try is finer: 1 where errors are hard to predict.
 
         Args:
-            bistable: share of the measure on which the proximal map may jump.
+            error: of this rule.
+            accuracy: that is asked for.
+        """
+        return 1
+
+    def predict_nodes(self, problem: Problem, error: float, accuracy: float, bistable: float) -> float:
+        """Return the approximate number of nodes with which the family reaches an accuracy.
+
+        Args:
+            problem: problem whose fields are integrated over.
+            error: of this size.
+            accuracy: that is asked for.
+            bistable: fraction of the measure on which the proximal map may jump.
         """
         raise NotImplementedError
 
     def tolerance(self, accuracy: float) -> float:
-        """Residual asked of Newton."""
+        """Return the residual asked of Newton's method."""
         return max(2e-14, min(1e-9, 1e-2 * accuracy))
 
 
-NEGLIGIBLE_JUMPS = 1e-6  # of the measure: below, nothing is asked about jumps
-# Half widths from the difference to a finer rule count it so many times: the finer rule has an error of its own.
+NEGLIGIBLE_JUMPS = 1e-6  # fraction of the measure, below which jumps are neglected
+# Error bars from the difference to a finer rule are so many times as large: the finer rule has an error of its own.
 DIFFERENCE_SAFETY = 1.5
 
 
-def bistable_share(averages: Iterable[Averages]) -> float:
-    """The largest share of the measure on which one of several rules saw the proximal map jump."""
+def largest_bistable_fraction(averages: Iterable[Averages]) -> float:
+    """Return the largest fraction of the measure on which one of several rules found the proximal map to jump."""
     return max(abs(each.bistable) for each in averages)

@@ -14,22 +14,36 @@ from itertools import combinations
 
 import numpy as np
 
-from ..channel.nodes import REACH, gauss_hermite, gauss_legendre, tensor, trapezoid
-from ..problems.compiled import loops
+from ..base.options import AlgorithmOptions
+from ..channel.nodes import REACH, gauss_hermite, gauss_legendre, tensor_product_rule, trapezoid_rule
+from ..problems.compiled import load_loops
 
 Axis = tuple[np.ndarray, np.ndarray]
 Plane = tuple[np.ndarray, float, int]  # row, constant, one of the following
-_REAL, _CENTRE, _SHELL = 2, 1, 0  # a plane; the middle of where a break is steep, and what surrounds it
-_PARALLEL = 1e-9  # of unit normals; planes closer than that count as parallel
-_MOST_PLANES = 48  # beyond, where planes meet is no longer split
-_STEEP = 2.0  # a break that moves faster than this with the axes before makes the integral over its axis steep there
-_SHELLS = (-6.0, -2.0, 2.0, 6.0)  # in standard deviations of the axis: where panels end around its middle
-_LIGHT = 1e-22  # of the heaviest node
+_REAL, _CENTRE, _SHELL = 2, 1, 0  # a plane; the middle of a steep stretch of a break, and its surroundings
+_PARALLEL = 1e-9  # rounding of unit normals: planes closer than that are parallel
 
 
 @dataclass(frozen=True)
-class Split:
-    """Hyperplanes in standard normal coordinates, ready to be integrated between.
+class SplitOptions(AlgorithmOptions):
+    """Options of product rules that are split on hyperplanes.
+
+    Attributes:
+        max_planes: beyond, intersections of planes are no longer split; more are exact at a higher cost.
+        steep_slope: of a break in the axes before, above which the integral over its axis is steep there, and split.
+        shells: ends of panels around such a place, in standard deviations of the axis.
+        negligible_weight: relative to the heaviest node.
+    """
+
+    max_planes: int = 48
+    steep_slope: float = 2.0
+    shells: tuple[float, ...] = (-6.0, -2.0, 2.0, 6.0)
+    negligible_weight: float = 1e-22
+
+
+@dataclass(frozen=True)
+class HyperplaneSplit:
+    """A set of hyperplanes in standard normal coordinates, between which integrands are smooth.
 
     Attributes:
         turn: (n, n) orthogonal; z = turn @ y, y the rotated coordinates.
@@ -40,11 +54,13 @@ class Split:
     planes: tuple[tuple[tuple[np.ndarray, float], ...], ...]
 
     @classmethod
-    def of(cls, planes: np.ndarray, dimension: int) -> Split:
-        """From planes a . z + b = 0.
+    def on_planes(cls, planes: np.ndarray, dimension: int) -> HyperplaneSplit:
+        """Return the split on planes a . z + b = 0.
 
         Args:
-            planes: (K, n + 1), rows (a, b). Planes the normal measure does not reach, and rows of zeros, do not count.
+            planes: (K, n + 1), rows (a, b). Planes that the normal measure does not reach, and rows of zeros, do not
+                count.
+            dimension: number of coordinates, n.
         """
         planes = np.asarray(planes, float).reshape(-1, dimension + 1)
         if not len(planes):
@@ -52,90 +68,105 @@ class Split:
         lengths = np.linalg.norm(planes[:, :-1], axis=1)
         there = (lengths > 0) & (np.abs(planes[:, -1]) < REACH * lengths) & np.isfinite(planes).all(axis=1)
         unit = planes[there] / lengths[there, None]
-        turn, count = _basis(unit[:, :-1], dimension)
+        turn, count = _orthonormal_basis(unit[:, :-1], dimension)
         known: list[list[Plane]] = [[] for _ in range(dimension)]
-        _add(known, [(row[:-1] @ turn, float(row[-1]), _REAL) for row in unit])
+        _add_planes(known, [(row[:-1] @ turn, float(row[-1]), _REAL) for row in unit])
         for axis in range(count - 1, 0, -1):
-            _add(known, [*_meetings(known[axis], axis), *_shells(known[axis], axis)])
+            _add_planes(known, [*_plane_intersections(known[axis], axis), *_steep_break_shells(known[axis], axis)])
         return cls(turn, tuple(tuple((row[: axis + 1], b) for row, b, _ in at) for axis, at in enumerate(known)))
 
     @property
-    def cut(self) -> int:
-        """Number of leading axes of y that are cut, or lie before one that is."""
+    def cut_axis_count(self) -> int:
+        """The number of leading axes of y that are cut, or lie before one that is."""
         return max((axis + 1 for axis, at in enumerate(self.planes) if at), default=0)
 
     @property
     def is_product(self) -> bool:
-        """Whether every plane is perpendicular to an axis of z."""
+        """Return whether every plane is perpendicular to an axis of z."""
         axes = np.all((self.turn == 0) | (np.abs(self.turn) == 1))
         return bool(axes) and all(not np.any(row[:-1]) for at in self.planes for row, _ in at)
 
-    def places(self, reach: float) -> list[float]:
-        """Where the planes cut the only axis, ascending, within a reach."""
+    def cut_places(self, reach: float) -> list[float]:
+        """Return the places where the planes cut the only axis, ascending, within a reach."""
         found = sorted(-b / row[0] * self.turn[0, 0] for row, b in self.planes[0])
         return [float(place) for place in found if abs(place) < reach]
 
-    def axes(self, points: int, equidistant: bool = False) -> list[Axis]:
-        """Nodes and weights of each coordinate of z, where the rule is a product."""
-        found: list[Axis] = [_smooth(points, equidistant)] * len(self.turn)
+    def axis_rules(self, points: int, equidistant: bool = False) -> list[Axis]:
+        """Return nodes and weights of each coordinate of z, where the rule is a product.
+
+        Args:
+            points: nodes a panel and a smooth axis.
+            equidistant: whether smooth axes have equidistant nodes.
+        """
+        found: list[Axis] = [_smooth_axis_rule(points, equidistant)] * len(self.turn)
         for axis, at in enumerate(self.planes):
             if at:
                 place = int(np.argmax(np.abs(self.turn[:, axis])))
                 breaks = np.array([[-b / row[-1] * self.turn[place, axis] for row, b in at]])
-                _, nodes, weights = _panels(breaks, points)
+                _, nodes, weights = _panel_rule(breaks, points)
                 found[place] = nodes, weights
         return found
 
-    def blocks(self, points: int, equidistant: bool = False, most: float = 1e6, steps: bool = False) -> Iterator[Axis]:
-        """Nodes (N, n) in z and weights (N,), in parts of about `most` nodes; `points` a panel and a smooth axis.
+    def rule_in_blocks(
+        self, points: int, equidistant: bool = False, most: float = 1e6, steps: bool = False
+    ) -> Iterator[Axis]:
+        """Yield nodes (N, n) in z and weights (N,), in parts of about `most` nodes.
 
         Args:
+            points: nodes a panel and a smooth axis.
+            equidistant: whether smooth axes have equidistant nodes.
+            most: nodes a part.
             steps: whether the integrand is constant between the planes: each interval of the last axis that is cut then
                 has one node, and so has each axis behind it.
         """
-        nodes, weights = np.zeros((1, 0)), np.ones(1)
-        for axis in range(self.cut):
+        negligible, nodes, weights = SplitOptions.current().negligible_weight, np.zeros((1, 0)), np.ones(1)
+        for axis in range(self.cut_axis_count):
             at = self.planes[axis]
             if not at:
-                z, w = _smooth(points, equidistant)
+                z, w = _smooth_axis_rule(points, equidistant)
                 rows, along, shares = np.repeat(np.arange(len(nodes)), len(z)), np.tile(z, len(nodes)), None
                 weights = (weights[:, None] * w).ravel()
             else:
                 breaks = np.stack([-(nodes @ row[:-1] + b) / row[-1] for row, b in at], axis=1)
-                last = steps and axis == self.cut - 1
-                rows, along, shares = _intervals(breaks) if last else _panels(breaks, points)
+                last = steps and axis == self.cut_axis_count - 1
+                rows, along, shares = _interval_measures(breaks) if last else _panel_rule(breaks, points)
                 weights = weights[rows] * shares
             nodes = np.concatenate([nodes[rows], along[:, None]], axis=1)
-            heavy = weights > _LIGHT * weights.max()
+            heavy = weights > negligible * weights.max()
             nodes, weights = nodes[heavy], weights[heavy]
-        smooth = (np.zeros(1), np.ones(1)) if steps else _smooth(points, equidistant)
-        rest = [smooth] * (len(self.turn) - self.cut)
-        for others, shares in _parts(rest, max(most / len(nodes), 1.0)):
+        smooth = (np.zeros(1), np.ones(1)) if steps else _smooth_axis_rule(points, equidistant)
+        rest = [smooth] * (len(self.turn) - self.cut_axis_count)
+        for others, shares in _product_in_parts(rest, max(most / len(nodes), 1.0)):
             step = max(1, int(min(most, 1e12) / len(others)))
             for begin in range(0, len(nodes), step):
                 own = nodes[begin : begin + step]
                 y = np.concatenate([np.repeat(own, len(others), axis=0), np.tile(others, (len(own), 1))], axis=1)
                 yield (
-                    y if self.cut == 0 else y @ self.turn.T,
+                    y if self.cut_axis_count == 0 else y @ self.turn.T,
                     np.multiply.outer(weights[begin : begin + step], shares).ravel(),
                 )
 
     def rule(self, points: int, equidistant: bool = False) -> Axis:
-        """All nodes (N, n) and weights (N,) at once."""
-        parts = list(self.blocks(points, equidistant, np.inf))
+        """Return all nodes (N, n) and weights (N,) at once.
+
+        Args:
+            points: nodes a panel and a smooth axis.
+            equidistant: whether smooth axes have equidistant nodes.
+        """
+        parts = list(self.rule_in_blocks(points, equidistant, np.inf))
         return np.concatenate([nodes for nodes, _ in parts]), np.concatenate([weights for _, weights in parts])
 
 
-def _basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray, int]:
-    """Orthonormal columns (n, n), the first of which span the normals one after the other, and how many do.
+def _orthonormal_basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray, int]:
+    """Return orthonormal columns (n, n), the first of which span the normals one after the other, and their number.
 
-    Axes of the coordinates stay what they are where they can.
+    Axes of the coordinates are kept where they can be.
     """
     if dimension == 0:
         return np.zeros((0, 0)), 0
     columns: list[np.ndarray] = []
 
-    def complete(candidates: np.ndarray, least: float) -> None:
+    def _append_orthonormal(candidates: np.ndarray, least: float) -> None:
         for candidate in candidates:
             rest = candidate.copy()
             for _ in range(2):
@@ -144,18 +175,19 @@ def _basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray, int]:
             if (size := np.linalg.norm(rest)) > least:
                 columns.append(rest / size)
 
-    complete(normals, _PARALLEL)
+    _append_orthonormal(normals, _PARALLEL)
     count = len(columns)
-    complete(np.eye(dimension), 1 / (2 * dimension))  # one of the axes has that much left, as long as any is missing
-    complete(np.eye(dimension), _PARALLEL)
+    _append_orthonormal(np.eye(dimension), 1 / (2 * dimension))  # of the remainder of an axis, while any is missing
+    _append_orthonormal(np.eye(dimension), _PARALLEL)
     return np.stack(columns[:dimension], axis=1), count
 
 
-def _add(planes: list[list[Plane]], new: list[Plane]) -> None:
-    """Put planes with the last axis that they cut; those known there, and those out of reach, are left out."""
+def _add_planes(planes: list[list[Plane]], new: list[Plane]) -> None:
+    """Add planes to those of the last axis that they cut; known ones, and those out of reach, are left out."""
+    max_planes = SplitOptions.current().max_planes
     for row, b, kind in new:
         size = np.linalg.norm(row)
-        if size < _PARALLEL or abs(b) > REACH * size or sum(map(len, planes)) >= _MOST_PLANES:
+        if size < _PARALLEL or abs(b) > REACH * size or sum(map(len, planes)) >= max_planes:
             continue
         row = np.where(np.abs(row) < _PARALLEL * size, 0.0, row)
         axis = int(np.flatnonzero(row)[-1])
@@ -166,8 +198,8 @@ def _add(planes: list[list[Plane]], new: list[Plane]) -> None:
             known.append((row, b, kind))
 
 
-def _meetings(planes: list[Plane], axis: int) -> list[Plane]:
-    """Where breaks of one axis meet, as planes in the axes before."""
+def _plane_intersections(planes: list[Plane], axis: int) -> list[Plane]:
+    """Return the intersections of breaks of one axis, as planes in the axes before."""
     found = []
     for (one, b, kind), (other, c, its) in combinations(planes, 2):
         if kind == its == _REAL:
@@ -177,23 +209,26 @@ def _meetings(planes: list[Plane], axis: int) -> list[Plane]:
     return found
 
 
-def _shells(planes: list[Plane], axis: int) -> list[Plane]:
-    """Around where a break passes the bulk of its axis, if it does so within a fraction of the axes before."""
-    found = []
+def _steep_break_shells(planes: list[Plane], axis: int) -> list[Plane]:
+    """Return planes around the place where a break crosses the bulk of its axis, if it does so steeply.
+
+    Steep is within a fraction of the axes before.
+    """
+    options, found = SplitOptions.current(), []
     for row, b, kind in planes:
         before = np.where(np.arange(len(row)) == axis, 0.0, row)
-        if kind != _SHELL and np.linalg.norm(before) > _STEEP * abs(row[axis]):
+        if kind != _SHELL and np.linalg.norm(before) > options.steep_slope * abs(row[axis]):
             found.append((before, b, _CENTRE))
-            found += [(before, b + shell * row[axis], _SHELL) for shell in _SHELLS]
+            found += [(before, b + shell * row[axis], _SHELL) for shell in options.shells]
     return found
 
 
-def _smooth(points: int, equidistant: bool) -> Axis:
-    return trapezoid(points) if equidistant else gauss_hermite(points)
+def _smooth_axis_rule(points: int, equidistant: bool) -> Axis:
+    return trapezoid_rule(points) if equidistant else gauss_hermite(points)
 
 
-def _panels(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gauss-Legendre on the panels between the breaks (N, k) of every row: row, node, weight for N(0, 1) of each."""
+def _panel_rule(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return row, node and weight for N(0, 1) of Gauss-Legendre on panels between the breaks (N, k) of every row."""
     inner = np.sort(np.clip(breaks, -REACH, REACH), axis=1)
     edges = np.pad(inner, ((0, 0), (1, 1)), constant_values=(-REACH, REACH))
     x, w = gauss_legendre(points)
@@ -205,21 +240,21 @@ def _panels(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np
     return np.repeat(row, points), nodes, weights
 
 
-def _intervals(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The intervals between the breaks (N, k) of every row: row, a place inside, measure of N(0, 1)."""
+def _interval_measures(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the intervals between the breaks (N, k) of every row: row, a place inside, measure of N(0, 1)."""
     inner = np.sort(breaks, axis=1)
     edge = np.full((len(breaks), 1), np.inf)
     low, high = np.hstack([-edge, inner]), np.hstack([inner, edge])
     places = np.clip(0.0, low + np.minimum(1.0, (high - low) / 2), high - np.minimum(1.0, (high - low) / 2))
-    measures = loops("between").measures(low.ravel(), high.ravel())
+    measures = load_loops("between").normal_measures(low.ravel(), high.ravel())
     return np.repeat(np.arange(len(breaks)), low.shape[1]), places.ravel(), measures
 
 
-def _parts(axes: list[Axis], most: float) -> Iterator[Axis]:
-    """The product of axes in parts of at most `most` nodes, one for each node of the leading axes."""
+def _product_in_parts(axes: list[Axis], most: float) -> Iterator[Axis]:
+    """Yield the product of axes in parts of at most `most` nodes, one for each node of the leading axes."""
     leading = 0
     while np.prod([float(len(nodes)) for nodes, _ in axes[leading:]]) > most:
         leading += 1
-    nodes, weights = tensor(axes[leading:])
-    for first, weight in zip(*tensor(axes[:leading]), strict=True):
+    nodes, weights = tensor_product_rule(axes[leading:])
+    for first, weight in zip(*tensor_product_rule(axes[:leading]), strict=True):
         yield np.concatenate([np.tile(first, (len(nodes), 1)), nodes], axis=1), weight * weights

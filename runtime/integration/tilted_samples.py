@@ -1,7 +1,7 @@
-"""Averages with one step of replica symmetry breaking over the channel, of losses that read several student fields.
+"""Averages with one step of replica symmetry breaking over the channel, for losses of several student fields.
 
 Scrambled Sobol sets in (Y, noise, omega_0), and at each node samples of omega around omega_0 from a mixture of normal
-laws, one a well of the Moreau objective, which are those of exp(-y M) where M is quadratic (docs/theory.md (18.32),
+laws, one a minimum of the Moreau objective, which are those of exp(-y M) where M is quadratic (docs/theory.md (18.32),
 (18.33)).
 """
 
@@ -15,30 +15,51 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..base.errors import DomainError
-from ..channel.fields import Fields, diagonal_blocks, fields_of, whole_matrix
+from ..base.options import AlgorithmOptions
+from ..channel.fields import Fields, block_diagonal, diagonal_blocks, field_law
 from ..channel.nodes import sobol_normal
-from ..channel.points import Points, field_slopes, noise_choices, points_at
+from ..channel.points import ProximalPoints, noise_values, proximal_points_at, slopes_at_minima
 from ..problems.problem import Problem
-from ..problems.reduced import integrated
+from ..problems.reduced import reduce_to_loss
 from .rule import Labels
-from .sampled import NEAR_CUSP, Sobol, beyond_cusps
+from .sampled import SampledOptions, Sobol, extrapolate_to_cusps
 from .tilted_sums import LabelSums, TiltedRule, TiltedState
 
-_BATCH = 2**13  # outer nodes at a time
-_WELLS = 3  # the most that have a law of their own
-_FAR = 14.0  # logarithm of a well's weight below that of the lowest, from which it is left out
-_SOFTEST = 0.8  # least precision of a law of zeta that is believed
-_SAME = 1e-4  # relative distance of minima that are one
-_FARTHER = 3  # points of the larger sets, logarithm to base 2 of their ratio
-_LEAST = 6  # logarithm to base 2 of the points of a set
+_NODES_AT_ONCE = 2**13  # outer nodes, which bounds the memory
 _TOTALS = "free", "moreau", "loss", "bistable", "mass", "drift"
 _EDGE = 2.0**-40  # of the unit cube, left out
-_STEP = 1e-4  # of the differences that second derivatives are taken by, of the spread of a field
-_STREAM = 71_000_003  # numbers the shifts of samples apart from the scramblings of sets
+_STREAM = 71_000_003  # seed word that separates the shifts of samples from the scramblings of sets
 
 
-class _Given(NamedTuple):
-    """The numbers that all nodes of one assignment of labels share: Delta = root root^T, and the Parisi parameter y."""
+@dataclass(frozen=True)
+class TiltedSampleOptions(AlgorithmOptions):
+    """Options of averages with replica symmetry broken by nested Sobol sets.
+
+    Attributes:
+        max_minima: of the Moreau objective that have a law of their own; more need more samples.
+        negligible_log_weight: logarithm of the ratio of weights from which a minimum is left out.
+        min_precision: lower bound on the precision of a law of zeta; lower allows wider laws.
+        same_minimum_distance: relative distance up to which two minima are one.
+        log2_larger: logarithm to base 2 of the ratio of the larger sets, over which the quadratic approximation is
+            averaged.
+        min_log2: logarithm to base 2 of the fewest points of a set.
+        difference_step: of second derivatives by differences, in the spread of a field.
+    """
+
+    max_minima: int = 3
+    negligible_log_weight: float = 14.0
+    min_precision: float = 0.8
+    same_minimum_distance: float = 1e-4
+    log2_larger: int = 3
+    min_log2: int = 6
+    difference_step: float = 1e-4
+
+
+class _Setting(NamedTuple):
+    """A set of the quantities common to all nodes of one assignment of labels.
+
+    They are Delta = root root^T and the Parisi parameter y among others.
+    """
 
     problem: Problem
     fields: Fields
@@ -46,19 +67,19 @@ class _Given(NamedTuple):
     y: float
 
 
-class _Laws(NamedTuple):
-    """Wells of the Moreau objective at omega_0, and normal laws of zeta, omega = omega_0 + Delta^(1/2) zeta, by them:
+class _MixtureLaws(NamedTuple):
+    """A mixture of normal laws of zeta at omega_0, one a local minimum of the Moreau objective.
 
-        -y M = height + pull^T zeta - 1/2 zeta^T bend zeta
+        omega = omega_0 + Delta^(1/2) zeta,    -y M = height + pull^T zeta - 1/2 zeta^T bend zeta
 
-    around a well, and the law of zeta times exp(-y M) of this is exp(weight) times a normal one.
+    around a minimum, and the law of zeta times exp(-y M) of this is exp(weight) times a normal one.
 
     Attributes:
-        wells: how many weigh anything, the lowest first, (N,); height, weight: (N, W), -inf where there is none.
+        minima: number of minima with weight, the lowest first, (N,); height, weight: (N, W), -inf where there is none.
         pull, centre: (N, W, D); bend: (N, W, D, D); precision_root: upper triangular U, precision U^T U, (N, W, D, D).
     """
 
-    wells: np.ndarray
+    minima: np.ndarray
     height: np.ndarray
     weight: np.ndarray
     pull: np.ndarray
@@ -66,27 +87,39 @@ class _Laws(NamedTuple):
     centre: np.ndarray
     precision_root: np.ndarray
 
-    def of(self, at: np.ndarray, count: int) -> _Laws:
-        """The first `count` of some nodes."""
-        return _Laws(self.wells[at], *(each[at, :count] for each in self[1:]))
+    def select(self, at: np.ndarray, count: int) -> _MixtureLaws:
+        """Return the first `count` laws of some nodes.
 
-    def widened(self) -> _Laws:
-        """The first, and the law of zeta without a tilt."""
-        out = _Laws(np.full_like(self.wells, 2), *(np.concatenate([each[:, :1]] * 2, axis=1) for each in self[1:]))
+        Args:
+            at: numbers of the nodes.
+            count: number of laws.
+        """
+        return _MixtureLaws(self.minima[at], *(each[at, :count] for each in self[1:]))
+
+    def with_untilted_law(self) -> _MixtureLaws:
+        """Return the first law, and the law of zeta without a tilt."""
+        out = _MixtureLaws(
+            np.full_like(self.minima, 2), *(np.concatenate([each[:, :1]] * 2, axis=1) for each in self[1:])
+        )
         out.centre[:, 1], out.precision_root[:, 1] = 0.0, np.eye(out.centre.shape[2])
         return out
 
     @property
     def log_det(self) -> np.ndarray:
-        """Of U, (N, W)."""
+        """The logarithm of the determinant of U, (N, W)."""
         return np.log(np.diagonal(self.precision_root, axis1=2, axis2=3)).sum(axis=-1)
 
 
-class _Inner(NamedTuple):
-    """Averages over omega at outer nodes: f_1, <M>, probability of a second minimum, <z g> - <z> <g> (N,); <g> (N, D),
-    <g g^T> (N, D, D); where they are asked for d<g>/domega_0 (N, D, D), <G_ab G_ef> away from cusps, in the shell
-    around them and within (N, 3, D, D, D, D), and the weights of the last two (N, 2); how far y M was from quadratic at
-    the samples, infinite where the proximal map may jump, (N,)."""
+class _InnerAverages(NamedTuple):
+    """A set of averages over omega at outer nodes.
+
+    Attributes:
+        free, moreau, bistable, drift: f_1, <M>, probability of a second minimum, <z g> - <z> <g>, (N,).
+        g, square: <g> (N, D), <g g^T> (N, D, D).
+        response: d<g>/domega_0 (N, D, D) where asked for; slopes: <G_ab G_ef> away from cusps, in the shell around them
+            and within (N, 3, D, D, D, D); cusps: the weights of the last two (N, 2).
+        uneven: deviation of y M from quadratic at the samples, infinite where the proximal map may jump, (N,).
+    """
 
     free: np.ndarray
     moreau: np.ndarray
@@ -100,8 +133,14 @@ class _Inner(NamedTuple):
     uneven: np.ndarray
 
     @classmethod
-    def empty(cls, count: int, D: int, slopes: bool) -> _Inner:
-        """To be filled."""
+    def empty(cls, count: int, D: int, slopes: bool) -> _InnerAverages:
+        """Return arrays of zeros to be filled.
+
+        Args:
+            count: number of outer nodes.
+            D: number of fields.
+            slopes: whether slopes are asked for.
+        """
         asked = [(D,) * 2, (3, *(D,) * 4), (2,)] if slopes else [()] * 3
         sizes = [(), (), (), (), (D,), (D, D), *asked, ()]
         return cls(*(np.zeros((count, *size)) for size in sizes))
@@ -113,15 +152,16 @@ class Samples(TiltedRule):
 
     Args:
         log2, scramblings, seed, first: as of `Sobol`: the outer sets.
-        inner: samples of omega a node near which y M is not smooth; uneven: how far it may be from quadratic elsewhere.
+        inner: samples of omega at a node near which y M is not smooth.
+        uneven: deviation of y M from quadratic that is allowed elsewhere.
     """
 
     replicated: ClassVar[bool] = True
-    rough: ClassVar[float] = 3e-3
-    fine: ClassVar[float] = 1e-4
-    share: ClassVar[float] = 0.1
-    step: ClassVar[float] = 2e-2  # samples change their wells within one
-    least_fall: ClassVar[float] = 0.7
+    search_residual: ClassVar[float] = 3e-3
+    final_residual: ClassVar[float] = 1e-4
+    residual_share: ClassVar[float] = 0.1
+    step: ClassVar[float] = 2e-2  # samples change their minimum within one
+    max_residual_ratio: ClassVar[float] = 0.7
     log2: int = 10
     scramblings: int = 16
     seed: int = 0
@@ -130,76 +170,80 @@ class Samples(TiltedRule):
     uneven: float = 1.0
 
     def describe(self) -> dict[str, Any]:
-        """rule, points, seed for the JSON contract; points as of `Sobol`."""
+        """Return rule, points, seed for the JSON contract; points as of `Sobol`."""
         return {"rule": "nested-sobol", "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
     @property
     def replicates(self) -> tuple[Samples, ...]:
-        """Return a rule of each of the scramblings."""
+        """The rules of each of the scramblings."""
         return tuple(replace(self, scramblings=1, first=self.first + number) for number in range(self.scramblings))
 
-    def smaller(self) -> Samples:
-        """A quarter of the outer points, for what needs fewer digits."""
-        return replace(self, log2=max(self.log2 - 2, _LEAST))
+    def with_fewer_points(self) -> Samples:
+        """Return a rule of a quarter of the outer points, for quantities that need fewer digits."""
+        return replace(self, log2=max(self.log2 - 2, TiltedSampleOptions.current().min_log2))
 
-    def deeper(self) -> Samples:
-        """Twice as many samples of omega a node, on the same outer sets."""
+    def with_more_samples(self) -> Samples:
+        """Return a rule of twice as many samples of omega a node, on the same outer sets."""
         return replace(self, inner=2 * self.inner, uneven=self.uneven / 4)
 
-    def beside(self) -> Sobol:
-        """The larger sets as a rule without breaking."""
-        return Sobol(self.log2 + _FARTHER, self.scramblings, self.seed, first=self.first)
+    def without_breaking(self) -> Sobol:
+        """Return the larger sets as a rule without breaking."""
+        return Sobol(
+            self.log2 + TiltedSampleOptions.current().log2_larger, self.scramblings, self.seed, first=self.first
+        )
 
     @classmethod
-    def suits(cls, problem: Problem) -> bool:
-        """Whether the loss does not bend in its fields."""
-        return not integrated(problem).solver.proximal.CORNERS
+    def is_applicable(cls, problem: Problem) -> bool:
+        """Return whether the loss does not bend in its fields."""
+        return not reduce_to_loss(problem).solver.proximal.CORNERS
 
     def search_effort(self, cost: float) -> float:
-        """Return the effort by the other rule's cost: the size of sets does not follow that rule."""
+        """Return the effort relative to the other rule's cost: the size of sets does not depend on that rule."""
         return 2e10 / cost
 
     def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
         """Return the sums over one assignment of labels, of one step of breaking.
 
-        Set by set, what samples differ from wells taken for quadratics is added to what larger sets say of these."""
+        Set by set, the difference between samples and the quadratic approximation is added to the latter's averages
+        over larger sets.
+        """
         (y,), (apart,) = state.rates, state.distances
-        fields = fields_of(problem, state.overlaps, labels)
+        fields = field_law(problem, state.overlaps, labels)
         try:
-            root = np.linalg.cholesky(whole_matrix(apart[problem.context_of(labels)]))
+            root = np.linalg.cholesky(block_diagonal(apart[problem.context_indices(labels)]))
         except np.linalg.LinAlgError:
             raise DomainError("Delta is not positive definite") from None
         sums: dict[str, Any] = {}
         for number in range(self.first, self.first + self.scramblings):
-            for part in self._of_set(_Given(problem, fields, root, y), number, slopes):
+            for part in self._sums_of_set(_Setting(problem, fields, root, y), number, slopes):
                 for name, value in part.items():
                     sums[name] = sums.get(name, 0.0) + value / self.scramblings
         return LabelSums(
             known=sums,
             products=np.array([sums["between"], sums["within"]]),
             totals=np.array([sums[name] for name in _TOTALS]),
-            squares=(sums["smooth"], beyond_cusps(*sums["whole"], *sums["cusps"])) if slopes else (),
+            squares=(sums["smooth"], extrapolate_to_cusps(*sums["whole"], *sums["cusps"])) if slopes else (),
         )
 
-    def _of_set(self, given: _Given, number: int, slopes: bool) -> Iterator[dict[str, Any]]:
-        """Parts of the sums over one outer set, and over the larger one of the same number."""
-        problem, fields, *_ = given
+    def _sums_of_set(self, setting: _Setting, number: int, slopes: bool) -> Iterator[dict[str, Any]]:
+        """Yield parts of the sums over one outer set, and over the larger one of the same number."""
+        problem, fields, *_ = setting
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         groups = tuple(filter(None, (tuple(range(L * t)), tuple(range(L * t, L * (t + s))))))
-        for more in (0, _FARTHER):
+        for more in (0, TiltedSampleOptions.current().log2_larger):
             nodes = sobol_normal(problem.dimension, self.log2 + more, 1000 * self.seed + number, groups)
             shifts = np.random.default_rng((_STREAM, self.seed, number)).random((0 if more else len(nodes), L * s))
-            for begin in range(0, len(nodes), _BATCH):
-                at = slice(begin, begin + _BATCH)
-                for choice in noise_choices(problem):
-                    points = points_at(problem, fields, nodes[at], choice=choice)
-                    laws, weight = _laws(given, points), points.weight / len(nodes)
-                    expected = _expected(given, laws)
+            for begin in range(0, len(nodes), _NODES_AT_ONCE):
+                at = slice(begin, begin + _NODES_AT_ONCE)
+                for choice in noise_values(problem):
+                    points = proximal_points_at(problem, fields, nodes[at], choice=choice)
+                    laws, weight = _mixture_laws(setting, points), points.weight / len(nodes)
+                    expected = _quadratic_averages(setting, laws)
                     sign = 1.0 if more else -1.0
-                    yield _sums(fields, nodes[at], points, sign * weight, expected)
+                    yield _sum_over_outer_nodes(fields, nodes[at], points, sign * weight, expected)
                     if not more:
-                        found = self._sampled(given, nodes[at], shifts[at], laws, choice, slopes)
-                        yield _sums(fields, nodes[at], points, weight, found)
+                        found = self._sample_averages(setting, nodes[at], shifts[at], laws, choice, slopes)
+                        yield _sum_over_outer_nodes(fields, nodes[at], points, weight, found)
                         yield {"bistable": weight @ found.bistable, "mass": weight @ (points.minima > 0)}
                         if slopes:
                             yield {
@@ -208,34 +252,48 @@ class Samples(TiltedRule):
                                 "cusps": weight @ found.cusps,
                             }
 
-    def _sampled(
-        self, given: _Given, nodes: np.ndarray, shifts: np.ndarray, laws: _Laws, choice: int, slopes: bool
-    ) -> _Inner:
-        """Averages over omega at outer nodes, by samples."""
-        D = len(given.root)
-        found = _Inner.empty(len(nodes), D, slopes)
+    def _sample_averages(
+        self, setting: _Setting, nodes: np.ndarray, shifts: np.ndarray, laws: _MixtureLaws, choice: int, slopes: bool
+    ) -> _InnerAverages:
+        """Return averages over omega at outer nodes, by samples."""
+        D = len(setting.root)
+        found = _InnerAverages.empty(len(nodes), D, slopes)
 
-        def visit(at: np.ndarray, own: _Laws, normal: np.ndarray, shares: np.ndarray) -> None:
+        def _fill_averages(at: np.ndarray, own: _MixtureLaws, normal: np.ndarray, shares: np.ndarray) -> None:
+            """Fill in the averages at some outer nodes.
+
+            Args:
+                at: numbers of the nodes.
+                own: their laws.
+                normal: standard normal samples.
+                shares: weights of these.
+            """
             if len(at):
-                each = _inner(given, nodes[at], own, normal, shares, choice, slopes)
+                each = _importance_averages(setting, nodes[at], own, normal, shares, choice, slopes)
                 for out, values in zip(found, each, strict=True):
                     out[at] = values
 
-        alone = np.flatnonzero(laws.wells == 1)
-        visit(alone, laws.of(alone, 1), *_fifth_degree(D))
-        # A well that omega_0 does not have may be the lowest beside it.
+        alone = np.flatnonzero(laws.minima == 1)
+        _fill_averages(alone, laws.select(alone, 1), *_fifth_degree_rule(D))
+        # A minimum that is absent at omega_0 may be the lowest nearby.
         beyond = alone[found.uneven[alone] > self.uneven]
-        visit(beyond, laws.of(beyond, 1).widened(), *_samples(self.inner // 4, shifts[beyond]))
-        for count in range(2, _WELLS + 1):
-            at = np.flatnonzero(laws.wells == count)
-            visit(at, laws.of(at, count), *_samples(self.inner // (2 * count), shifts[at]))
+        _fill_averages(
+            beyond,
+            laws.select(beyond, 1).with_untilted_law(),
+            *_kronecker_normal_samples(self.inner // 4, shifts[beyond]),
+        )
+        for count in range(2, TiltedSampleOptions.current().max_minima + 1):
+            at = np.flatnonzero(laws.minima == count)
+            _fill_averages(
+                at, laws.select(at, count), *_kronecker_normal_samples(self.inner // (2 * count), shifts[at])
+            )
         return found
 
 
-def _sums(
-    fields: Fields, nodes: np.ndarray, points: Points, weight: np.ndarray, found: _Inner
+def _sum_over_outer_nodes(
+    fields: Fields, nodes: np.ndarray, points: ProximalPoints, weight: np.ndarray, found: _InnerAverages
 ) -> dict[str, np.ndarray | float]:
-    """Over outer nodes with weights (N,), of averages over omega at each."""
+    """Return sums over outer nodes with weights (N,), of averages over omega at each."""
     N, L, s = points.omega.shape
     t = fields.teacher_factor.shape[1]
     g, away = found.g.reshape(N, L, s), points.omega - fields.field_mean
@@ -250,21 +308,22 @@ def _sums(
         "free": float(weight @ found.free),
         "moreau": moreau,
         "drift": float(weight @ found.drift),
-        "loss": moreau - 0.5 * float(np.sum(square * whole_matrix(fields.variance))),
+        "loss": moreau - 0.5 * float(np.sum(square * block_diagonal(fields.variance))),
     }
 
 
-def _laws(given: _Given, points: Points) -> _Laws:
-    """Of the wells at omega_0."""
-    problem, fields, root, _ = given
+def _mixture_laws(setting: _Setting, points: ProximalPoints) -> _MixtureLaws:
+    """Return the laws by the minima at omega_0."""
+    problem, fields, root, _ = setting
     N, D = len(points.value), len(root)
     omega, x = points.omega.reshape(N, D), points.x.reshape(N, D)
-    W = _WELLS
+    options = TiltedSampleOptions.current()
+    W = options.max_minima
     sizes = (), (), (D,), (D, D), (D,), (D, D)
-    laws = _Laws(np.ones(N, np.int64), *(np.zeros((N, W, *size)) for size in sizes))
+    laws = _MixtureLaws(np.ones(N, np.int64), *(np.zeros((N, W, *size)) for size in sizes))
     laws.height[:], laws.weight[:] = -np.inf, -np.inf
     laws.precision_root[:] = np.eye(D)
-    for out, values in zip(laws[1:], _law(given, omega, x, points.value, points.features), strict=True):
+    for out, values in zip(laws[1:], _normal_laws(setting, omega, x, points.value, points.features), strict=True):
         out[:, 0] = values
     at = np.flatnonzero(points.minima > 1)
     _, minima = problem.solver.proximal.all_minima(
@@ -273,26 +332,28 @@ def _laws(given: _Given, points: Points) -> _Laws:
     for k in range(W):
         # The lowest has a law; the next ones take the places behind it where they weigh something.
         there, value = minima[:, k, :D], minima[:, k, D]
-        other = np.isfinite(value) & (np.abs(there - x[at]).max(axis=1) > _SAME * np.abs(x[at]).max(axis=1))
+        distance, size = np.abs(there - x[at]).max(axis=1), np.abs(x[at]).max(axis=1)
+        other = np.isfinite(value) & (distance > options.same_minimum_distance * size)
         which, known = at[other], points.features[at[other]]
-        law = _law(given, omega[which], there[other], value[other], known)
-        kept = (law[1] > laws.weight[which, 0] - _FAR) & (laws.wells[which] < W)
+        law = _normal_laws(setting, omega[which], there[other], value[other], known)
+        kept = (law[1] > laws.weight[which, 0] - options.negligible_log_weight) & (laws.minima[which] < W)
         which = which[kept]
         for out, values in zip(laws[1:], law, strict=True):
-            out[which, laws.wells[which]] = values[kept]
-        laws.wells[which] += 1
+            out[which, laws.minima[which]] = values[kept]
+        laws.minima[which] += 1
     return laws
 
 
-def _law(
-    given: _Given, omega: np.ndarray, x: np.ndarray, value: np.ndarray, known: np.ndarray
+def _normal_laws(
+    setting: _Setting, omega: np.ndarray, x: np.ndarray, value: np.ndarray, known: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Of wells x (N, D) at omega, in the order of `_Laws`."""
-    problem, fields, root, y = given
-    g = (x - omega) @ whole_matrix(fields.precision)
-    bend = -y * np.einsum("ab,nac,cd->nbd", root, _slopes(problem, fields, x, known)[0], root)
+    """Return the laws by minima x (N, D) at omega, in the order of `_MixtureLaws`."""
+    problem, fields, root, y = setting
+    g = (x - omega) @ block_diagonal(fields.precision)
+    bend = -y * np.einsum("ab,nac,cd->nbd", root, _field_slopes_at(problem, fields, x, known)[0], root)
     values, vectors = np.linalg.eigh(np.eye(len(root)) + bend)
-    precision = (vectors * np.clip(values, _SOFTEST, None)[:, None, :]) @ vectors.transpose(0, 2, 1)
+    softest = TiltedSampleOptions.current().min_precision
+    precision = (vectors * np.clip(values, softest, None)[:, None, :]) @ vectors.transpose(0, 2, 1)
     bend = precision - np.eye(len(root))
     upper = np.linalg.cholesky(precision).transpose(0, 2, 1)
     pull = y * g @ root
@@ -302,18 +363,21 @@ def _law(
     return height, height + 0.5 * (pull * centre).sum(axis=1) - log_det, pull, bend, centre, upper
 
 
-def _expected(given: _Given, laws: _Laws) -> _Inner:
-    """What averages over omega would be if M were the lowest of the quadratics around its wells, about: a well has the
-    share of its own law where it is lower than each of the others, their difference being taken for linear there."""
+def _quadratic_averages(setting: _Setting, laws: _MixtureLaws) -> _InnerAverages:
+    """Return approximate averages over omega, M being the lowest of the quadratics around its minima.
+
+    A minimum has the part of its own law where it is lower than each of the others, their difference being linear
+    there.
+    """
     from scipy.special import log_ndtr, logsumexp  # slow to load
 
-    root, y = given.root, given.y
+    root, y = setting.root, setting.y
     W, D = laws.centre.shape[1:]
     inverse = np.linalg.inv(laws.precision_root)
     spread = inverse @ np.swapaxes(inverse, -1, -2)
     weight = laws.weight.copy()
     for i, k in permutations(range(W), 2):
-        at = np.flatnonzero(laws.wells > max(i, k))
+        at = np.flatnonzero(laws.minima > max(i, k))
         bend, centre, S = laws.bend[at, i] - laws.bend[at, k], laws.centre[at, i], spread[at, i]
         pull = laws.pull[at, i] - laws.pull[at, k]
         half = np.einsum("nab,nb->na", bend, centre) / 2
@@ -331,7 +395,7 @@ def _expected(given: _Given, laws: _Laws) -> _Inner:
     square = np.einsum("nk,nkab->nab", share, g[..., :, None] * g[..., None, :] + np.swapaxes(vary, -1, -2) @ vary)
     cost = ((bent / 2 - laws.pull) * laws.centre).sum(axis=-1) + np.einsum("nkab,nkab->nk", laws.bend, spread) / 2
     cost -= np.where(np.isfinite(laws.height), laws.height, 0.0)
-    empty = _Inner.empty(0, D, False)
+    empty = _InnerAverages.empty(0, D, False)
     mean = np.einsum("nk,nka->na", share, laws.centre)
     drift = ((laws.pull - bent) * (laws.centre - mean[:, None])).sum(axis=-1)
     drift -= np.einsum("nkab,nkab->nk", laws.bend, spread)
@@ -340,27 +404,39 @@ def _expected(given: _Given, laws: _Laws) -> _Inner:
     return empty._replace(free=free / y, moreau=moreau, drift=drift, g=g, square=square)
 
 
-def _slopes(problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _field_slopes_at(
+    problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return dg/domega at minima x (N, D), (N, D, D), and 1 + H V."""
-    return field_slopes(problem, fields, x, known, _STEP * float(np.sqrt(np.mean(x * x)) if x.size else 1.0))
+    step = TiltedSampleOptions.current().difference_step
+    return slopes_at_minima(problem, fields, x, known, step * float(np.sqrt(np.mean(x * x)) if x.size else 1.0))
 
 
-def _inner(
-    given: _Given, nodes: np.ndarray, laws: _Laws, normal: np.ndarray, shares: np.ndarray, choice: int, slopes: bool
-) -> _Inner:
-    """Averages over omega at outer nodes (N, ...) with the same number of laws: of each, samples by standard normal
-    ones (N or 1, J, D), which count for shares (J,) of it."""
+def _importance_averages(
+    setting: _Setting,
+    nodes: np.ndarray,
+    laws: _MixtureLaws,
+    normal: np.ndarray,
+    shares: np.ndarray,
+    choice: int,
+    slopes: bool,
+) -> _InnerAverages:
+    """Return averages over omega at outer nodes (N, ...) with the same number of laws.
+
+    Samples of each law come from standard normal ones (N or 1, J, D), with weights (J,).
+    """
     from scipy.special import logsumexp  # slow to load
 
-    problem, fields, root, y = given
+    problem, fields, root, y = setting
+    far = TiltedSampleOptions.current().negligible_log_weight
     N, K, D = laws.centre.shape
     away = normal[:, None] @ np.swapaxes(np.linalg.inv(laws.precision_root), -1, -2)
     zeta = (laws.centre[:, :, None] + away).reshape(N, -1, D)
     count, shares = zeta.shape[1], np.tile(shares / K, K)
-    # Of the mixture all samples are of: no weight exceeds by more than its number of wells what one well has.
+    # Of the mixture of all laws: no weight exceeds that of a single law by more than their number.
     apart = (zeta[:, None] - laws.centre[:, :, None]) @ np.swapaxes(laws.precision_root, -1, -2)
     mixture = logsumexp(laws.log_det[:, :, None] - 0.5 * (apart**2).sum(axis=-1), axis=1) - np.log(K)
-    points = _points(given, nodes, zeta, choice)
+    points = _proximal_points_of_samples(setting, nodes, zeta, choice)
     value, minima, gap = (each.reshape(N, count) for each in (points.value, points.minima, points.gap))
     exponent = np.where(minima > 0, -y * value, -np.inf) - 0.5 * (zeta**2).sum(axis=-1) - mixture
     top = exponent.max(axis=1, keepdims=True)
@@ -373,27 +449,28 @@ def _inner(
     mean, square = np.einsum("nj,nja->na", weight, g), np.swapaxes(weight[..., None] * g, 1, 2) @ g
     response, products, cusps = np.zeros(N), np.zeros(N), np.zeros(N)
     if slopes:
-        G, matrix = _slopes(problem, fields, points.x.reshape(-1, D), points.features)
+        G, matrix = _field_slopes_at(problem, fields, points.x.reshape(-1, D), points.features)
         G, det = G.reshape(N, count, D, D), np.linalg.det(matrix).reshape(N, 1, count)
         response = np.einsum("nj,njab->nab", weight, G) + y * (square - mean[:, :, None] * mean[:, None, :])
-        inside, shell = det < NEAR_CUSP, (det >= NEAR_CUSP) & (det < 2 * NEAR_CUSP)
+        cusp = SampledOptions.current().cusp_determinant
+        inside, shell = det < cusp, (det >= cusp) & (det < 2 * cusp)
         parts = weight[:, None] * np.concatenate([~(inside | shell), shell, inside], axis=1)
         products = np.einsum("nzj,njab,njef->nzabef", parts, G, G, optimize=True)
         cusps = parts[:, 1:].sum(axis=-1)
-    return _Inner(
+    return _InnerAverages(
         free=(top[:, 0] + np.log(total[:, 0])) / y,
         moreau=np.einsum("nj,nj->n", weight, value),
         bistable=np.einsum("nj,nj->n", weight, (minima > 1).astype(float)),
         drift=(weight * (zeta * pulls).sum(axis=-1)).sum(axis=1)
         - (np.einsum("nj,nja->na", weight, zeta) * np.einsum("nj,nja->na", weight, pulls)).sum(axis=1),
         g=mean, square=square, response=response, slopes=products, cusps=cusps,
-        uneven=np.where(((minima > 1) & (y * gap < _FAR)).any(axis=1), np.inf, np.ptp(exponent, axis=1)),
+        uneven=np.where(((minima > 1) & (y * gap < far)).any(axis=1), np.inf, np.ptp(exponent, axis=1)),
     )  # fmt: skip
 
 
-def _points(given: _Given, nodes: np.ndarray, zeta: np.ndarray, choice: int) -> Points:
-    """Proximal points at zeta (N, samples, D) of nodes (N, ...), N samples of them."""
-    problem, fields, root, _ = given
+def _proximal_points_of_samples(setting: _Setting, nodes: np.ndarray, zeta: np.ndarray, choice: int) -> ProximalPoints:
+    """Return proximal points at zeta (N, samples, D) of nodes (N, ...), N samples of them."""
+    problem, fields, root, _ = setting
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     N, count, D = zeta.shape
     z = (zeta @ root.T).reshape(N, count, L, s)
@@ -401,12 +478,14 @@ def _points(given: _Given, nodes: np.ndarray, zeta: np.ndarray, choice: int) -> 
     inner[:, :, L * t : L * (t + s)] += np.einsum("lab,njlb->njla", np.linalg.inv(fields.field_factor), z).reshape(
         N, count, D
     )
-    return points_at(problem, fields, inner.reshape(N * count, -1), choice=choice)
+    return proximal_points_at(problem, fields, inner.reshape(N * count, -1), choice=choice)
 
 
-def _samples(pairs: int, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standard normal samples, half of them the mirror images of the others, (N, 2 * pairs, D), and what each counts
-    for: a Kronecker sequence of the unit cube, shifted by (N, D)."""
+def _kronecker_normal_samples(pairs: int, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return standard normal samples, half of them the mirror images of the others, (N, 2 * pairs, D), and weights.
+
+    They are a Kronecker sequence of the unit cube, shifted by (N, D).
+    """
     from scipy.special import ndtri  # slow to load
 
     D = shifts.shape[1]
@@ -416,11 +495,13 @@ def _samples(pairs: int, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([normal, -normal], axis=1), np.full(2 * pairs, 0.5 / pairs)
 
 
-def _fifth_degree(D: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes (1, J, D) and weights (J,) of the normal law, exact for polynomials of the fifth degree: the centre, and on
-    one sphere the axes and the bisectors of pairs of them (Stroud, E_n^(r^2) 5-2)."""
+def _fifth_degree_rule(D: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes (1, J, D) and weights (J,) of the normal law, exact for polynomials of the fifth degree.
+
+    They are the centre, and on one sphere the axes and the bisectors of pairs of them (Stroud, E_n^(r^2) 5-2).
+    """
     axes = np.sqrt(D + 2.0) * np.eye(D)
-    bisectors = [(one + way * other) / np.sqrt(2.0) for one, other in combinations(axes, 2) for way in (1, -1)]
+    bisectors = [(one + sign * other) / np.sqrt(2.0) for one, other in combinations(axes, 2) for sign in (1, -1)]
     sides = np.concatenate([axes, np.reshape(bisectors, (-1, D))])
     weights = np.repeat([(4.0 - D) / (2 * (D + 2) ** 2), 1.0 / (D + 2) ** 2], [D, D * (D - 1)])
     nodes = np.concatenate([np.zeros((1, D)), sides, -sides])

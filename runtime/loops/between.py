@@ -1,36 +1,46 @@
-"""A normal variable between two places, on its own and given another one that it is correlated with."""
+"""Truncated normal variables: measures, moments, and nodes given a correlated variable."""
 
 import math
 
 import numpy as np
 from numba import njit
 
-_LEAST = 1e-300  # measure of what counts
-_LIGHT = 1e-22  # weights that do not
-_FARTHEST = 9.0  # in standard deviations
+_LEAST = 1e-300  # measure below which an interval counts as empty
+_LIGHT = 1e-22  # weight below which a node is left out
+_FARTHEST = 9.0  # standard deviations beyond which a density counts as zero
 
 
 @njit(cache=True, error_model="numpy")
-def _measure(a, b):
-    """Of N(0, 1) between a and b, a + b not positive: both tails are small there, and no digit is lost."""
+def _lower_measure(a, b):
+    """Return the measure of N(0, 1) between a and b for a + b <= 0, where no digits cancel."""
     return 0.5 * (math.erfc(-b * math.sqrt(0.5)) - math.erfc(-a * math.sqrt(0.5)))
 
 
 @njit(cache=True, error_model="numpy")
-def measures(a, b):
-    """Of N(0, 1) between a (N,) and b (N,)."""
+def normal_measures(a, b):
+    """Return the measures of N(0, 1) between a and b, (N,).
+
+    Args:
+        a: lower ends, (N,).
+        b: upper ends, (N,).
+    """
     out = np.empty(len(a))
     for n in range(len(a)):
-        out[n] = _measure(-b[n], -a[n]) if b[n] > -a[n] else _measure(a[n], b[n])
+        out[n] = _lower_measure(-b[n], -a[n]) if b[n] > -a[n] else _lower_measure(a[n], b[n])
     return out
 
 
 @njit(cache=True, error_model="numpy")
-def truncated(a, b):
-    """Measure, mean, spread and skewness of N(0, 1) between a and b; zeros where there is none of it."""
+def truncated_normal_moments(a, b):
+    """Return measure, mean, standard deviation and skewness of N(0, 1) between a and b; zeros if the measure vanishes.
+
+    Args:
+        a: lower end.
+        b: upper end.
+    """
     flip = b > -a
     left, right = (-b, -a) if flip else (a, b)
-    share = _measure(left, right)
+    share = _lower_measure(left, right)
     if not share > _LEAST:
         return 0.0, 0.0, 0.0, 0.0
     norm = share * math.sqrt(2.0 * math.pi)
@@ -50,23 +60,31 @@ def truncated(a, b):
 
 
 @njit(cache=True, error_model="numpy")
-def given(row, z, weight, places, shared, width, count):  # docs/theory.md (11.14)
-    """Nodes (M, 2) and weights for y ~ N(0, 1) between places[row] and the next one, and what z holds beside y.
+def conditional_nodes(row, z, weight, places, shared, width, count):  # docs/theory.md (11.14)
+    """Return nodes for (y, e), y ~ N(0, 1) in a given interval, from nodes for z = shared y + width e.
 
-    z = shared y + width e, of nodes z (N,) with weights. One node of y given each z, with its mean (`count` 1), or two
-    with its first three moments.
+    Args:
+        row: number of the interval of y, between places[row] and the next, of every node of z, (N,).
+        z: nodes, (N,).
+        weight: of the nodes, (N,).
+        places: ends of the intervals, ascending.
+        shared: coefficient of y in z.
+        width: coefficient of the independent normal variable e in z.
+        count: nodes of y given z: 1 with its conditional mean, or 2 with its first three moments.
 
     Returns:
-        (y, e) of every node, and its weight.
+        (y, e) of every node, (M, 2), and its weight, (M,).
     """
     nodes = np.empty((count * len(z), 2))
     weights = np.empty(len(nodes))
     total = 0
     for n in range(len(z)):
         low, high = places[row[n]], places[row[n] + 1]
-        share, mean, spread, skewness = truncated((low - shared * z[n]) / width, (high - shared * z[n]) / width)
+        share, mean, spread, skewness = truncated_normal_moments(
+            (low - shared * z[n]) / width, (high - shared * z[n]) / width
+        )
         for k in range(count):
-            place, chance = _one_of_two(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
+            place, chance = _two_point_node(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
             if weight[n] * share * chance > _LIGHT:
                 y = shared * z[n] + width * place
                 nodes[total, 0] = y
@@ -77,24 +95,29 @@ def given(row, z, weight, places, shared, width, count):  # docs/theory.md (11.1
 
 
 @njit(cache=True, error_model="numpy")
-def _one_of_two(k, mean, spread, skewness):
-    """Return place and probability of one of two nodes that have these moments."""
+def _two_point_node(k, mean, spread, skewness):
+    """Return position and probability of the k-th of two nodes that have these moments."""
     root, way = math.sqrt(1.0 + 0.25 * skewness * skewness), 2.0 * k - 1.0
     return mean + spread * (0.5 * skewness + way * root), 0.5 * (1.0 - 0.5 * way * skewness / root)
 
 
 @njit(cache=True, error_model="numpy")
-def given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # docs/theory.md (11.19)
-    """Return nodes for y ~ N(0, 1), and e of omega = centre + slope y + width e, given omega and a sum.
+def conditional_nodes_given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # docs/theory.md (11.19)
+    """Return nodes for (y, e), y ~ N(0, 1) and omega = centre + slope y + width e, given omega and a sum.
 
     Args:
-        row: number of the value of the sum, of every omega (N,), ascending; weight: the measure of its node in omega
-            and the sum;
-        shares (values of the sum, K): density of the sum at nodes y (K,), times their weights;
-        count: one node of y with its mean, or two with its first three moments.
+        row: number of the value of the sum of every omega, (N,), ascending.
+        omega: (N,).
+        weight: measure of the node in omega and the sum, (N,).
+        y: nodes, (K,).
+        shares: density of the sum at these nodes times their weights, (values of the sum, K).
+        centre: mean of omega.
+        slope: coefficient of y in omega.
+        width: coefficient of the independent normal variable e in omega.
+        count: nodes of y given the rest: 1 with its conditional mean, or 2 with its first three moments.
 
     Returns:
-        number of the omega, (y, e) and weight of every node.
+        Number of the omega, (y, e) and weight of every node.
     """
     whose = np.empty(count * len(omega), np.int64)
     nodes = np.empty((len(whose), 2))
@@ -127,7 +150,7 @@ def given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # do
         skewness = third / share / spread**3
         share *= weight[n] / (width * math.sqrt(2.0 * math.pi))
         for k in range(count):
-            place, chance = _one_of_two(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
+            place, chance = _two_point_node(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
             if share * chance > _LIGHT:
                 whose[total] = n
                 nodes[total, 0] = place

@@ -1,7 +1,7 @@
-"""A box that holds the weight exp(-F / T) of a few variables, and averages over it by a product rule.
+"""Averages with the Boltzmann weight exp(-F / T) of a few variables, by a product rule on a box that contains it.
 
-F is found on a grid of SCAN points an axis: energies (SCAN**D,), the last axis fastest. kinks (K, 2): number of a
-variable and where F has a kink in it, ascending.
+F is evaluated on a grid of SCAN points per axis: energies (SCAN**D,), the last axis fastest. kinks (K, 2): number of a
+variable and position of a kink of F in it, ascending.
 """
 
 import math
@@ -9,13 +9,20 @@ import math
 import numpy as np
 from numba import njit
 
-CUT = 36.0  # of (F - min F) / T: what weighs less than e^(-36) of the largest weight is left out
+CUT = 36.0  # of (F - min F) / T: weights below e^(-36) of the largest are neglected
 GROWING, TIGHT, LOST = 0, 1, 2
 
 
 @njit(cache=True, error_model="numpy")
 def mark_kinks(kinks, low, high, near):
-    """Mark in near (D, SCAN) the points of the grid from low to high (D,) that are next to a kink."""
+    """Mark the grid points that are next to a kink.
+
+    Args:
+        kinks: (K, 2), number of a variable and position.
+        low: lower corner of the box, (D,).
+        high: upper corner, (D,).
+        near: filled with the marks, (D, SCAN).
+    """
     scan = near.shape[1]
     near[:] = False
     for k in range(kinks.shape[0]):
@@ -30,10 +37,20 @@ def mark_kinks(kinks, low, high, near):
 
 @njit(cache=True, error_model="numpy")
 def narrow(energies, near, bar, low, high):
-    """Make the box from low to high one that holds all F below the bar: TIGHT, GROWING where it is not yet, or LOST.
+    """Adapt the box to contain all points with F below a bar.
 
-    It grows where the weight reaches its edge; else the grid narrows it down. Between the points of a grid F may be
-    lower than on them by a fraction of its second difference, and next to a kink by its first difference.
+    It grows where the weight reaches its boundary; else the grid narrows it down. Between grid points F may be lower
+    by a fraction of its second difference, and next to a kink by its first difference.
+
+    Args:
+        energies: F on the grid, (SCAN**D,).
+        near: marks of points next to a kink, (D, SCAN).
+        bar: largest F that matters.
+        low: lower corner of the box, (D,), changed in place.
+        high: upper corner, (D,), changed in place.
+
+    Returns:
+        TIGHT if done, GROWING if it must be repeated, LOST if no point is below the bar.
     """
     size, scan = near.shape
     first = np.full(size, scan)
@@ -80,7 +97,7 @@ def narrow(energies, near, bar, low, high):
         step = width / (scan - 1)
         base = low[axis]
         if touched[axis, 0] or touched[axis, 1]:
-            # No narrowing on the other side meanwhile: steps are to grow.
+            # The other side is not narrowed at the same time, so that steps grow.
             low[axis] = base - width if touched[axis, 0] else base
             high[axis] = base + (2.0 if touched[axis, 1] else 1.0) * width
             tight = False
@@ -94,9 +111,18 @@ def narrow(energies, near, bar, low, high):
 
 @njit(cache=True, error_model="numpy")
 def panels(low, high, axis, kinks, rule, places, shares):
-    """Fill the nodes and weights of one variable on (low, high); returns their number.
+    """Fill nodes and weights for one variable and return their number.
 
-    Equidistant nodes, as many as the rule (N, 2) of Gauss-Legendre has, which is used on panels between kinks.
+    Nodes are equidistant without kinks, else Gauss-Legendre on panels between kinks.
+
+    Args:
+        low: lower end.
+        high: upper end.
+        axis: number of the variable.
+        kinks: (K, 2), number of a variable and position.
+        rule: Gauss-Legendre nodes and weights on [-1, 1], (N, 2).
+        places: filled with the nodes.
+        shares: filled with the weights.
     """
     size = rule.shape[0]
     edges = np.empty(kinks.shape[0] + 2)
@@ -126,8 +152,17 @@ def panels(low, high, axis, kinks, rule, places, shares):
 
 @njit(cache=True, error_model="numpy")
 def normalise(total, temperature, low, high, mean, spread, other):
-    """From sums over the box of weights to averages: mean (D,), measured from its middle before, spread (D, D), the
-    covariance over T, of which the lower triangle is given, and other."""
+    """Turn weighted sums over the box into averages, in place.
+
+    Args:
+        total: sum of the weights.
+        temperature: T.
+        low: lower corner of the box, (D,).
+        high: upper corner, (D,).
+        mean: sums of the variables relative to the middle of the box, (D,).
+        spread: sums of their products, lower triangle, which become the covariance over T, (D, D).
+        other: further sums.
+    """
     size = mean.shape[0]
     for k in range(other.shape[0]):
         other[k] /= total

@@ -1,8 +1,8 @@
-"""Minima on the surfaces where the slope of a loss of several fields jumps: frames along them and across, multipliers,
-steps and responses along them, ways off (docs/theory.md (11.15) to (11.17)).
+"""Minima on the kink surfaces of a loss of several fields: frames, multipliers, steps, responses, descent directions.
 
-A surface is where the switches `held` vanish. Its frame are orthonormal rows: `rank` of them across, made in order of
-the normals of the switches `chosen`, by `triangle`, then those along it.
+See docs/theory.md (11.15) to (11.17). A surface is the set where the switches `held` vanish. Its frame consists of
+orthonormal rows: `rank` normal ones, built in order from the normals of the switches `chosen` (triangular factor
+`triangle`), then tangential ones.
 """
 
 import math
@@ -10,15 +10,15 @@ import math
 import numpy as np
 from numba import njit
 
-_DEPENDENT = 1e-7  # share of a vector across those before, below which it is one of their combinations
-_STILL = 1e-9  # share of a normal along a ray, below which its switch stays zero
+_DEPENDENT = 1e-7  # relative length orthogonal to previous vectors, below which a vector is a combination of them
+_STILL = 1e-9  # relative component of a normal along a ray, below which its switch stays zero
 
 
 @njit(cache=True, error_model="numpy")
 def _extended(rows, count, products):
-    """Make row `count` of rows (D, D) orthonormal to those before, unless it is a combination of them.
+    """Orthonormalise row `count` of rows (D, D) against the previous ones, unless it is a combination of them.
 
-    Fills products (D,) with what it was along them, and its length across them, which is returned (0: a combination).
+    Fills products (D,) with its components along them and its orthogonal length, which is returned (0: a combination).
     """
     size = rows.shape[1]
     whole = 0.0
@@ -26,7 +26,7 @@ def _extended(rows, count, products):
         whole += rows[count, i] * rows[count, i]
     for b in range(count):
         products[b] = 0.0
-    for _ in range(2):  # the second time takes away what rounding left
+    for _ in range(2):  # the second pass removes rounding errors
         for b in range(count):
             inner = 0.0
             for i in range(size):
@@ -48,7 +48,16 @@ def _extended(rows, count, products):
 
 @njit(cache=True, error_model="numpy")
 def frame(normals, held, count, basis, triangle, chosen):
-    """Fill basis (D, D), triangle (D, D) and chosen (D,) from normals (n, D) of the switches held[:count]; the rank."""
+    """Fill the frame of a surface and return the rank of its normals.
+
+    Args:
+        normals: of all switches, (n, D).
+        held: numbers of the switches that vanish on the surface.
+        count: number of these.
+        basis: filled with the orthonormal rows, normal ones first, (D, D).
+        triangle: filled with the triangular factor of the normals, (D, D).
+        chosen: filled with the numbers of linearly independent switches, (D,).
+    """
     size = normals.shape[1]
     rank = 0
     for k in range(count):
@@ -62,7 +71,7 @@ def frame(normals, held, count, basis, triangle, chosen):
     rows = rank
     unused = np.empty(size)
     while rows < size:
-        # The unit vector that is longest across the rows.
+        # The unit vector with the largest component orthogonal to the rows.
         best = -1.0
         axis = 0
         for k in range(size):
@@ -81,7 +90,15 @@ def frame(normals, held, count, basis, triangle, chosen):
 
 @njit(cache=True, error_model="numpy")
 def multipliers(slope, basis, triangle, rank, out):
-    """Fill out[:rank] with what the normals chosen are taken by to make up the slope (D,) across the surface."""
+    """Fill the coefficients of the chosen normals in the normal component of the slope (Lagrange multipliers).
+
+    Args:
+        slope: (D,).
+        basis: frame of the surface, (D, D).
+        triangle: its triangular factor, (D, D).
+        rank: number of normal rows.
+        out: filled with the multipliers, out[:rank].
+    """
     size = slope.shape[0]
     for k in range(rank - 1, -1, -1):
         value = 0.0
@@ -94,9 +111,15 @@ def multipliers(slope, basis, triangle, rank, out):
 
 @njit(cache=True, error_model="numpy")
 def restore(values, basis, triangle, chosen, rank, x):
-    """Move x (D,) across the surface to where the switches, of these values (n,), vanish to first order.
+    """Move a point in normal direction to where the switches vanish to first order; return the squared distance.
 
-    Returns the square of the way.
+    Args:
+        values: of all switches at the point, (n,).
+        basis: frame of the surface, (D, D).
+        triangle: its triangular factor, (D, D).
+        chosen: numbers of the independent switches, (D,).
+        rank: number of normal rows.
+        x: the point, (D,), changed in place.
     """
     size = x.shape[0]
     way = np.empty(size)
@@ -114,7 +137,7 @@ def restore(values, basis, triangle, chosen, rank, x):
 
 @njit(cache=True, error_model="numpy")
 def _along(matrix, basis, rank, out):
-    """Fill out, from its first entry, with T matrix T^T, the rows of T along the surface."""
+    """Fill out, from its first entry, with T matrix T^T, T being the tangential rows of the frame."""
     size = matrix.shape[0]
     for a in range(size - rank):
         for b in range(size - rank):
@@ -127,8 +150,10 @@ def _along(matrix, basis, rank, out):
 
 @njit(cache=True, error_model="numpy")
 def _factor(matrix, size, floor, tiny):
-    """Make a symmetric matrix L diag(e) L^T, L below the diagonal and e on it; whether pivots below tiny were replaced,
-    and the determinant."""
+    """Factorise a symmetric matrix in place as L diag(e) L^T; return whether pivots were replaced, and the determinant.
+
+    L is stored below the diagonal and e on it; pivots below tiny are replaced by at least floor.
+    """
     replaced = False
     determinant = 1.0
     for j in range(size):
@@ -147,7 +172,7 @@ def _factor(matrix, size, floor, tiny):
 
 @njit(cache=True, error_model="numpy")
 def _solve(factors, size, vector):
-    """Make the vector that of the solution, the matrix by its factors."""
+    """Replace a vector by the solution of the linear system with these factors."""
     for a in range(size):
         for b in range(a):
             vector[a] -= factors[a, b] * vector[b]
@@ -159,9 +184,19 @@ def _solve(factors, size, vector):
 
 @njit(cache=True, error_model="numpy")
 def descend(slope, hessian, basis, rank, floor, tiny, step):
-    """Fill step (D,): Newton's along the surface, pivots of the Hessian there replaced where they are below tiny.
+    """Fill the modified Newton step along the surface.
 
-    Returns the decrement, whether pivots were replaced, and the square of the step.
+    Args:
+        slope: gradient, (D,).
+        hessian: (D, D).
+        basis: frame of the surface, (D, D).
+        rank: number of normal rows.
+        floor: least value of a replaced pivot of the tangential Hessian.
+        tiny: pivots below this are replaced.
+        step: filled with the step, (D,).
+
+    Returns:
+        The Newton decrement, whether pivots were replaced, and the squared length of the step.
     """
     size = slope.shape[0]
     inner = np.empty((size, size))
@@ -186,10 +221,17 @@ def descend(slope, hessian, basis, rank, floor, tiny, step):
 
 @njit(cache=True, error_model="numpy")
 def rays(normals, held, count, rank, basis, out):
-    """Fill out (most, D) with the directions across a surface, up to sign, along which as many of its switches stay
-    zero as can; returns how many there are.
+    """Fill the normal directions, up to sign, along which as many switches as possible stay zero; return their number.
 
-    What is linear between the switches rises everywhere across the surface if it rises along all of these.
+    A function that is linear between the switches increases in all normal directions if it does along all of these.
+
+    Args:
+        normals: of all switches, (n, D).
+        held: numbers of the switches that vanish on the surface.
+        count: number of these.
+        rank: number of normal rows of the frame.
+        basis: frame of the surface, (D, D).
+        out: filled with the directions, (most, D).
     """
     size = normals.shape[1]
     rows = np.empty((size, size))
@@ -203,7 +245,7 @@ def rays(normals, held, count, rank, basis, out):
                 rows[k, i] = normals[held[pick[k]], i]
             independent = independent and _extended(rows, k, unused) > 0.0
         if independent:
-            # What is left across the surface: of the rows of its frame the one that is longest beside those picked.
+            # The remaining normal direction: the row of the frame with the largest component orthogonal to the others.
             best = -1.0
             longest = 0
             for k in range(rank):
@@ -235,9 +277,15 @@ def rays(normals, held, count, rank, basis, out):
 
 @njit(cache=True, error_model="numpy")
 def turn(normals, held, count, ray, sign, side):
-    """Give those of the switches held[:count] that change along sign * ray (D,) the side (n,) that they come to.
+    """Set the side of the switches that change along a ray; return the number of those that stay zero.
 
-    Returns how many stay zero, which are the first of held then.
+    Args:
+        normals: of all switches, (n, D).
+        held: numbers of the switches that vanish; those that stay zero come first afterwards.
+        count: number of these.
+        ray: (D,).
+        sign: of the direction along the ray.
+        side: filled with 1 or -1 for every switch that changes, (n,).
     """
     staying = 0
     for k in range(count):
@@ -258,7 +306,14 @@ def turn(normals, held, count, ray, sign, side):
 
 @njit(cache=True, error_model="numpy")
 def stiffened(hessian, basis, rank, scale):
-    """Make the Hessian (D, D) that along the surface, with `scale` across it."""
+    """Replace the Hessian by its tangential part plus `scale` in normal directions.
+
+    Args:
+        hessian: (D, D), changed in place.
+        basis: frame of the surface, (D, D).
+        rank: number of normal rows.
+        scale: eigenvalue in normal directions.
+    """
     size = hessian.shape[0]
     inner = np.empty((size, size))
     _along(hessian, basis, rank, inner)
@@ -275,9 +330,17 @@ def stiffened(hessian, basis, rank, scale):
 
 @njit(cache=True, error_model="numpy")
 def response(hessian, precision, basis, rank, out):
-    """Fill out (D, D) with G = P (T^T (T H T^T)^(-1) T P - 1), P = V^(-1) (D, D), H the Hessian of the Lagrangian.
+    """Fill the response G = P (T^T (T H T^T)^(-1) T P - 1), T being the tangential rows of the frame.
 
-    Returns det(T H T^T) / det(T P T^T), infinite where nothing moves.
+    Args:
+        hessian: H of the Lagrangian, (D, D).
+        precision: P = V^(-1), (D, D).
+        basis: frame of the surface, (D, D).
+        rank: number of normal rows.
+        out: filled with G, (D, D).
+
+    Returns:
+        det(T H T^T) / det(T P T^T); infinite without tangential directions.
     """
     size = hessian.shape[0]
     free = size - rank

@@ -5,14 +5,20 @@ import math
 from numba import njit
 from numba.cpython.unsafe.tuple import tuple_setitem
 
-_UNIT = 4.5e-16
+_UNIT = 4.5e-16  # two units in the last place of a double, relative
 _LIBRARY = 2e-15  # relative error of a library function, at most
-_LARGEST = 1.7e308
+_LARGEST = 1.7e308  # finite double, about
 
 
 @njit(cache=True, error_model="numpy")
 def widened(low, high, unit):
-    """Bounds moved outward by `unit` of their size; the whole line for what is not a number."""
+    """Return bounds moved outward by a relative error; the whole line if one is not a number.
+
+    Args:
+        low: lower bound.
+        high: upper bound.
+        unit: relative error.
+    """
     if math.isnan(low) or math.isnan(high):
         return -math.inf, math.inf
     low = min(low, _LARGEST)
@@ -22,31 +28,51 @@ def widened(low, high, unit):
 
 @njit(cache=True, error_model="numpy")
 def rounded(low, high):
-    """Bounds moved outward by the error of one operation."""
+    """Return bounds moved outward by the rounding error of one operation.
+
+    Args:
+        low: lower bound.
+        high: upper bound.
+    """
     return widened(low, high, _UNIT)
 
 
 @njit(cache=True, error_model="numpy")
 def hull(a, b):
-    """The least interval that holds both."""
+    """Return the smallest interval that contains both.
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return min(a[0], b[0]), max(a[1], b[1])
 
 
 @njit(cache=True, error_model="numpy")
 def minus(a):
-    """-a."""
+    """Return an enclosure of -a."""
     return -a[1], -a[0]
 
 
 @njit(cache=True, error_model="numpy")
 def plus(a, b):
-    """a + b."""
+    """Return an enclosure of a + b.
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return rounded(a[0] + b[0], a[1] + b[1])
 
 
 @njit(cache=True, error_model="numpy")
 def times(a, b):
-    """a b."""
+    """Return an enclosure of a b.
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     one = a[0] * b[0]
     two = a[0] * b[1]
     three = a[1] * b[0]
@@ -58,7 +84,12 @@ def times(a, b):
 
 @njit(cache=True, error_model="numpy")
 def power(a, n):
-    """a^n, n a positive whole number."""
+    """Return an enclosure of a^n.
+
+    Args:
+        a: interval (lower, upper).
+        n: positive whole number.
+    """
     low = a[0] ** n
     high = a[1] ** n
     if n % 2 == 1:
@@ -70,7 +101,7 @@ def power(a, n):
 
 @njit(cache=True, error_model="numpy")
 def inverse(a):
-    """1 / a; the whole line where a holds zero."""
+    """Return an enclosure of 1 / a; the whole line if a contains zero."""
     if a[0] <= 0.0 <= a[1]:
         return -math.inf, math.inf
     return rounded(1.0 / a[1], 1.0 / a[0])
@@ -78,43 +109,43 @@ def inverse(a):
 
 @njit(cache=True, error_model="numpy")
 def pi():
-    """pi."""
+    """Return an enclosure of pi."""
     return rounded(math.pi, math.pi)
 
 
 @njit(cache=True, error_model="numpy")
 def exp(a):
-    """e^a."""
+    """Return an enclosure of e^a."""
     return widened(math.exp(a[0]), math.exp(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def tanh(a):
-    """tanh a."""
+    """Return an enclosure of tanh a."""
     return widened(math.tanh(a[0]), math.tanh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def sinh(a):
-    """sinh a."""
+    """Return an enclosure of sinh a."""
     return widened(math.sinh(a[0]), math.sinh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def atan(a):
-    """atan a."""
+    """Return an enclosure of atan a."""
     return widened(math.atan(a[0]), math.atan(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def asinh(a):
-    """asinh a."""
+    """Return an enclosure of asinh a."""
     return widened(math.asinh(a[0]), math.asinh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def atanh(a):
-    """atanh a; the whole line where a is not between -1 and 1."""
+    """Return an enclosure of atanh a; the whole line if a is not between -1 and 1."""
     if a[0] <= -1.0 or a[1] >= 1.0:
         return -math.inf, math.inf
     return widened(math.atanh(a[0]), math.atanh(a[1]), _LIBRARY)
@@ -122,19 +153,19 @@ def atanh(a):
 
 @njit(cache=True, error_model="numpy")
 def erf(a):
-    """erf a."""
+    """Return an enclosure of erf a."""
     return widened(math.erf(a[0]), math.erf(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def erfc(a):
-    """erfc a."""
+    """Return an enclosure of erfc a."""
     return widened(math.erfc(a[1]), math.erfc(a[0]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def cosh(a):
-    """cosh a."""
+    """Return an enclosure of cosh a."""
     low = math.cosh(a[0])
     high = math.cosh(a[1])
     return widened(1.0 if a[0] <= 0.0 <= a[1] else min(low, high), max(low, high), _LIBRARY)
@@ -142,26 +173,31 @@ def cosh(a):
 
 @njit(cache=True, error_model="numpy")
 def sqrt(a):
-    """The square root of what of a is not negative."""
+    """Return an enclosure of the square root on the non-negative part of a."""
     return rounded(math.sqrt(max(a[0], 0.0)), math.sqrt(max(a[1], 0.0)))
 
 
 @njit(cache=True, error_model="numpy")
 def log(a):
-    """log a, of what of a is positive."""
+    """Return an enclosure of log a on the positive part of a."""
     low = math.log(a[0]) if a[0] > 0.0 else -math.inf
     return widened(low, math.log(a[1]) if a[1] > 0.0 else math.nan, _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def raised(a, b):
-    """a^b, a positive."""
+    """Return an enclosure of a^b.
+
+    Args:
+        a: positive interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return exp(times(b, log(a)))
 
 
 @njit(cache=True, error_model="numpy")
 def sin(a):
-    """sin a; all its values where a is as wide as a turn, or far out."""
+    """Return an enclosure of sin a; [-1, 1] if a is as wide as a period, or large."""
     low = math.sin(a[0])
     high = math.sin(a[1])
     turn = 2.0 * math.pi
@@ -174,19 +210,19 @@ def sin(a):
 
 @njit(cache=True, error_model="numpy")
 def cos(a):
-    """cos a."""
+    """Return an enclosure of cos a."""
     return sin(plus(a, rounded(0.5 * math.pi, 0.5 * math.pi)))
 
 
 @njit(cache=True, error_model="numpy")
 def tan(a):
-    """tan a; the whole line where a may hold a pole."""
+    """Return an enclosure of tan a; the whole line if a may contain a pole."""
     return times(sin(a), inverse(cos(a)))
 
 
 @njit(cache=True, error_model="numpy")
 def magnitude(a):
-    """|a|."""
+    """Return an enclosure of |a|."""
     low = abs(a[0])
     high = abs(a[1])
     return 0.0 if a[0] <= 0.0 <= a[1] else min(low, high), max(low, high)
@@ -194,38 +230,59 @@ def magnitude(a):
 
 @njit(cache=True, error_model="numpy")
 def greatest(a, b):
-    """max(a, b)."""
+    """Return an enclosure of max(a, b).
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return max(a[0], b[0]), max(a[1], b[1])
 
 
 @njit(cache=True, error_model="numpy")
 def least(a, b):
-    """min(a, b)."""
+    """Return an enclosure of min(a, b).
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return min(a[0], b[0]), min(a[1], b[1])
 
 
 @njit(cache=True, error_model="numpy")
 def sign(a):
-    """The sign of a, either at zero."""
+    """Return an enclosure of the sign of a, [-1, 1] at zero."""
     return 1.0 if a[0] > 0.0 else -1.0, -1.0 if a[1] < 0.0 else 1.0
 
 
 @njit(cache=True, error_model="numpy")
 def heaviside(a):
-    """1 above zero, 0 below, all between at zero."""
+    """Return an enclosure of the step function: 1 above zero, 0 below, [0, 1] at zero."""
     return 1.0 if a[0] > 0.0 else 0.0, 0.0 if a[1] < 0.0 else 1.0
 
 
 @njit(cache=True, error_model="numpy")
 def equal(a, b):
-    """Whether a = b: (1, 1) for sure, (0, 0) never, (0, 1) undecided. So are all conditions."""
+    """Return the condition a = b: (1, 1) certain, (0, 0) excluded, (0, 1) undecided, as all conditions.
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     same = a[0] == a[1] and b[0] == b[1] and a[0] == b[0]
     return 1.0 if same else 0.0, 1.0 if a[0] <= b[1] and b[0] <= a[1] else 0.0
 
 
 @njit(cache=True, error_model="numpy")
 def where(condition, a, b):
-    """a where the condition holds, b where it does not, their hull where it is undecided."""
+    """Return a if the condition holds, b if it does not, their hull if it is undecided.
+
+    Args:
+        condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     if condition[0] == 1.0:
         return a
     if condition[1] == 0.0:
@@ -235,49 +292,79 @@ def where(condition, a, b):
 
 @njit(cache=True, error_model="numpy")
 def gt(a, b):
-    """a > b."""
+    """Return the condition a > b.
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return 1.0 if a[0] > b[1] else 0.0, 1.0 if a[1] > b[0] else 0.0
 
 
 @njit(cache=True, error_model="numpy")
 def ge(a, b):
-    """a >= b."""
+    """Return the condition a >= b.
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return 1.0 if a[0] >= b[1] else 0.0, 1.0 if a[1] >= b[0] else 0.0
 
 
 @njit(cache=True, error_model="numpy")
 def lt(a, b):
-    """a < b."""
+    """Return the condition a < b.
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return 1.0 if a[1] < b[0] else 0.0, 1.0 if a[0] < b[1] else 0.0
 
 
 @njit(cache=True, error_model="numpy")
 def le(a, b):
-    """a <= b."""
+    """Return the condition a <= b.
+
+    Args:
+        a: interval (lower, upper).
+        b: interval (lower, upper).
+    """
     return 1.0 if a[1] <= b[0] else 0.0, 1.0 if a[0] <= b[1] else 0.0
 
 
 @njit(cache=True, error_model="numpy")
 def both(a, b):
-    """Both conditions."""
+    """Return the condition that both hold.
+
+    Args:
+        a: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+        b: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+    """
     return min(a[0], b[0]), min(a[1], b[1])
 
 
 @njit(cache=True, error_model="numpy")
 def either(a, b):
-    """One condition or both."""
+    """Return the condition that at least one holds.
+
+    Args:
+        a: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+        b: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+    """
     return max(a[0], b[0]), max(a[1], b[1])
 
 
 @njit(cache=True, error_model="numpy")
 def sigmoid(a):
-    """1 / (1 + e^(-a))."""
+    """Return an enclosure of 1 / (1 + e^(-a))."""
     return widened(1.0 / (1.0 + math.exp(-a[0])), 1.0 / (1.0 + math.exp(-a[1])), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def softplus(a):
-    """log(1 + e^a)."""
+    """Return an enclosure of log(1 + e^a)."""
     low = max(a[0], 0.0) + math.log1p(math.exp(-abs(a[0])))
     high = max(a[1], 0.0) + math.log1p(math.exp(-abs(a[1])))
     return widened(low, high, _LIBRARY)
@@ -285,7 +372,7 @@ def softplus(a):
 
 @njit(cache=True, error_model="numpy")
 def softmax(*z):
-    """e^(z_i) / sum_j e^(z_j), one interval an argument."""
+    """Return enclosures of e^(z_i) / sum_j e^(z_j), one per argument."""
     row = z
     for i in range(len(z)):
         low = 1.0
@@ -300,7 +387,7 @@ def softmax(*z):
 
 @njit(cache=True, error_model="numpy")
 def log_sum_exp(*z):
-    """log sum_i e^(z_i), one interval an argument."""
+    """Return an enclosure of log sum_i e^(z_i) over the arguments."""
     low = z[0][0]
     high = z[0][1]
     for i in range(1, len(z)):
@@ -316,7 +403,7 @@ def log_sum_exp(*z):
 
 @njit(cache=True, error_model="numpy")
 def log_softplus(a):
-    """log(log(1 + e^a)): between a - e^a / 2 and a far below zero."""
+    """Return an enclosure of log(log(1 + e^a)), which lies between a - e^a / 2 and a far below zero."""
     low, high = log(softplus(a))
     if a[0] < -37.0:
         low = a[0] - 0.5 * math.exp(a[0])
@@ -327,7 +414,7 @@ def log_softplus(a):
 
 @njit(cache=True, error_model="numpy")
 def sigmoid_over_softplus(a):
-    """1 / (1 + e^(-a)) / log(1 + e^a), which falls."""
+    """Return an enclosure of 1 / (1 + e^(-a)) / log(1 + e^a), which decreases."""
     low = times(sigmoid((a[1], a[1])), inverse(softplus((a[1], a[1])))) if a[1] > -37.0 else (1.0 - 1e-16, 1.0)
     high = times(sigmoid((a[0], a[0])), inverse(softplus((a[0], a[0])))) if a[0] > -37.0 else (1.0, 1.0)
     return low[0], high[1]
@@ -335,7 +422,7 @@ def sigmoid_over_softplus(a):
 
 @njit(cache=True, error_model="numpy")
 def _normal_tail(z):
-    """Bounds on z + phi(z) / Phi(z) at a number below -4: neighbours among the convergents of a continued fraction."""
+    """Return bounds on z + phi(z) / Phi(z) for z < -4, from consecutive convergents of a continued fraction."""
     low = -z
     high = -z
     for n in range(40, 1, -1):
@@ -347,7 +434,7 @@ def _normal_tail(z):
 
 @njit(cache=True, error_model="numpy")
 def _mills(z):
-    """Bounds on phi(z) / Phi(z) at a number."""
+    """Return bounds on phi(z) / Phi(z) at a number."""
     a = (z, z)
     if z < -4.0:
         return plus(minus(a), _normal_tail(z))
@@ -358,13 +445,13 @@ def _mills(z):
 
 @njit(cache=True, error_model="numpy")
 def inverse_mills_ratio(a):
-    """phi(a) / Phi(a) of the standard normal law, which falls."""
+    """Return an enclosure of phi(a) / Phi(a) of the standard normal law, which decreases."""
     return max(_mills(a[1])[0], 0.0), _mills(a[0])[1]
 
 
 @njit(cache=True, error_model="numpy")
 def truncated_normal_mean(a):
-    """a + phi(a) / Phi(a), which rises."""
+    """Return an enclosure of a + phi(a) / Phi(a), which increases."""
     low = _normal_tail(a[0]) if a[0] < -4.0 else plus((a[0], a[0]), _mills(a[0]))
     high = _normal_tail(a[1]) if a[1] < -4.0 else plus((a[1], a[1]), _mills(a[1]))
     return max(low[0], 0.0), high[1]
@@ -372,7 +459,7 @@ def truncated_normal_mean(a):
 
 @njit(cache=True, error_model="numpy")
 def _log_normal_cdf(z):
-    """Bounds on log Phi(z) at a number."""
+    """Return bounds on log Phi(z) at a number."""
     a = (z, z)
     if z < -4.0:
         size = times(_mills(z), sqrt(times((2.0, 2.0), pi())))
@@ -382,13 +469,13 @@ def _log_normal_cdf(z):
 
 @njit(cache=True, error_model="numpy")
 def log_normal_cdf(a):
-    """log Phi(a) of the standard normal law."""
+    """Return an enclosure of log Phi(a) of the standard normal law."""
     return _log_normal_cdf(a[0])[0], min(_log_normal_cdf(a[1])[1], 0.0)
 
 
 @njit(cache=True, error_model="numpy")
 def log_gumbel_cdf(a):
-    """log(1 - e^(-e^a)): between a - e^a / 2 and a far below zero."""
+    """Return an enclosure of log(1 - e^(-e^a)), which lies between a - e^a / 2 and a far below zero."""
     low = a[0] - 0.5 * math.exp(a[0]) if a[0] < -37.0 else math.log(-math.expm1(-math.exp(min(a[0], 700.0))))
     high = a[1] if a[1] < -37.0 else math.log(-math.expm1(-math.exp(min(a[1], 700.0))))
     low, high = widened(low, high, _LIBRARY)
@@ -397,7 +484,12 @@ def log_gumbel_cdf(a):
 
 @njit(cache=True, error_model="numpy")
 def gumbel_ratio(n, a):
-    """e^(n a) / (e^(e^a) - 1), n >= 1: e^((n - 1) a), which rises, times what falls; nothing is left above 7."""
+    """Return an enclosure of e^(n a) / (e^(e^a) - 1): of the increasing e^((n - 1) a) times a decreasing factor.
+
+    Args:
+        n: interval (lower, upper), at least 1.
+        a: interval (lower, upper).
+    """
     a = min(a[0], 7.0), min(a[1], 7.0)
     u = math.exp(a[0])
     v = math.exp(a[1])
@@ -409,10 +501,13 @@ def gumbel_ratio(n, a):
 
 @njit(cache=True, error_model="numpy")
 def convex(out, work):
-    """Whether every Hessian in an enclosure is positive definite: its centre is, after the largest row sum of the half
-    widths is taken off the diagonal.
+    """Return whether every Hessian in an enclosure is positive definite.
 
-    out: pairs of value, gradient and upper triangle of the Hessian; work (FIELDS, FIELDS) is scratch.
+    It is, if the centre with the largest row sum of radii subtracted from its diagonal is positive definite.
+
+    Args:
+        out: pairs (lower, upper) of value, gradient and upper triangle of the Hessian.
+        work: scratch, (FIELDS, FIELDS).
     """
     fields = work.shape[0]
     spread = 0.0

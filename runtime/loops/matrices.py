@@ -6,9 +6,14 @@ from numba import njit
 
 @njit(cache=True, error_model="numpy")
 def cholesky(matrix, least, out):
-    """Lower Cholesky factor of a symmetric matrix; how many pivots are not above `least` times the diagonal.
+    """Fill the lower Cholesky factor of a symmetric matrix and return the number of vanishing pivots.
 
-    Their columns are left zero.
+    Columns of vanishing pivots are zero.
+
+    Args:
+        matrix: (n, n).
+        least: a pivot vanishes if it is not above this fraction of its diagonal entry.
+        out: the factor, (n, n).
     """
     size = matrix.shape[0]
     out[:] = 0.0
@@ -31,13 +36,23 @@ def cholesky(matrix, least, out):
 
 @njit(cache=True, error_model="numpy")
 def factor(matrix, out):
-    """Lower Cholesky factor of a positive semidefinite matrix; a column of zeros where a pivot vanishes."""
+    """Fill the lower Cholesky factor of a positive semidefinite matrix, with columns of zeros for vanishing pivots.
+
+    Args:
+        matrix: (n, n).
+        out: the factor, (n, n).
+    """
     cholesky(matrix, 1e-14, out)
 
 
 @njit(cache=True, error_model="numpy")
 def inverse(matrix, out):
-    """Inverse of a symmetric positive definite matrix by Cholesky; False where it is not one."""
+    """Fill the inverse of a symmetric matrix by Cholesky; return False if it is not positive definite.
+
+    Args:
+        matrix: (n, n).
+        out: the inverse, (n, n).
+    """
     size = matrix.shape[0]
     factor = np.empty((size, size))
     if cholesky(matrix, 0.0, factor) > 0:
@@ -59,7 +74,13 @@ def inverse(matrix, out):
 
 @njit(cache=True, error_model="numpy")
 def product(one, other, out):
-    """The matrix product, term by term in the order of the columns of `one`."""
+    """Fill the matrix product, summed in the order of the columns of `one`.
+
+    Args:
+        one: (n, k).
+        other: (k, m).
+        out: the product, (n, m).
+    """
     for i in range(one.shape[0]):
         for j in range(other.shape[1]):
             value = 0.0
@@ -70,7 +91,12 @@ def product(one, other, out):
 
 @njit(cache=True, error_model="numpy")
 def square(matrix, out):
-    """Fill out (s, s, s, s) with matrix_ab matrix_ef."""
+    """Fill out with matrix_ab matrix_ef.
+
+    Args:
+        matrix: (s, s).
+        out: (s, s, s, s).
+    """
     size = matrix.shape[0]
     for a in range(size):
         for b in range(size):
@@ -81,10 +107,22 @@ def square(matrix, out):
 
 @njit(cache=True, error_model="numpy")
 def field_laws(q, V, theta, rho_star, teacher_factor, from_teacher, conditional, factor, precision, field_precision):
-    """Per block (C, ...) of overlaps, fill T with T T^T = rho*, b = theta T^(-T), C = q - b b^T, F with F F^T = C, and
-    the inverses of V and C (docs/theory.md (3.14)).
+    """Fill the laws of the fields for every block of overlaps (docs/theory.md (3.14)).
 
-    Returns log det C, summed over the blocks; nan where V, rho* or C is not positive definite, or holds no numbers.
+    Args:
+        q: (C, s, s).
+        V: (C, s, s).
+        theta: (C, s, t).
+        rho_star: (C, t, t).
+        teacher_factor: filled with T of T T^T = rho*, (C, t, t).
+        from_teacher: filled with b = theta T^(-T), (C, s, t).
+        conditional: filled with K = q - b b^T, (C, s, s).
+        factor: filled with F of F F^T = K, (C, s, s).
+        precision: filled with V^(-1), (C, s, s).
+        field_precision: filled with K^(-1), (C, s, s).
+
+    Returns:
+        log det K, summed over the blocks; nan if V, rho* or K is not positive definite or not finite.
     """
     total = 0.0
     for block in range(q.shape[0]):
@@ -101,7 +139,7 @@ def field_laws(q, V, theta, rho_star, teacher_factor, from_teacher, conditional,
         for a in range(C.shape[0]):
             for e in range(C.shape[1]):
                 C[a, e] = q[block, a, e] - C[a, e]
-                total += 0.0 * (q[block, a, e] + V[block, a, e])  # not a number where one of them is none
+                total += 0.0 * (q[block, a, e] + V[block, a, e])  # nan if one of them is nan
         if cholesky(C, 0.0, F) > 0 or not inverse(C, field_precision[block]):
             return np.nan
         for a in range(F.shape[0]):
@@ -110,7 +148,12 @@ def field_laws(q, V, theta, rho_star, teacher_factor, from_teacher, conditional,
 
 
 def entries(shape, rows):
-    """Entries that broadcast to `shape` as the last two axes of an array; plain NumPy."""
+    """Return an array (..., n, m) of given entries, in plain NumPy.
+
+    Args:
+        shape: leading axes, to which entries are broadcast.
+        rows: n rows of m entries.
+    """
     out = np.empty((*shape, len(rows), len(rows[0])))
     for i, row in enumerate(rows):
         for j, entry in enumerate(row):

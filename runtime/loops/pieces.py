@@ -1,8 +1,7 @@
-"""Losses of one field: their pieces, the minima of the Moreau objective in them, and panels between the places at which
-the proximal map jumps or bends (docs/theory.md section 11).
+"""Losses of one field: smooth pieces, minima of the Moreau objective, panels between kinks of the proximal map.
 
-What a model decides are functions of its generated solver, which `bind` takes the addresses of: what calls them
-by address is compiled once on a machine, not once a solver.
+See docs/theory.md section 11. The functions of a model are those of its generated solver. `bind` takes their addresses:
+functions that call them by address are compiled once on a machine, not once per solver.
 """
 
 import math
@@ -14,11 +13,11 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-_SAME = 1e-10  # values that differ by less, relative to their size, are one
-_LEAST_SHARE = 1e-3  # of a first estimate of an average of squares, with which panels are compared at the least
+_SAME = 1e-10  # relative difference below which values count as equal
+_LEAST_SHARE = 1e-3  # of a first estimate of the average square, below which squares need not be resolved
 _NUMBER = types.float64
 _ARRAY = types.Array(types.float64, 1, "C")
-_AT = types.CPointer(types.float64)  # what an array is to a function of a model, which knows its size
+_AT = types.CPointer(types.float64)  # an array as argument of a function of a model, which knows its size
 _PAIR = types.UniTuple(_NUMBER, 2)
 _FUNCTIONS = (
     ("piece", types.UniTuple(_NUMBER, 3)(_NUMBER, _NUMBER, _AT, _AT)),
@@ -29,16 +28,23 @@ _FUNCTIONS = (
     ("implicit_kinks", _ARRAY(_NUMBER, _AT, _AT)),
 )
 _MODEL = types.UniTuple(types.intp, len(_FUNCTIONS) + 1)
-# Entries of a model: functions that its loss lacks are 0.
+# Entries of a model: 0 for functions that its loss does not have.
 BOUNDS, LEAST_CURVATURE, NARROW, IMPLICIT_KINKS, PLACES = 2, 3, 4, 5, 6
 
 
 @intrinsic
 def bind(typing, piece, edges, bounds, least_curvature, narrow, implicit_kinks, places):
-    """Return the addresses of a loss's functions (0 for None, which it lacks) and its number of places: its model.
+    """Return the model of a loss: the addresses of its functions (0 for None) and its number of edges.
 
-    `piece_at`, `edges_of`, `bounds_on`, `least_curvature`, `narrow_places` and `implicit_kinks` call them, and say
-    what they return.
+    Args:
+        typing: context of Numba.
+        piece: called by `piece_at`.
+        edges: called by `edges_of`.
+        bounds: called by `bounds_on`, or None.
+        least_curvature: called by `least_curvature`, or None.
+        narrow: called by `narrow_places`, or None.
+        implicit_kinks: called by `implicit_kinks`, or None.
+        places: number of edges between pieces.
     """
     given = (piece, edges, bounds, least_curvature, narrow, implicit_kinks)
     for (name, signature), function in zip(_FUNCTIONS, given, strict=True):
@@ -47,6 +53,13 @@ def bind(typing, piece, edges, bounds, least_curvature, narrow, implicit_kinks, 
             raise TypingError(f"{name} returns {found.return_type}, not {signature.return_type}")
 
     def generate(context, builder, _, arguments):
+        """Return the LLVM value of the call.
+
+        Args:
+            context: code generation context of Numba.
+            builder: of LLVM.
+            arguments: LLVM values of the arguments.
+        """
         addresses = []
         for (_, signature), function in zip(_FUNCTIONS, given, strict=True):
             if function == types.none:
@@ -62,11 +75,18 @@ def bind(typing, piece, edges, bounds, least_curvature, narrow, implicit_kinks, 
 
 
 def _call(entry):
-    """Return the signature of function number `entry` of a model, after the model itself, and the code of a call."""
+    """Return the signature of a call of function number `entry` of a model, and its code generator."""
     signature = _FUNCTIONS[entry][1]
     array = make_array(_ARRAY)
 
     def generate(context, builder, _, arguments):
+        """Return the LLVM value of the call.
+
+        Args:
+            context: code generation context of Numba.
+            builder: of LLVM.
+            arguments: LLVM values of the arguments.
+        """
         given = [
             array(context, builder, value).data if kind == _AT else value
             for kind, value in zip(signature.args, arguments[1:], strict=True)
@@ -84,45 +104,98 @@ def _call(entry):
 
 @intrinsic
 def piece_at(typing, model, x, reference, known, c):
-    """Return the loss at x as it is in the piece of the reference, and its first and second derivative."""
+    """Return loss, slope and curvature at x, continued from the piece that contains the reference.
+
+    Args:
+        typing: context of Numba.
+        model: addresses of the functions of the loss, see `bind`.
+        x: field.
+        reference: a point inside the piece.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+    """
     return _call(0)
 
 
 @intrinsic
 def edges_of(typing, model, known, c, out):
-    """Fill out with the ends of the pieces, ascending, infinities first and last; returns how many pieces there are."""
+    """Fill the ends of the pieces, ascending from -inf to inf, and return the number of pieces.
+
+    Args:
+        typing: context of Numba.
+        model: addresses of the functions of the loss, see `bind`.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+        out: filled with the ends.
+    """
     return _call(1)
 
 
 @intrinsic
 def bounds_on(typing, model, low, high, reference, known, c):
-    """Return bounds (lower, upper) of slope and curvature on [low, high], as in the piece of the reference."""
+    """Return bounds (lower, upper) of slope and of curvature on an interval.
+
+    Args:
+        typing: context of Numba.
+        model: addresses of the functions of the loss, see `bind`.
+        low: lower end.
+        high: upper end.
+        reference: a point inside the piece.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+    """
     return _call(BOUNDS)
 
 
 @intrinsic
 def least_curvature(typing, model, known, c):
-    """Return a lower bound on the second derivative of the loss in x."""
+    """Return a lower bound on the curvature of the loss.
+
+    Args:
+        typing: context of Numba.
+        model: addresses of the functions of the loss, see `bind`.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+    """
     return _call(LEAST_CURVATURE)
 
 
 @intrinsic
 def narrow_places(typing, model, known, c):
-    """Return places around which the loss may change within a width, and the widths, one after the other."""
+    """Return positions at which the loss may vary rapidly, each followed by the width.
+
+    Args:
+        typing: context of Numba.
+        model: addresses of the functions of the loss, see `bind`.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+    """
     return _call(NARROW)
 
 
 @intrinsic
 def implicit_kinks(typing, model, x, known, c):
-    """Return what vanishes where the loss may bend within a piece."""
+    """Return expressions that vanish where the loss may have a kink within a piece.
+
+    Args:
+        typing: context of Numba.
+        model: addresses of the functions of the loss, see `bind`.
+        x: field.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+    """
     return _call(IMPLICIT_KINKS)
 
 
 @njit(cache=True, error_model="numpy")
 def insert_minimum(found, count, x, value):
-    """Put the minimum (x, value), x a tuple, in its place among the first `count` rows of found (most, FIELDS + 1).
+    """Insert a minimum into a list sorted by value, unless it is there already; return the new length.
 
-    Returns how many rows there are then: as many as before where it is one of them, or higher than as many as fit.
+    Args:
+        found: rows (x, value), (most, FIELDS + 1); the highest are dropped if they do not fit.
+        count: length of the list.
+        x: the minimiser, a tuple.
+        value: the minimum.
     """
     size = len(x)
     square = 0.0
@@ -135,7 +208,7 @@ def insert_minimum(found, count, x, value):
         if distance <= 1e-8 * square + 1e-12:
             if found[n, size] <= value:
                 return count
-            # The lower one stays.
+            # Keep the lower one.
             count -= 1
             for k in range(n, count):
                 for i in range(size + 1):
@@ -158,8 +231,13 @@ def insert_minimum(found, count, x, value):
 
 @njit(cache=True, error_model="numpy")
 def insert_place(edges, count, place):
-    """Put a place among the first `count` edges, ascending, unless it is known, no number or below the first; returns
-    how many there are then."""
+    """Insert a position into ascending edges, unless it is there already, nan or below the first; return their number.
+
+    Args:
+        edges: ascending.
+        count: number of edges.
+        place: the position.
+    """
     if not edges[0] < place < math.inf:
         return count
     n = count
@@ -175,7 +253,12 @@ def insert_place(edges, count, place):
 
 @njit(cache=True, error_model="numpy")
 def inside(low, high):
-    """Return a point of an interval, of which an end may be infinite."""
+    """Return an inner point of an interval.
+
+    Args:
+        low: lower end, may be -inf.
+        high: upper end, may be inf.
+    """
     if low == -math.inf:
         return 0.0 if high == math.inf else high - 1.0
     return low + 1.0 if high == math.inf else 0.5 * (low + high)
@@ -183,7 +266,12 @@ def inside(low, high):
 
 @njit(cache=True, error_model="numpy")
 def piece_of(edges, x):
-    """Return the number of the piece that holds x, the lower one where x is between two; the last edge is infinite."""
+    """Return the number of the piece that contains x, the lower one at an edge.
+
+    Args:
+        edges: of the pieces, ascending; the last is inf.
+        x: field.
+    """
     piece = 0
     while edges[piece + 1] < x:
         piece += 1
@@ -192,24 +280,45 @@ def piece_of(edges, x):
 
 @njit(cache=True, error_model="numpy")
 def differ(one, other):
-    """Return whether two numbers differ by more than rounding."""
+    """Return whether two numbers differ by more than rounding.
+
+    Args:
+        one: a number.
+        other: a number.
+    """
     return abs(one - other) > _SAME * (1.0 + abs(one) + abs(other))
 
 
 @njit(cache=True, error_model="numpy")
 def is_minimum(left, left_slope, right, right_slope):
-    """Return whether a function of these values and slopes on the two sides of an edge has a local minimum there."""
+    """Return whether a function has a local minimum at an edge.
+
+    Args:
+        left: limit of the function from the left.
+        left_slope: its slope there.
+        right: limit from the right.
+        right_slope: its slope there.
+    """
     falls = left_slope <= 0.0
     rises = right_slope >= 0.0
     if differ(left, right):
-        # The lower value is there; the side that is higher leads down whatever its slope.
+        # At a jump only the slope on the lower side matters.
         return rises if left > right else falls
     return falls and rises
 
 
 @njit(cache=True, error_model="numpy")
 def push(stack, depth, a, x_a, b, x_b):
-    """Put an interval and the proximal points at its ends on a stack (most, 4); returns how many there are then."""
+    """Push an interval and the proximal points at its ends on a stack; return the new depth.
+
+    Args:
+        stack: rows (a, x_a, b, x_b), (most, 4).
+        depth: number of rows.
+        a: lower end.
+        x_a: proximal point there.
+        b: upper end.
+        x_b: proximal point there.
+    """
     stack[depth, 0] = a
     stack[depth, 1] = x_a
     stack[depth, 2] = b
@@ -219,7 +328,15 @@ def push(stack, depth, a, x_a, b, x_b):
 
 @njit(cache=True, error_model="numpy")
 def halve(boxes, held, low, middle, high):
-    """Put both halves of an interval on a stack (most, 2), the lower one on top; returns how many there are then."""
+    """Push both halves of an interval on a stack, the lower one on top; return the new depth.
+
+    Args:
+        boxes: rows (low, high), (most, 2).
+        held: number of rows.
+        low: lower end.
+        middle: of the interval.
+        high: upper end.
+    """
     boxes[held, 0] = middle
     boxes[held, 1] = high
     boxes[held + 1, 0] = low
@@ -229,7 +346,12 @@ def halve(boxes, held, low, middle, high):
 
 @njit(cache=True, error_model="numpy")
 def longer(values, size):
-    """Return the values (N,) at the beginning of `size` places."""
+    """Return a longer array that begins with given values.
+
+    Args:
+        values: (N,).
+        size: of the new array.
+    """
     out = np.empty(size, values.dtype)
     for n in range(len(values)):
         out[n] = values[n]
@@ -258,7 +380,7 @@ def _descend(model, x, low, high, reference, w, p, known, c):
     for _ in range(100):
         value = loss + 0.5 * p * (x - w) ** 2
         if not curvature < math.inf:
-            break  # at an edge, from which no step of Newton's method leads away
+            break  # at an edge, where the Newton step vanishes
         slope += p * (x - w)
         curvature += p
         if (x == low and slope > 0.0) or (x == high and slope < 0.0):
@@ -271,7 +393,7 @@ def _descend(model, x, low, high, reference, w, p, known, c):
         # No step is longer than the interval of (15.1) is wide, radius^2 = 2 value / p.
         if value > 0.0 and step * step > 8.0 * value / p:
             step = math.copysign(math.sqrt(8.0 * value / p), step)
-        # Backtracking until the value falls by 1e-4 of what the slope promises, rounding allowed for (Armijo).
+        # Backtracking to the Armijo condition with factor 1e-4, up to rounding.
         for _ in range(40):
             new_x = min(max(x + step, low), high)
             loss, new_slope, curvature = piece_at(model, new_x, reference, known, c)
@@ -288,7 +410,7 @@ def _descend(model, x, low, high, reference, w, p, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _minimum_between(model, low, high, reference, w, p, known, c):
-    """Find the minimum of the objective within [low, high], on which its slope grows: Newton's method, or else halving.
+    """Find the minimum of the objective on [low, high], where it is convex, by Newton's method with bisection.
 
     Returns x, value, and the decrement before the last step (-2: the slope has one sign on [low, high]).
     """
@@ -311,7 +433,7 @@ def _minimum_between(model, low, high, reference, w, p, known, c):
             low = x
         step = -slope / (curvature + p)
         decrement = -slope * step
-        # Where the curvature is infinite a step says nothing of the distance.
+        # With infinite curvature the step does not measure the distance.
         if decrement <= 1e-16 * (1.0 + abs(value)) and curvature < math.inf:
             return min(max(x + step, low), high), value - 0.5 * decrement, decrement
         x = x + step
@@ -324,8 +446,7 @@ def _minimum_between(model, low, high, reference, w, p, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _bends_down(model, low, high, reference, p, known, c):
-    """Return whether the objective bends down anywhere on [low, high], within one piece: by bounds of its curvature,
-    so that nothing narrow is missed."""
+    """Return whether the objective is concave anywhere on [low, high] within a piece, by bounds of its curvature."""
     if model[LEAST_CURVATURE] != 0 and least_curvature(model, known, c) + p > 0.0:
         return False
     if model[BOUNDS] == 0:  # quadratic
@@ -348,7 +469,7 @@ def _bends_down(model, low, high, reference, p, known, c):
         _, _, curvature = piece_at(model, middle, reference, known, c)
         if not curvature + p > 0.0:
             return True
-        # Where the least of the curvature is zero, halving has no end.
+        # If the smallest curvature is zero, bisection would not end.
         if seen < 4000 and held + 2 <= boxes.shape[0]:
             held = halve(boxes, held, low, middle, high)
     return False
@@ -356,11 +477,10 @@ def _bends_down(model, low, high, reference, p, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, found, count):
-    """Add the minima of one piece within (low, high) to the `count` rows of found; returns how many rows there are then
-    and the decrement of the first descent (negative: not converged).
+    """Add the minima of one piece to found; return the new number of rows and the decrement of the first descent.
 
-    flip 1: all of them. Intervals are halved until bounds say that the slope has one sign there, that the objective
-    bends down, or that it bends up, so that there is one minimum at the most.
+    A negative decrement: not converged. flip 0: one descent, 1: all minima, by bisection until bounds show that the
+    slope has one sign, that the objective is concave, or that it is convex, so that there is at most one minimum.
     """
     x, value, _, size = _descend(model, w, low, high, reference, w, p, known, c)
     if size >= 0.0:
@@ -370,7 +490,7 @@ def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, foun
     # The loss not being negative, the quadratic part of the minimum is at most the best value: (15.1).
     reach = math.sqrt(2.0 * abs(value) / p)
     if low < -x < high:
-        # The mirror image is often another minimum, be it too high to be among those below.
+        # The mirror image is often another minimum, perhaps too high to be found by the search below.
         new_x, value, _, its = _descend(model, -x, low, high, reference, w, p, known, c)
         if its >= 0.0:
             count = insert_minimum(found, count, (new_x,), value)
@@ -410,16 +530,16 @@ def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, foun
 def _minima(model, w, p, known, c, flip, edges, found):
     """Fill found (most, 2) with local minima (x, value) of the objective, lowest first: of the pieces and at the edges.
 
-    flip 0 looks once in every piece, 1 all over the interval that must hold the global minimum.
-    Returns how many there are, and the largest decrement before a last step (negative: nothing was found).
+    flip 0: one descent per piece, 1: a search of the whole interval that must contain the global minimum.
+    Returns the number of minima and the largest decrement before a last step (negative: nothing was found).
     """
-    count = np.int64(0)  # as it returns from calls: Numba compiles once more for a number that is written
+    count = np.int64(0)  # typed, as a literal would make Numba compile again
     worst = 0.0
     pieces = edges_of(model, known, c, edges)
     lowest = math.inf
     at_lowest = w
     if model[LEAST_CURVATURE] != 0 and least_curvature(model, known, c) + p > 0.0:
-        flip = 0  # the objective bends up everywhere: there is no second minimum in any piece
+        flip = 0  # the objective is convex in every piece, which then has at most one minimum
     for piece in range(pieces):
         low = edges[piece]
         high = edges[piece + 1]
@@ -428,7 +548,7 @@ def _minima(model, w, p, known, c, flip, edges, found):
             count, size = _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, found, count)
             worst = max(worst, size)
         else:
-            # The piece is at most quadratic: one step of Newton's method from anywhere leads to its minimum.
+            # The piece is at most quadratic: one Newton step leads to its minimum.
             _, slope, curvature = piece_at(model, reference, reference, known, c)
             if curvature + p > 0.0:
                 x = reference - (slope + p * (reference - w)) / (curvature + p)
@@ -445,17 +565,28 @@ def _minima(model, w, p, known, c, flip, edges, found):
                 lowest = value
                 at_lowest = high
     if count == 0 and lowest < math.inf:
-        # Rounding may take a minimum that comes close to an edge out of both its pieces.
+        # By rounding, a minimum close to an edge may lie in neither of its pieces.
         count = insert_minimum(found, count, (at_lowest,), lowest)
     return count, worst if count > 0 else -1.0
 
 
 @njit(cache=True, error_model="numpy")
 def proximal(model, w, p, known, c, flip, edges, found):
-    """Return the lowest minimum of the objective.
+    """Return the lowest minimum of the Moreau objective.
 
-    flip as for `_minima`. Returns x, value, gap to the next lowest minimum found (nan without one), 1 or 2 for one or
-    more minima found (0: the descents did not converge), and the largest decrement before a last step.
+    Args:
+        model: addresses of the functions of the loss, see `bind`.
+        w: field omega.
+        p: precision 1 / V.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+        flip: 0 for one descent per piece, 1 for a search of all that may contain the global minimum.
+        edges: scratch, (edges + 2,).
+        found: scratch for minima, (most, 2).
+
+    Returns:
+        x, value, gap to the next lowest minimum found (nan without one), 1 or 2 for one or more minima found (0: the
+        descents did not converge), and the largest decrement before a last step.
     """
     count, size = _minima(model, w, p, known, c, flip, edges, found)
     if count == 0:
@@ -466,20 +597,36 @@ def proximal(model, w, p, known, c, flip, edges, found):
 
 @njit(cache=True, error_model="numpy")
 def all_minima(model, w, p, known, c, found):
-    """Return how many local minima there are, which are rows (x, value) of found, lowest first."""
+    """Find all local minima of the Moreau objective and return their number.
+
+    Args:
+        model: addresses of the functions of the loss, see `bind`.
+        w: field omega.
+        p: precision 1 / V.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+        found: filled with rows (x, value), lowest first, (most, 2).
+    """
     return _minima(model, w, p, known, c, np.int64(1), np.empty(model[PLACES] + 2), found)[0]
 
 
 @njit(cache=True, error_model="numpy")
 def is_corner(model, x, known, c, edges):
-    """Return whether x is an edge at which the loss or its slope jumps, or is infinitely curved, so that proximal
-    points stay there."""
+    """Return whether x is an edge where the loss or its slope jumps, or has infinite curvature: proximal points stay.
+
+    Args:
+        model: addresses of the functions of the loss, see `bind`.
+        x: field.
+        known: features of the loss, (FEATURES,).
+        c: constants of the channel.
+        edges: scratch, (edges + 2,).
+    """
     return _is_corner_at(model, x, known, c, edges, edges_of(model, known, c, edges))
 
 
 @njit(cache=True, error_model="numpy")
 def _is_corner_at(model, x, known, c, edges, pieces):
-    """Return `is_corner` where the edges are known."""
+    """Return `is_corner` for given edges."""
     for piece in range(pieces - 1):
         if edges[piece + 1] == x:
             left, left_slope, left_bend, right, right_slope, right_bend = _one_sided_values(
@@ -493,8 +640,10 @@ def _is_corner_at(model, x, known, c, edges, pieces):
 
 @njit(cache=True, error_model="numpy")
 def _has_jump_between(model, low, high, p, known, c, edges, pieces):
-    """Return whether some x between two proximal points is none: there the loss jumps, or its slope falls or bends
-    down too far."""
+    """Return whether some x between two proximal points is not a proximal point.
+
+    There the loss jumps down, its slope jumps down, or the objective is concave.
+    """
     for piece in range(pieces):
         start = max(low, edges[piece])
         end = min(high, edges[piece + 1])
@@ -503,7 +652,7 @@ def _has_jump_between(model, low, high, p, known, c, edges, pieces):
         if piece > 0 and low <= edges[piece] <= high:
             left, left_slope, _, right, right_slope, _ = _one_sided_values(model, edges, piece - 1, known, c)
             falls = differ(left_slope, right_slope) and left_slope > right_slope
-            # A proximal point at the edge has the lower value: from there nothing leaps into that side.
+            # At an edge the proximal point has the lower value, and does not jump to that side.
             leaves = (left < right or low < edges[piece]) and (left > right or edges[piece] < high)
             if (leaves and differ(left, right)) or (falls and low < edges[piece] < high):
                 return True
@@ -515,17 +664,16 @@ def _has_jump_between(model, low, high, p, known, c, edges, pieces):
 
 @njit(cache=True, error_model="numpy")
 def _add_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, count):
-    """Add to the `count` places in cuts those in (low, high) of omega at which the proximal map jumps or bends.
+    """Add to cuts the omega in (low, high) at which the proximal map jumps or has a kink; return their new number.
 
-    So are images of places on both sides of what is narrow in the loss, in distances that grow by a factor of four.
-    At a jump two minima are equally low: where the objectives at the proximal points on its sides are equal, the
-    proximal point is one of them; else the one found there splits the interval. Bends are where proximal points come
-    to an edge and leave it.
+    Images of positions next to rapid variations of the loss are added, at distances that grow by factors of four. At a
+    jump two minima are equally low: if the proximal point where the objectives of both sides are equal is one of them,
+    it is the jump; else the interval is split there. Kinks are where proximal points arrive at an edge and leave it.
     """
     pieces = edges_of(model, known, c, edges)
     stack = np.empty((64, 4))
     narrow = narrow_places(model, known, c) if model[NARROW] != 0 else np.empty(0)
-    everywhere = np.int64(1)  # Numba compiles once more for a number that is written into a call
+    everywhere = np.int64(1)  # typed, as a literal would make Numba compile again
     _minima(model, low, p, known, c, everywhere, edges, found)
     before = low
     x_before = found[0, 0]
@@ -585,7 +733,7 @@ def _add_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, c
 
 @njit(cache=True, error_model="numpy")
 def _implicit_kink_between(model, k, low, high, known, c):
-    """Return where implicit kink k lies between two places at which it has different signs, by halving."""
+    """Return the position of implicit kink k between two points of different sign, by bisection."""
     rises = implicit_kinks(model, high, known, c)[k] > 0.0
     for _ in range(200):
         middle = 0.5 * (low + high)
@@ -627,8 +775,7 @@ def _squared_slope(model, x, p, known, c, edges, pieces):
 
 @njit(cache=True, error_model="numpy")
 def _proximal_between(model, w, low, high, p, known, c, edges, found):
-    """Return the proximal point, which lies in [low, high] if the map neither jumps nor bends between two that are at
-    its ends; else that of a search."""
+    """Return the proximal point, which lies in [low, high] if the map is smooth between its ends; else by a search."""
     if low == high:
         return low
     if model[BOUNDS] != 0:
@@ -643,8 +790,10 @@ def _proximal_between(model, w, low, high, p, known, c, edges, found):
 
 @njit(cache=True, error_model="numpy")
 def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights, last, squared, edges, found):
-    """Return the highest coefficients of X on a panel, relative to X, and of (dg/domega)^2 where it is asked for, the
-    largest over the values of the noise, and the sum of the averages of the latter."""
+    """Return the highest polynomial coefficients on a panel of X, relative to X, and of (dg/domega)^2, and its mean.
+
+    Coefficients are the largest over values of the noise, the mean is summed over them; (dg/domega)^2 is optional.
+    """
     tail = 0.0
     rough = 0.0
     mean = 0.0
@@ -674,7 +823,7 @@ def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights
 
 @njit(cache=True, error_model="numpy")
 def _centre_of(low, high):
-    """Return the middle and half the length of a panel, and no less than its normal measure times sqrt(2 pi) / 2."""
+    """Return middle and half length of a panel, and an upper bound on its normal measure times sqrt(2 pi) / 2."""
     half = 0.5 * (high - low)
     nearest = min(max(0.0, low), high)
     return 0.5 * (low + high), half, half * math.exp(-0.5 * nearest * nearest)
@@ -682,28 +831,37 @@ def _centre_of(low, high):
 
 @njit(cache=True, error_model="numpy")
 def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, tolerance, squares, reach, longest):
-    """Return nodes for omega ~ N(centre, spread^2) between the places at which the proximal map jumps or bends.
+    """Return nodes for omega ~ N(centre, spread^2) on panels between jumps and kinks of the proximal map.
 
-    Gauss-Legendre on panels, halved until X is a polynomial there: until what `last` (2, n) makes of it, its two
-    highest coefficients, is below a tolerance, by the measure of the panel; and so is (dg/domega)^2, relative to its
-    average.
+    Gauss-Legendre panels are halved until X is a polynomial on each: until its two highest coefficients, weighted with
+    the measure of the panel, are below a tolerance, and likewise those of (dg/domega)^2, relative to its average.
 
     Args:
-        known: features (N, values of the noise, FEATURES); centre, spread: (N,); steep: (K,) further places to split
-            at, in units of spread from the centre.
-        cells: of a line, at whose ends proximal points are looked at first; t, weights: Gauss-Legendre on [-1, 1];
-        tolerance: of X; squares: of (dg/domega)^2, infinite where it is not asked for.
-        reach: of a line, longest (N,): of panels, in units of spread.
+        model: addresses of the functions of the loss, see `bind`.
+        known: features, (N, values of the noise, FEATURES).
+        centre: mean of omega, (N,).
+        spread: standard deviation of omega, (N,).
+        steep: further positions to split at, in units of spread from the centre, (K,).
+        p: precision 1 / V.
+        c: constants of the channel.
+        cells: initial intervals of a line, at whose ends proximal points are found first.
+        t: Gauss-Legendre nodes on [-1, 1], (n,).
+        weights: of these nodes, (n,).
+        last: matrix from values at the nodes to the two highest coefficients, (2, n).
+        tolerance: of the coefficients of X.
+        squares: tolerance of those of (dg/domega)^2; infinite to skip them.
+        reach: half length of a line, in units of spread.
+        longest: largest length of a panel, in units of spread, (N,).
 
     Returns:
-        number of the row, z = (omega - centre) / spread and weight of every node.
+        Number of the row, z = (omega - centre) / spread and weight of every node.
     """
     edges = np.empty(model[PLACES] + 2)
     found = np.empty((2 * model[PLACES] + 8, 2))
     cuts = np.empty(512)
     everywhere = np.int64(1)
     order = len(t)
-    most = 1000 * order  # nodes of a line, beyond which rounding of X is taken for what bends it
+    most = 1000 * order  # nodes of a line beyond which deviations of X from polynomials are taken for rounding
     size = 64 * order
     row = np.empty(size, np.int64)
     place = np.empty(size)
@@ -714,7 +872,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
     starts = np.empty((cuts.shape[0], 3))
     for n in range(len(centre)):
         first = total
-        average = 0.0  # of the squares, on panels that are done
+        average = 0.0  # of the squares, on finished panels
         cuts[0] = centre[n] - reach * spread[n]
         high = centre[n] + reach * spread[n]
         count = np.int64(1)
@@ -724,7 +882,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
             if abs(steep[k]) < reach and count + 4 < len(cuts):
                 count = insert_place(cuts, count, centre[n] + steep[k] * spread[n])
         cuts[count] = high
-        panel_count = 0  # first panels, each with the number of the cut that it begins after
+        panel_count = 0  # initial panels, each with the number of the cut before it
         for cut in range(count):
             low = (cuts[cut] - centre[n]) / spread[n]
             length = (cuts[cut + 1] - centre[n]) / spread[n] - low
@@ -743,7 +901,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
                 starts[panel_count, 1] = low + length * (part + 1) / parts
                 starts[panel_count, 2] = cut
                 panel_count += 1
-        # In tails where the slope is that of rounding, squares are compared with what they are elsewhere.
+        # In tails, where the slope is dominated by rounding, squares are compared with those elsewhere.
         whole = 0.0
         if squares < math.inf:
             for panel in range(panel_count):

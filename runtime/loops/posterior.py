@@ -5,7 +5,14 @@ from numba import njit
 
 @njit(cache=True, error_model="numpy")
 def shift(centre, factor, node, out):
-    """centre + factor node, written into out (D,); factor (D, R), node (R,)."""
+    """Fill out with centre + factor node.
+
+    Args:
+        centre: (D,).
+        factor: (D, R).
+        node: (R,).
+        out: (D,).
+    """
     for i in range(out.shape[0]):
         out[i] = centre[i]
         for j in range(node.shape[0]):
@@ -14,7 +21,14 @@ def shift(centre, factor, node, out):
 
 @njit(cache=True, error_model="numpy")
 def centre(squares, total, g, precision):
-    """Turn sums of s s^T, the lower triangle of `squares` (D, D), into Cov(s) - precision, of blocks (L, t, t)."""
+    """Turn sums of s s^T into Cov(s) - precision, in place.
+
+    Args:
+        squares: sums, of which the lower triangle is given, (D, D).
+        total: sum of weights.
+        g: mean of s, (D,).
+        precision: diagonal blocks, (L, t, t).
+    """
     block = precision.shape[1]
     for i in range(g.shape[0]):
         for j in range(i + 1):
@@ -27,10 +41,15 @@ def centre(squares, total, g, precision):
 
 @njit(cache=True, error_model="numpy")
 def collect(out, weight, value, g, curvature, block):
-    """Add weight * (1, log Z, g_l g_l^T, D_ll' (x) D_ll') to out; g (D,) of blocks of t,
-    D = dg/domega (D, D) or empty.
+    """Add weight * (1, log Z, g_l g_l^T, D_ll' (x) D_ll') to out.
 
-    The last part is there where `curvature` is not empty: [l, a, b, l', i, j] of D_la,l'i D_lb,l'j.
+    Args:
+        out: sums, flat; the last part, [l, a, b, l', i, j] of D_la,l'i D_lb,l'j, is absent if `curvature` is empty.
+        weight: of the node.
+        value: log Z.
+        g: (D,), in blocks of t.
+        curvature: dg/domega, (D, D) or empty.
+        block: t.
     """
     size = g.shape[0]
     out[0] += weight

@@ -1,4 +1,4 @@
-"""Sums over omega where the posterior is a sum of two parts that depend on coordinates of their own."""
+"""Sums over omega for a posterior that is a sum of two parts, each of which depends on its own coordinates."""
 
 import numpy as np
 from numba import njit
@@ -8,18 +8,25 @@ from numba import njit
 def collect_sums(
     first, second, ranges, omega, along, nodes, weights, others, factor, least, curved, sums, squares, responses
 ):
-    """Averages over all pairs of nodes of two sums over what is hidden, at every node of the other coordinates.
+    """Add averages over all pairs of nodes of two sums over hidden variables, at every node of the other coordinates.
 
     Args:
-        first, second: (M, N, K) and (M, N', K), moments 1, y (D) and, where curved, y y^T (upper triangle by rows), of
-            unit variance around omega; overwritten with those of y - omega.
-        ranges: (2, M, 2), nodes of both from and up to which they are not zero.
-        omega: (M, D), in the other coordinates; along: the direction of the nodes (N,), -1 without any.
-        weights: (N, N'), summed from the left with a zero column before, (N, N' + 1), and from above with a zero row,
-            (N + 1, N'); others: (M,).
-        factor: of all weights; least: weight below which a node is left out.
-        sums: 1 and log Z are added to it; squares: g g^T (D, D), upper triangle; responses: products of pairs of
-            entries of dg/domega, upper triangle.
+        first: moments 1, y (D) and, if curved, y y^T (upper triangle by rows), of unit variance around omega, of the
+            first sum, (M, N, K); overwritten with those of y - omega.
+        second: the same of the second sum, (M, N', K).
+        ranges: first and last node of both sums that are not zero, (2, M, 2).
+        omega: in the other coordinates, (M, D).
+        along: coordinate of the nodes; -1 for none.
+        nodes: along that coordinate, (N,).
+        weights: of pairs, (N, N'); their sums from the left after a zero column, (N, N' + 1); and from above after a
+            zero row, (N + 1, N').
+        others: weights of the other coordinates, (M,).
+        factor: of all weights.
+        least: weight below which a node is left out.
+        curved: whether to sum responses.
+        sums: 1 and log Z are added.
+        squares: g g^T is added, upper triangle, (D, D).
+        responses: products of pairs of entries of dg/domega are added, upper triangle.
     """
     pairs, from_left, from_above = weights
     g, slope = np.empty(squares.shape[0]), np.empty(responses.shape[0])
@@ -28,28 +35,28 @@ def collect_sums(
     for other in range(first.shape[0]):
         outside = others[other] * factor
         at[:] = omega[other]
-        i0, i1 = _that_counts(first[other], ranges[0, other], least, outside * heaviest)
-        j0, j1 = _that_counts(second[other], ranges[1, other], least, outside * heaviest)
+        i0, i1 = _relevant_range(first[other], ranges[0, other], least, outside * heaviest)
+        j0, j1 = _relevant_range(second[other], ranges[1, other], least, outside * heaviest)
         for table, low, high in ((first, i0, i1), (second, j0, j1)):
             for i in range(low, high):
                 if along >= 0:
                     at[along] = nodes[i]
-                _centre(table[other, i], at, curved)
+                _centre_moments(table[other, i], at, curved)
         for i in range(i0, i1):
             one = first[other, i]
             alone = from_left[i, -1] - from_left[i, j1] + from_left[i, j0]
-            _add(one, nothing, alone * outside, least, curved, g, slope, sums, squares, responses)
+            _add_node(one, nothing, alone * outside, least, curved, g, slope, sums, squares, responses)
             for j in range(j0, j1):
                 weight = pairs[i, j] * outside
-                _add(one, second[other, j], weight, least, curved, g, slope, sums, squares, responses)
+                _add_node(one, second[other, j], weight, least, curved, g, slope, sums, squares, responses)
         for j in range(j0, j1):
             alone = from_above[-1, j] - from_above[i1, j] + from_above[i0, j]
-            _add(nothing, second[other, j], alone * outside, least, curved, g, slope, sums, squares, responses)
+            _add_node(nothing, second[other, j], alone * outside, least, curved, g, slope, sums, squares, responses)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _that_counts(table, span, least, weight):
-    """First node, and the one after the last, of (N, K) whose sum may have a weight that counts, within a span."""
+def _relevant_range(table, span, least, weight):
+    """Return the range of nodes within a span whose weight is not negligible."""
     low, high = span
     while low < high and not table[low, 0] * weight >= least:
         low += 1
@@ -59,8 +66,8 @@ def _that_counts(table, span, least, weight):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _centre(moments, omega, curved):
-    """From moments of y to those of y - omega, in place."""
+def _centre_moments(moments, omega, curved):
+    """Turn moments of y into those of y - omega, in place."""
     size = omega.shape[0]
     if curved:
         place = 1 + size
@@ -75,8 +82,8 @@ def _centre(moments, omega, curved):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _add(one, two, weight, least, curved, g, slope, sums, squares, responses):
-    """One node of omega: the moments of its posterior are those of two sums together."""
+def _add_node(one, two, weight, least, curved, g, slope, sums, squares, responses):
+    """Add a node of omega, whose posterior has the moments of both sums together."""
     size = g.shape[0]
     total = one[0] + two[0]
     share = weight * total

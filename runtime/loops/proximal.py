@@ -6,7 +6,13 @@ from numba import njit
 # At every node of an average: where they are called the sizes are numbers, by which loops are unrolled.
 @njit(cache=True, error_model="numpy", inline="always")
 def divide(matrix, out, size):
-    """Make out matrix^(-1) out, by elimination with pivots, which destroys the matrix; returns its determinant."""
+    """Replace out by matrix^(-1) out, by elimination with pivoting, and return the determinant.
+
+    Args:
+        matrix: (size, size), destroyed.
+        out: (size, size).
+        size: number of rows.
+    """
     determinant = 1.0
     for k in range(size):
         pivot = k
@@ -36,7 +42,16 @@ def divide(matrix, out, size):
 
 @njit(cache=True, error_model="numpy", inline="always")
 def add_blocks(matrix, weight, slope, square, tokens, student):
-    """Add weight * G_ll to slope (L, s, s) and weight * G_lr (x) G_lr to square (L, L, s, s, s, s)."""
+    """Add weight * G_ll to slope and weight * G_lr (x) G_lr to square.
+
+    Args:
+        matrix: G, (L s, L s).
+        weight: of the node.
+        slope: (L, s, s).
+        square: (L, L, s, s, s, s).
+        tokens: L.
+        student: s.
+    """
     for l in range(tokens):
         for a in range(student):
             for b in range(student):
@@ -52,9 +67,12 @@ def add_blocks(matrix, weight, slope, square, tokens, student):
 
 @njit(cache=True, error_model="numpy")
 def onto(planes, k, x):
-    """Move a point x (D,) to plane k, the nearest way; to all of them one after the other where k is their number.
+    """Project a point orthogonally onto a plane, or onto all planes in turn; return it.
 
-    planes: rows (slopes, value at zero), (P, D + 1); one without slopes moves nothing.
+    Args:
+        planes: rows (slopes, value at zero), (P, D + 1); planes without slopes are skipped.
+        k: number of the plane; P for all of them.
+        x: the point, (D,), changed in place.
     """
     size = len(x)
     for n in range(len(planes)):

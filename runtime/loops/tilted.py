@@ -1,44 +1,56 @@
-"""Averages over a Gaussian variable, tilted by the exponential of what a node costs."""
+"""Averages over a Gaussian variable, tilted by the exponential of a cost of every node."""
 
 import math
 
 import numpy as np
 from numba import njit
 
-_CUT = 42.0  # exponents so far below the largest one are left out
+_CUT = 42.0  # exponents this far below the largest are neglected
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def tilted(first, last, rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out):
-    """At omega_0 = places[p, i] of row which[p], p = first, ..., last - 1, with z = omega - omega_0 ~ N(0, variance):
-    fill
+    """Fill tilted averages over z = omega - omega_0 ~ N(0, variance) at omega_0 = places[p, i].
+
+    They are, by the nodes of row which[p],
 
         free[p, i] = (1 / rate) log E exp(-rate costs),   out[p, i] = (<z>, <z fields>, <columns> ...),
 
-    <.> the average over z tilted by exp(-rate costs), by the nodes of the row.
+    <.> being the average tilted by exp(-rate costs).
 
     Args:
-        rows: where each begins, and the end, (R + 1,); omega: nodes (M,), ascending in a row; lengths: quadrature
-            weights of domega; costs, fields: (M,); columns: (M, K).
-        rate: positive; which: (P,); places: (P, N); free: (P, N); out: (P, N, 2 + K).
+        first: first p.
+        last: the p after the last.
+        rows: beginning of every row and the end, (R + 1,).
+        omega: nodes, ascending in a row, (M,).
+        lengths: quadrature weights of domega, (M,).
+        costs: (M,).
+        rate: positive.
+        variance: of z.
+        fields: (M,).
+        columns: further quantities, (M, K).
+        which: row of every p, (P,).
+        places: omega_0, (P, N).
+        free: filled, (P, N).
+        out: filled, (P, N, 2 + K).
     """
     for p in range(first, last):
         begin, end = rows[which[p]], rows[which[p] + 1]
-        _row(
+        _fill_row(
             omega[begin:end], lengths[begin:end], costs[begin:end], rate, variance, fields[begin:end],
             columns[begin:end], places[p], free[p], out[p],
         )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy")
-def _row(omega, lengths, costs, rate, variance, fields, columns, places, free, out):
-    """One row of `tilted`."""
+def _fill_row(omega, lengths, costs, rate, variance, fields, columns, places, free, out):
+    """Fill the tilted averages of one row."""
     lowest = costs.min()
     log_norm = -0.5 * math.log(2.0 * math.pi * variance)
     for i in range(len(places)):
         near = min(np.searchsorted(omega, places[i]), len(omega) - 1)
         apart = omega[near] - places[i]
-        # Beyond, exponents are so far below that of the nearest node.
+        # Beyond, exponents are further below that of the nearest node than the cut.
         reach = math.sqrt(2.0 * variance * (_CUT + rate * (costs[near] - lowest)) + apart * apart)
         begin = np.searchsorted(omega, places[i] - reach)
         end = np.searchsorted(omega, places[i] + reach)

@@ -1,15 +1,15 @@
-"""Averages over levels of two Gaussian variables on grids, tilted by exponentials of what a place costs, with kinks."""
+"""Averages over nested pairs of Gaussian variables on grids, tilted by exponentials of a cost with kinks."""
 
 import math
 
 import numpy as np
 from numba import njit
 
-MARGIN = 6.5  # of a blur, in standard deviations
-_APART = 9.0  # squared step of the fields over those beside it, beyond which they jump
-_SIDES = 8  # power of the normal's components by which a kink is shared out over the axes
-_STENCIL = 6  # nodes beside a kink that stand for it
-_FARTHEST = 40.0  # exponent of the law of omega_0 beyond which nothing is summed
+MARGIN = 6.5  # radius of a Gaussian convolution, in standard deviations
+_APART = 9.0  # squared step of the fields, relative to neighbouring ones, beyond which they jump
+_SIDES = 8  # power of the components of a kink's normal by which its correction is distributed over the axes
+_STENCIL = 6  # interpolation nodes around a kink
+_FARTHEST = 40.0  # exponent of the law of omega_0 beyond which the sum is cut off
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -17,65 +17,81 @@ def tilted_on_grids(
     first, last, starts, counts, steps, corners, costs, fields, more, rates, spreads, centres, precision, norm, origin,
     slopes, out,
 ):  # fmt: skip
-    """For grids p = first, ..., last - 1 of places omega = corners[p] + steps * (i, j): with omega = omega_0 + z_1 +
-    ... + z_K, omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), sums over omega_0 of
+    """Fill sums over omega_0 of nested tilted averages, on grids omega = corners[p] + steps * (i, j).
+
+    With omega = omega_0 + z_1 + ... + z_K, omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), the sums are of
 
         1, c_1, <c_2>, ... <costs>, <g_a>, <g_a> (omega_0 - origin)_b, <g_a> <g_b>, ... <g_a g_b>, <more_e>, G_ab G_ef,
 
     c_k = -(1 / rates[k]) log E exp(-rates[k] c_(k+1)) over z_k, the innermost being the costs, <.> tilted by the
-    exponentials of all levels, <<g_a> <g_b>> of every level with <g> over those within, G = d<g>/domega_0. One field
-    lies along the second axis, the first has one place. Where g, minus the gradient of the costs, jumps between places,
-    what sums over places miss is added (Euler-Maclaurin).
+    exponentials of all levels, <<g_a> <g_b>> of every level with <g> over inner levels, G = d<g>/domega_0. A single
+    field lies along the second axis, and the first has one point. Where g, minus the gradient of the costs, jumps
+    between grid points, the Euler-Maclaurin correction is added.
 
     Args:
-        starts: of every grid in the flat arrays, and the end, (P + 1,); counts: (P, 2), of places.
-        costs: (N,); fields: g, (N, D), D = 1 or 2; more: (N, E).
-        rates: (K,); spreads: (K, 2, 2); centres: (P, 2); origin: (2,).
-        precision, norm: of the law of omega_0, (2, 2) and a number.
+        first: first p.
+        last: the p after the last.
+        starts: beginning of every grid in the flat arrays and the end, (P + 1,).
+        counts: points along both axes, (P, 2).
+        steps: of the grids, (2,).
+        corners: lowest omega, (P, 2).
+        costs: (N,).
+        fields: g, (N, D), D = 1 or 2.
+        more: further quantities, (N, E).
+        rates: (K,).
+        spreads: covariances of z_k, (K, 2, 2).
+        centres: means of omega_0, (P, 2).
+        precision: inverse covariance of omega_0, (2, 2).
+        norm: of its density.
+        origin: (2,).
         slopes: whether to sum G_ab G_ef.
         out: (P, K + 2 + D + (K + 2) D^2 + E [+ D^4]), zero.
     """
     for p in range(first, last):
         one, two = starts[p], starts[p + 1]
-        _grid(
+        _fill_grid(
             counts[p, 0], counts[p, 1], steps, corners[p], costs[one:two], fields[one:two], more[one:two], rates,
             spreads, centres[p], precision, norm, origin, slopes, out[p],
         )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy")
-def _grid(
+def _fill_grid(
     rows, columns, steps, corner, costs, fields, more, rates, spreads, centre, precision, norm, origin, slopes, out
 ):
-    """One grid of `tilted_on_grids`."""
+    """Fill the sums of one grid."""
     size, levels, places = fields.shape[1], len(rates), rows * columns
     sources = np.zeros((levels, 2 + size + size * (size + 1) // 2, places))
     blurred = np.empty((levels, 1 + size, places))
-    up, left = 0, 0  # of places at the edge, whose averages miss a part
+    up, left = 0, 0  # points at the boundary whose averages are incomplete
     lowest = costs.min()
-    _sources(costs, fields, rates[-1], lowest, sources[-1])
-    _kinks(rows, columns, steps, costs, fields, rates[-1], lowest, sources[-1])
+    _fill_sources(costs, fields, rates[-1], lowest, sources[-1])
+    _correct_kinks(rows, columns, steps, costs, fields, rates[-1], lowest, sources[-1])
     for level in range(levels - 1, -1, -1):
         for k in range(1 + size):
-            _blur(sources[level, k], rows, columns, spreads[level], steps, -1, blurred[level, k])
-        up += _reach(spreads[level, 0, 0], steps[0])
-        left += _reach(spreads[level, 1, 1], steps[1])
-        # What the level costs from without, and its <g>.
-        costs, fields, lowest = _outwards(rows, columns, up, left, rates[level], lowest, blurred[level])
+            _convolve(sources[level, k], rows, columns, spreads[level], steps, -1, blurred[level, k])
+        up += _convolution_radius(spreads[level, 0, 0], steps[0])
+        left += _convolution_radius(spreads[level, 1, 1], steps[1])
+        # Costs of the level as a function of the outer variables, and its <g>.
+        costs, fields, lowest = _costs_of_level(rows, columns, up, left, rates[level], lowest, blurred[level])
         if level > 0:
-            _sources(costs, fields, rates[level - 1], lowest, sources[level - 1])
+            _fill_sources(costs, fields, rates[level - 1], lowest, sources[level - 1])
     worth = np.zeros(places)
-    _outer(rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out)
+    _sum_over_outer_variable(
+        rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out
+    )
     if slopes:
-        _slopes(rows, columns, steps, sources[0], blurred[0], spreads[0], worth, fields, levels, more.shape[1], out)
-    # What a place of omega is worth: the law of omega_0 over E exp(-rate costs), carried back level by level.
+        _add_squared_slopes(
+            rows, columns, steps, sources[0], blurred[0], spreads[0], worth, fields, levels, more.shape[1], out
+        )
+    # Weight of a point omega: the law of omega_0 over E exp(-rate costs), propagated back level by level.
     carried = np.empty(places)
     for level in range(levels):
         for n in range(places):
             if worth[n] != 0.0:
                 worth[n] /= blurred[level, 0, n]
-        _blur(worth, rows, columns, spreads[level], steps, -1, carried)
-        _carry(carried, sources[level], size, level, levels, out)
+        _convolve(worth, rows, columns, spreads[level], steps, -1, carried)
+        _add_level_sums(carried, sources[level], size, level, levels, out)
         for n in range(places):
             worth[n] = carried[n] * sources[level, 0, n]
     k = levels + 2 + size + (levels + 2) * size * size
@@ -85,8 +101,10 @@ def _grid(
 
 
 @njit(cache=True, error_model="numpy")
-def _outer(rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out):
-    """Sums over omega_0, and the law's share of every place."""
+def _sum_over_outer_variable(
+    rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out
+):
+    """Add the sums over omega_0, and fill the probability of every grid point."""
     size = fields.shape[1]
     cell = steps[1] if size == 1 else steps[0] * steps[1]
     away = np.empty(2)
@@ -112,13 +130,13 @@ def _outer(rows, columns, up, left, steps, corner, costs, fields, centre, precis
 
 
 @njit(cache=True, error_model="numpy")
-def _slopes(rows, columns, steps, sources, blurred, spread, worth, fields, levels, before, out):
-    """Sums over omega_0 of G_ab G_ef, G = d<g>/domega_0: `before` other columns stand before them."""
+def _add_squared_slopes(rows, columns, steps, sources, blurred, spread, worth, fields, levels, before, out):
+    """Add the sums over omega_0 of G_ab G_ef, G = d<g>/domega_0, after `before` other columns."""
     size = fields.shape[1]
     changes = np.empty((size, 1 + size, rows * columns))  # along every field
     for k in range(1 + size):
         for b in range(size):
-            _blur(sources[k], rows, columns, spread, steps, 2 - size + b, changes[b, k])
+            _convolve(sources[k], rows, columns, spread, steps, 2 - size + b, changes[b, k])
     jacobian = np.empty((size, size))
     for n in range(rows * columns):
         if worth[n] == 0.0:
@@ -136,8 +154,8 @@ def _slopes(rows, columns, steps, sources, blurred, spread, worth, fields, level
 
 
 @njit(cache=True, error_model="numpy")
-def _sources(costs, fields, rate, lowest, sources):
-    """exp(-rate (costs - lowest)) times 1, g, costs and g_a g_b (a <= b); 0 where the costs are infinite."""
+def _fill_sources(costs, fields, rate, lowest, sources):
+    """Fill exp(-rate (costs - lowest)) times (1, g, costs, g_a g_b), a <= b; 0 where the costs are infinite."""
     size = fields.shape[1]
     for n in range(len(costs)):
         if costs[n] == math.inf:
@@ -154,19 +172,19 @@ def _sources(costs, fields, rate, lowest, sources):
 
 
 @njit(cache=True, error_model="numpy")
-def _kinks(rows, columns, steps, costs, fields, rate, lowest, sources):
-    """Add to sources what their sums miss at kinks."""
+def _correct_kinks(rows, columns, steps, costs, fields, rate, lowest, sources):
+    """Add the Euler-Maclaurin corrections at kinks to all sources."""
     size = fields.shape[1]
     if size == 2:
         for j in range(columns):
-            _correct(j, columns, rows, 0, steps[0], costs, fields, rate, lowest, sources)
+            _correct_line(j, columns, rows, 0, steps[0], costs, fields, rate, lowest, sources)
     for i in range(rows):
-        _correct(i * columns, 1, columns, size - 1, steps[1], costs, fields, rate, lowest, sources)
+        _correct_line(i * columns, 1, columns, size - 1, steps[1], costs, fields, rate, lowest, sources)
 
 
 @njit(cache=True, error_model="numpy")
-def _outwards(rows, columns, up, left, rate, lowest, blurred):
-    """-(1 / rate) log E exp(-rate costs), infinite at the edge, <g> there, and the lowest of the first."""
+def _costs_of_level(rows, columns, up, left, rate, lowest, blurred):
+    """Return -(1 / rate) log E exp(-rate costs), infinite at the boundary, <g>, and the lowest of the former."""
     size = len(blurred) - 1
     costs, fields, least = np.full(rows * columns, math.inf), np.zeros((rows * columns, size)), math.inf
     for i in range(up, rows - up):
@@ -180,8 +198,8 @@ def _outwards(rows, columns, up, left, rate, lowest, blurred):
 
 
 @njit(cache=True, error_model="numpy")
-def _carry(worth, sources, size, level, levels, out):
-    """Sums over the fields of a level of what it costs and of <g> <g>."""
+def _add_level_sums(worth, sources, size, level, levels, out):
+    """Add the sums over the fields of a level of its costs and of <g> <g>."""
     k = levels + 2 + size + (2 + level) * size * size
     for n in range(len(worth)):
         if worth[n] == 0.0:
@@ -198,17 +216,17 @@ def _carry(worth, sources, size, level, levels, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _reach(variance, step):
-    """Steps that a blur reaches along an axis."""
+def _convolution_radius(variance, step):
+    """Return the radius of a Gaussian convolution along an axis, in steps."""
     return math.ceil(MARGIN * math.sqrt(variance) / step)
 
 
 @njit(cache=True, error_model="numpy")
-def _density(variance, step, slope):
-    """Normal density times the step at whole steps, or minus its derivative; 1 along an axis without spread."""
+def _convolution_kernel(variance, step, slope):
+    """Return the normal density times the step at the grid points, or minus its derivative; 1 for zero variance."""
     if variance == 0.0:
         return np.ones(1)
-    reach = _reach(variance, step)
+    reach = _convolution_radius(variance, step)
     out = np.empty(2 * reach + 1)
     for t in range(-reach, reach + 1):
         z = t * step
@@ -219,12 +237,15 @@ def _density(variance, step, slope):
 
 
 @njit(cache=True, error_model="numpy")
-def _blur(source, rows, columns, spread, steps, along, out):
-    """E[source at omega_0 + z] at every place, 0 being beyond the edge; its derivative along an axis that is named."""
+def _convolve(source, rows, columns, spread, steps, along, out):
+    """Fill E[source(omega_0 + z)] at every grid point, zero-padded; for along >= 0 its derivative along that axis."""
     if spread[0, 1] != 0.0:
-        _blur_plane(source, rows, columns, spread, steps, along, out)
+        _convolve_correlated(source, rows, columns, spread, steps, along, out)
         return
-    first, second = _density(spread[0, 0], steps[0], along == 0), _density(spread[1, 1], steps[1], along == 1)
+    first, second = (
+        _convolution_kernel(spread[0, 0], steps[0], along == 0),
+        _convolution_kernel(spread[1, 1], steps[1], along == 1),
+    )
     up, left = len(first) // 2, len(second) // 2
     lines = np.zeros(rows * columns)
     for i in range(rows):
@@ -241,12 +262,12 @@ def _blur(source, rows, columns, spread, steps, along, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _blur_plane(source, rows, columns, spread, steps, along, out):
-    """`_blur` by a density that is no product."""
+def _convolve_correlated(source, rows, columns, spread, steps, along, out):
+    """Fill the convolution with a correlated normal density, see `_convolve`."""
     determinant = spread[0, 0] * spread[1, 1] - spread[0, 1] * spread[0, 1]
     a, b, c = spread[1, 1] / determinant, -spread[0, 1] / determinant, spread[0, 0] / determinant
     norm = steps[0] * steps[1] / (2.0 * math.pi * math.sqrt(determinant))
-    up, left = _reach(spread[0, 0], steps[0]), _reach(spread[1, 1], steps[1])
+    up, left = _convolution_radius(spread[0, 0], steps[0]), _convolution_radius(spread[1, 1], steps[1])
     out[:] = 0.0
     for s in range(-up, up + 1):
         for t in range(-left, left + 1):
@@ -265,10 +286,10 @@ def _blur_plane(source, rows, columns, spread, steps, along, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _correct(first, stride, count, own, step, costs, fields, rate, lowest, sources):
-    """Add to the sources of a line along field `own` what its sums over places miss where g jumps."""
+def _correct_line(first, stride, count, own, step, costs, fields, rate, lowest, sources):
+    """Add the Euler-Maclaurin corrections at jumps of g to the sources of a line along field `own`."""
     size = fields.shape[1]
-    jets = np.empty((2, 1 + size, 3))  # sides; costs, g; value and two derivatives by a step
+    jets = np.empty((2, 1 + size, 3))  # side; costs, g; value and two derivatives in units of a step
     jumps = np.empty((3, len(sources)))
     weights = np.empty((3, _STENCIL))
     for j in range(2, count - 3):
@@ -280,7 +301,7 @@ def _correct(first, stride, count, own, step, costs, fields, rate, lowest, sourc
             after += (fields[n + 2 * stride, a] - fields[n + stride, a]) ** 2
         if jump <= _APART * max(before, after):
             continue
-        s = _kink(n, stride, own, step, costs, fields, jets)
+        s = _locate_kink(n, stride, own, step, costs, fields, jets)
         if s < 0.0:
             continue
         share, whole = 0.0, 0.0
@@ -295,10 +316,10 @@ def _correct(first, stride, count, own, step, costs, fields, rate, lowest, sourc
         jumps[:] = 0.0
         _add_products(jets[0], own, step, rate, lowest, -1.0, jumps)
         _add_products(jets[1], own, step, rate, lowest, 1.0, jumps)
-        # Bernoulli polynomials at 1 - s; the density that sources are blurred by is interpolated beside the kink.
+        # Bernoulli polynomials at 1 - s; the density is interpolated around the kink.
         one, two, three = 0.5 - s, s * s - s + 1.0 / 6.0, -s * (s - 0.5) * (s - 1.0)
         begin = min(max(j - 2, 0), count - _STENCIL)
-        _lagrange(j + s - begin, weights)
+        _fill_lagrange_polynomials(j + s - begin, weights)
         for k in range(len(sources)):
             zeroth = one * jumps[0, k] + two / 2.0 * jumps[1, k] + three / 6.0 * jumps[2, k]
             first_one = two / 2.0 * jumps[0, k] + three / 3.0 * jumps[1, k]
@@ -310,10 +331,10 @@ def _correct(first, stride, count, own, step, costs, fields, rate, lowest, sourc
 
 
 @njit(cache=True, error_model="numpy")
-def _kink(n, stride, own, step, costs, fields, jets):
-    """Where between nodes n and n + stride the costs of both sides are equal, in steps; -1 where they are not.
+def _locate_kink(n, stride, own, step, costs, fields, jets):
+    """Return where between nodes n and n + stride the costs of both sides are equal, in steps; -1 if nowhere.
 
-    jets: filled with both sides there, by polynomials through three nodes of each.
+    jets: filled with the values of both sides there, by polynomials through three nodes of each.
     """
     size = fields.shape[1]
     place = 0.5
@@ -349,7 +370,7 @@ def _kink(n, stride, own, step, costs, fields, jets):
 
 @njit(cache=True, error_model="numpy")
 def _add_products(jet, own, step, rate, lowest, sign, out):
-    """Add sign times value and derivatives, by a step, of 1, g, costs and g g, times exp(-rate costs)."""
+    """Add sign times value and derivatives, in units of a step, of (1, g, costs, g g) times exp(-rate costs)."""
     size = len(jet) - 1
     weight = math.exp(-rate * (jet[0, 0] - lowest))
     one = -rate * jet[0, 1]
@@ -380,8 +401,8 @@ def _add_product(jet, weight, one, two, sign, out, k):
 
 
 @njit(cache=True, error_model="numpy")
-def _lagrange(place, weights):
-    """Polynomials that are 1 at one of the nodes 0, 1, ... and 0 at the others, and their first two derivatives."""
+def _fill_lagrange_polynomials(place, weights):
+    """Fill the Lagrange polynomials of the nodes 0, 1, ... and their first two derivatives at a position."""
     for i in range(_STENCIL):
         value, first, second = 1.0, 0.0, 0.0
         for k in range(_STENCIL):

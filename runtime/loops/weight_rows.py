@@ -1,6 +1,6 @@
-"""A row w of W exposed to a field b = field z + Q^(1/2) eta, z = (tau, pi), of one spectral atom.
+"""Averages over a row w of W in a field b = field z + Q^(1/2) eta, z = (tau, pi), of one spectral atom.
 
-v = (pi, b): the GIVEN coordinates of the teacher's row where the penalty knows it or it takes few values, then the
+v = (pi, b): the GIVEN coordinates of the teacher's row, if the penalty depends on it or it is discrete, then the
 STUDENT ones of the field.
 zeta: standard normal coordinates of v = factor zeta.
 """
@@ -13,7 +13,16 @@ from numba import njit
 
 @njit(cache=True, error_model="numpy")
 def covariances(contexts, gram, field, Q, covariance, cross):
-    """Fill the covariance of v, and Cov(v, z) (GIVEN + STUDENT, contexts + TEACHER); gram that of z."""
+    """Fill the covariances of v and of v with z.
+
+    Args:
+        contexts: C.
+        gram: covariance of z, (C + TEACHER, C + TEACHER).
+        field: coefficients of z in b, (STUDENT, C + TEACHER).
+        Q: covariance of the rest of b, (STUDENT, STUDENT).
+        covariance: filled with Cov(v), (GIVEN + STUDENT, GIVEN + STUDENT).
+        cross: filled with Cov(v, z), (GIVEN + STUDENT, C + TEACHER).
+    """
     student, size = field.shape
     known = covariance.shape[0] - student
     for j in range(size):
@@ -39,7 +48,14 @@ def covariances(contexts, gram, field, Q, covariance, cross):
 
 @njit(cache=True, error_model="numpy")
 def to_fields(factor, cross, own, wz):
-    """E[w z^T] from own = E[w zeta^T]: Cov(zeta, z) solves factor K = Cov(v, z) = cross."""
+    """Fill E[w z^T] = E[w zeta^T] K, where K = Cov(zeta, z) solves factor K = Cov(v, z).
+
+    Args:
+        factor: lower triangular, (GIVEN + STUDENT, GIVEN + STUDENT).
+        cross: Cov(v, z), (GIVEN + STUDENT, C + TEACHER).
+        own: E[w zeta^T], (STUDENT, GIVEN + STUDENT).
+        wz: filled with E[w z^T], (STUDENT, C + TEACHER).
+    """
     size = factor.shape[0]
     wz[:] = 0.0
     column = np.empty(size)
@@ -56,9 +72,13 @@ def to_fields(factor, cross, own, wz):
 
 @njit(cache=True, error_model="numpy")
 def normal_node(node, rule, count, zeta):
-    """Fill the first `count` coordinates of zeta with a node of the product rule; returns its weight.
+    """Fill coordinates of zeta with a node of the product rule, up to 8.6 standard deviations; return its weight.
 
-    rule (N, 2): Gauss-Legendre nodes and weights, used up to 8.6 standard deviations; node < N**count.
+    Args:
+        node: number of the node, below N**count.
+        rule: Gauss-Legendre nodes and weights on [-1, 1], (N, 2).
+        count: number of coordinates.
+        zeta: filled from its first entry.
     """
     weight = 1.0
     for k in range(count):
@@ -71,9 +91,15 @@ def normal_node(node, rule, count, zeta):
 
 @njit(cache=True, error_model="numpy")
 def listed_row(node, c, first, count, factor, zeta):
-    """Fill the first `count` coordinates of zeta with those of a teacher's row of few values; returns its probability.
+    """Fill coordinates of zeta with those of a value of a discrete teacher row; return its probability.
 
-    From `first` on, c holds the probability of each and its values; pi = factor zeta.
+    Args:
+        node: number of the value.
+        c: parameters, from entry `first` on the probability and entries of every value.
+        first: see c.
+        count: number of coordinates.
+        factor: lower triangular, pi = factor zeta.
+        zeta: filled from its first entry.
     """
     place = first + node * (count + 1)
     for k in range(count):
@@ -86,7 +112,14 @@ def listed_row(node, c, first, count, factor, zeta):
 
 @njit(cache=True, error_model="numpy")
 def normal_panels(edges, rule, nodes, shares):
-    """Fill nodes and weights of a standard normal coordinate, on panels between ascending edges; returns how many."""
+    """Fill nodes and weights of a standard normal coordinate on panels; return their number.
+
+    Args:
+        edges: of the panels, ascending.
+        rule: Gauss-Legendre nodes and weights on [-1, 1], (N, 2).
+        nodes: filled with the nodes.
+        shares: filled with the weights.
+    """
     count = 0
     for panel in range(edges.shape[0] - 1):
         half = 0.5 * (edges[panel + 1] - edges[panel])
@@ -101,7 +134,18 @@ def normal_panels(edges, rule, nodes, shares):
 
 @njit(cache=True, error_model="numpy")
 def add_moments(weight, w, response, zeta, ww, responses, squares, own):
-    """Add weight times w w^T to ww, J = response to responses, J (x) J to squares, w zeta^T to own; w (STUDENT,)."""
+    """Add the moments of a row to sums.
+
+    Args:
+        weight: of the node.
+        w: minimiser, (STUDENT,).
+        response: J = dw/db, (STUDENT, STUDENT).
+        zeta: coordinates of the node.
+        ww: sum of w w^T.
+        responses: sum of J.
+        squares: sum of J (x) J.
+        own: sum of w zeta^T.
+    """
     student = w.shape[0]
     for a in range(student):
         for b in range(student):
@@ -116,7 +160,13 @@ def add_moments(weight, w, response, zeta, ww, responses, squares, own):
 
 @njit(cache=True, error_model="numpy")
 def tilt(w, G, field):
-    """w^T G w / 2 - w^T b, w a tuple."""
+    """Return w^T G w / 2 - w^T b.
+
+    Args:
+        w: a tuple of STUDENT numbers.
+        G: (STUDENT, STUDENT).
+        field: b, (STUDENT,).
+    """
     value = 0.0
     for a in range(len(w)):
         slope = 0.0

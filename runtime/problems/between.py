@@ -1,4 +1,4 @@
-"""Straight lines of arrays: a parameter of a problem that one number moves."""
+"""Straight lines of arrays: a parameter of a problem that a single number varies."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _SCALE = re.compile(r"scale_(\w+)")
 
 
 def scaled_parameter(name: str) -> str | None:
-    """Of scale_A the parameter; None of any other name."""
+    """Return the parameter A of a name scale_A; None for any other name."""
     found = _SCALE.fullmatch(name)
     return found[1] if found else None
 
 
 @dataclass(frozen=True, eq=False)
 class Between:
-    """All arrays on the straight line through two, as the value of a parameter: (1 - t) first + t last.
+    """A straight line of arrays, (1 - t) first + t last, as the value of an array parameter.
 
-    A parameter A that is given so begins at t = 0, and t is the parameter path_A of the problem, which goes wherever a
-    number does: along a curve, on an axis of a sweep, to a threshold. It may leave [0, 1].
+    A parameter A given so begins at t = 0, and t is the scalar parameter path_A of the problem: vary it along a curve
+    or an axis of a sweep, or locate its threshold. It may leave [0, 1].
 
     Attributes:
-        first, last: numbers or nested lists of one shape, that of the parameter.
+        first, last: end points at t = 0 and t = 1, numbers or nested lists of the parameter's shape.
         position: t.
 
     Raises:
@@ -54,14 +54,14 @@ class Between:
 
     @property
     def value(self) -> np.ndarray:
-        """The array at t."""
+        """The array at the present position t."""
         return np.asarray((1 - self.position) * self.first + self.position * self.last)
 
     def at(self, position: float) -> Between:
-        """The same line at another t."""
+        """Return the same line at another position t."""
         return replace(self, position=position)
 
     @property
     def ends(self) -> dict[str, Any]:
-        """From where to where, for JSON."""
+        """The two end points, for JSON."""
         return {"from": self.first.tolist(), "to": self.last.tolist()}

@@ -1,4 +1,4 @@
-"""The models that ship and where their solvers are, without SymPy."""
+"""The catalogue of shipped models and the files of their solvers, without SymPy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ GENERATED = Path(shipped.__file__).parent
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """Name -> summary, source and sizes (default, lowest, highest or None) of every shipped model."""
+    """Return summary, source and sizes (default, lowest, highest or None) of every shipped model, by name."""
     return shipped.CATALOGUE
 
 
 def generated_file(path: Path) -> Path:
-    """Return where a generated file stands: there, or with the solver of the catalogue that has the same one."""
+    """Return the path of a generated file: itself, or the identical file of another catalogue solver."""
     if not path.is_relative_to(GENERATED):
         return path
     relative = path.relative_to(GENERATED).as_posix()
@@ -26,7 +26,7 @@ def generated_file(path: Path) -> Path:
 
 
 def solver_files(folder: Path) -> dict[str, Path]:
-    """Return the Python files of a solver by their names below its folder, with where they stand, in order."""
+    """Return the Python files of a solver, sorted: path relative to its folder -> actual path."""
     own = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
     if folder.is_relative_to(GENERATED):
         below = folder.relative_to(GENERATED).as_posix() + "/"
@@ -35,6 +35,6 @@ def solver_files(folder: Path) -> dict[str, Path]:
     return dict(sorted(own.items()))
 
 
-def unknown_model(name: str) -> InputError:
-    """Return the error of what is neither a model of the catalogue nor a path to a file."""
+def unknown_model_error(name: str) -> InputError:
+    """Return the InputError for a name that is neither a catalogue model nor a path to a file."""
     return InputError(f"{describe_unknown('model', name, catalogue())}, or the path of a .py file")

@@ -1,4 +1,4 @@
-"""The quantities that tables hold of a solution, with axes, error bars and meaning, and names of their columns."""
+"""The quantities of solutions in tables, with axes, error bars and meaning, and names of their columns."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .observables import FORMULAS
-from .overlaps import OVERLAPS, shapes_of
+from .overlaps import OVERLAPS, block_shapes
 
 if TYPE_CHECKING:
     from .overlaps import Overlaps
     from .problem import Problem
 
-_PAIRS = ("token", "cluster", "column", "column2")  # axes of a matrix of the columns of W
+_MATRIX_AXES = ("token", "cluster", "column", "column2")  # axes of a matrix of the columns of W
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number, an array or a word that tables hold of a solution.
+    """A number, an array or a word that describes a solution in tables.
 
     Attributes:
         meaning: in words.
-        axes: of an array, behind those of the table; `column` and `column2` run over W, `teacher` over W*.
+        axes: of an array, after those of the table; `column` and `column2` run over W, `teacher` over W*.
         has_error: whether a column NAME_error holds its error bar.
-        is_word: whether it is one, in place of a number.
-        source: attributes that lead to it, where they are not its name: to it and, with `_error` behind them, to its
-            error bar, or to the pair of both.
+        is_word: whether it is a word instead of a number.
+        source: dotted attribute of the result, if it is not its name: of the value (its error bar is the attribute with
+            `_error` appended), or of the pair of both.
         latex: its symbol.
-        is_defined: whether a problem has it; missing: the end of a sentence about one that has not.
+        is_defined: problem -> whether the problem has it.
+        missing: end of a sentence about a problem that has not.
     """
 
     meaning: str
@@ -85,7 +86,7 @@ OBSERVED = tuple(name for name, quantity in SOLVED.items() if quantity.has_error
 """Losses, errors and formulas of the overlaps, each with an error bar."""
 
 METRIC = "test_error_"
-"""Stands before the name of one of several metrics."""
+"""Prefix of the column of one of several metrics."""
 
 JUDGED = {
     "replicon": Quantity("Perron root of the replicon map from derivatives; RS needs < 1", has_error=True),
@@ -102,8 +103,8 @@ JUDGED = {
 """Quantities of a verdict on stability."""
 
 BROKEN = {
-    "q_between": Quantity("overlap of two of the lowest states, q_0", _PAIRS, has_error=True),
-    "distance": Quantity("Delta = q_1 - q_0", _PAIRS, has_error=True),
+    "q_between": Quantity("overlap of two of the lowest states, q_0", _MATRIX_AXES, has_error=True),
+    "distance": Quantity("Delta = q_1 - q_0", _MATRIX_AXES, has_error=True),
     "parisi": Quantity("Parisi parameter y", has_error=True),
     "energy_moved": Quantity("training loss above the replica symmetric one", has_error=True),
     "symmetric_training_loss": Quantity(
@@ -119,10 +120,10 @@ BROKEN = {
 """Quantities of solutions with broken replica symmetry."""
 
 QUANTITIES = {
-    "q": Quantity("overlap q of the student's weights with themselves", _PAIRS, has_error=True),
-    "V": Quantity("variance (susceptibility) V", _PAIRS, has_error=True),
-    "m": Quantity("positional overlap m, with means and encodings", _PAIRS[:3], has_error=True),
-    "theta": Quantity("semantic overlap theta, with the teacher", (*_PAIRS[:3], "teacher"), has_error=True),
+    "q": Quantity("overlap q of the student's weights with themselves", _MATRIX_AXES, has_error=True),
+    "V": Quantity("variance (susceptibility) V", _MATRIX_AXES, has_error=True),
+    "m": Quantity("positional overlap m, with means and encodings", _MATRIX_AXES[:3], has_error=True),
+    "theta": Quantity("semantic overlap theta, with the teacher", (*_MATRIX_AXES[:3], "teacher"), has_error=True),
     **SOLVED,
     **JUDGED,
     **BROKEN,
@@ -144,47 +145,52 @@ _STEMS = [name for name, quantity in QUANTITIES.items() if quantity.axes]
 _ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_.*")
 
 
-def observed_by(problem: Problem) -> list[str]:
-    """Return those of `OBSERVED` that are shown of a problem: without formulas that it does not define."""
+def observed_quantities(problem: Problem) -> list[str]:
+    """Return the `OBSERVED` quantities of a problem: all but formulas that it does not define."""
     return [name for name in OBSERVED if name not in FORMULAS or FORMULAS[name].is_defined(problem)]
 
 
-def column_of(name: str) -> str:
-    """Return the column of a parameter or a trained number: its name, or parameter_NAME where a result has that one."""
+def column_name(name: str) -> str:
+    """Return the column of a parameter or a trained number: its name, or parameter_NAME if that name is taken."""
     name = name.rstrip("_")
     stem = name.removesuffix("_error")
     return f"parameter_{name}" if {name, stem} & RESULTS or _ENTRIES.fullmatch(stem) else name
 
 
 def quantity_of(column: str) -> Quantity:
-    """Return what a column, one of an error bar or not, holds; a number where none is declared."""
+    """Return the quantity in a column (of values or of error bars); a plain number for undeclared columns."""
     stem = column if column in QUANTITIES else column.removesuffix("_error")
     return QUANTITIES.get(stem, Quantity(column))
 
 
-def with_errors(names: Iterable[str]) -> list[str]:
-    """Return columns, each with that of its error bar behind it where it has one."""
+def add_error_columns(names: Iterable[str]) -> list[str]:
+    """Return the columns, each followed by the column of its error bar if it has one."""
     found = []
     for name in names:
         found += [name, f"{name}_error"] if quantity_of(name).has_error else [name]
     return found
 
 
-def values_of(result: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return quantities of a solution or of a verdict and their error bars by column; None of what it lacks."""
+def quantity_values(result: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return quantities and their error bars by column; None for those that the result lacks.
+
+    Args:
+        result: a solution or a verdict on stability.
+        names: of quantities.
+    """
     found = {}
     for name in names:
         source = QUANTITIES[name].source or name
-        found[name] = _attribute(result, source)
+        found[name] = _nested_attribute(result, source)
         if isinstance(found[name], tuple):
             found[name], found[f"{name}_error"] = found[name]
         elif QUANTITIES[name].has_error:
-            found[f"{name}_error"] = _attribute(result, f"{source}_error")
+            found[f"{name}_error"] = _nested_attribute(result, f"{source}_error")
     return found
 
 
-def _attribute(result: Any, source: str) -> Any:
-    """Return what attributes lead to; `symmetric` of a replica symmetric solution is the solution itself."""
+def _nested_attribute(result: Any, source: str) -> Any:
+    """Return a dotted attribute; `symmetric` of a replica symmetric solution is the solution itself."""
     found = result
     for attribute in source.split("."):
         if attribute == "symmetric":
@@ -194,38 +200,63 @@ def _attribute(result: Any, source: str) -> Any:
     return found
 
 
-def by_context(problem: Problem, values: np.ndarray) -> np.ndarray:
-    """Return an array whose first axis are contexts with tokens and clusters as axes of their own."""
+def split_contexts(problem: Problem, values: np.ndarray) -> np.ndarray:
+    """Return an array with its first axis, contexts, split into tokens and clusters.
+
+    Args:
+        problem: with L tokens and K clusters.
+        values: (C, ...), C = L K.
+    """
     return values.reshape(problem.tokens, problem.clusters, *values.shape[1:])
 
 
 def block_shape(problem: Problem, name: str) -> tuple[int, ...]:
-    """(L, K) and the axes behind, of an overlap."""
-    return (problem.tokens, problem.clusters, *shapes_of(problem.sizes)[name][1:])
+    """Return the shape of an overlap with contexts split into tokens and clusters: (L, K, ...).
+
+    Args:
+        problem: that the overlap belongs to.
+        name: q, V, m or theta.
+    """
+    return (problem.tokens, problem.clusters, *block_shapes(problem.sizes)[name][1:])
 
 
 def entry_values(problem: Problem, blocks: Overlaps) -> dict[str, float]:
-    """Return the entries of q, V, m, theta and the trained numbers by column, see `entry_columns`."""
+    """Return the entries of q, V, m, theta and the trained numbers by column, see `entry_columns`.
+
+    Args:
+        problem: that the overlaps belong to.
+        blocks: overlaps, or their error bars or derivatives.
+    """
     return {name: float(getattr(blocks, of).flat[place]) for name, (of, place) in entry_columns(problem).items()}
 
 
 def block_columns(problem: Problem, blocks: Overlaps) -> dict[str, float]:
-    """The entries of q, V, m, theta under the names of the columns of a curve's frame."""
+    """Return the entries of q, V, m and theta by column.
+
+    Args:
+        problem: that the overlaps belong to.
+        blocks: overlaps, or their error bars or derivatives.
+    """
     return {name: value for name, value in entry_values(problem, blocks).items() if not name.startswith("trained_")}
 
 
 def entry_columns(problem: Problem) -> dict[str, tuple[str, int]]:
-    """Return what every entry of q, V, m, theta and every trained number is called: column -> (block, flat index)."""
+    """Return the location of every entry of q, V, m, theta and every trained number: column -> (block, flat index)."""
     found = {}
     for of in OVERLAPS:
         shape = block_shape(problem, of)
         for place, index in enumerate(np.ndindex(shape)):
-            found[of + index_text(index, shape)] = of, place
+            found[of + entry_suffix(index, shape)] = of, place
     return found | {f"trained_{number['name']}": ("phi", place) for place, number in enumerate(problem.trained)}
 
 
-def index_text(index: Sequence[int], shape: Sequence[int]) -> str:
-    """_1 for a token, then the cluster and the entry where there are several."""
+def entry_suffix(index: Sequence[int], shape: Sequence[int]) -> str:
+    """Return the suffix of an entry's column: _1 for the token, then cluster and entry if there are several.
+
+    Args:
+        index: (token, cluster, ...) of the entry, from 0.
+        shape: of the overlap, (L, K, ...).
+    """
     text = f"_{index[0] + 1}"
     if shape[1] > 1:
         text += f"_k{index[1] + 1}"

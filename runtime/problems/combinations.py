@@ -1,7 +1,8 @@
-"""Combinations of the fields as the fields of one token (docs/theory.md (11.7)): overlaps go there, averages come back.
+"""Linear combinations of the fields that a loss depends on (docs/theory.md (11.7)): maps of overlaps and averages.
 
-g_l = A_l^T g_z by the chain rule, and where an average holds omega_l or Y_l, their regression on xi = (omega_z, y), as
-g depends on nothing else. No derivative is taken, so that jumps are counted.
+The combinations z, y act as the fields of a problem of one token. Averages are mapped back by the chain rule,
+g_l = A_l^T g_z, and by the regression of omega_l and Y_l on xi = (omega_z, y), as g depends on nothing else. No
+derivative is taken, so that jumps are included.
 """
 
 from __future__ import annotations
@@ -13,26 +14,38 @@ from math import prod
 
 import numpy as np
 
-from .overlaps import Overlaps, Sizes, Units
-
-_SINGULAR = 1e-10  # of singular values: below, combinations depend on each other at these parameters
+from ..base.options import AlgorithmOptions
+from .overlaps import Overlaps, Sizes, UnitOverlaps
 
 Moments = Sequence[tuple[str, tuple[int, ...], int]]
 """Layout of a token's row of averages: summand, shape, offset."""
 
 
-def _parts(moments: np.ndarray, layout: Moments) -> dict[str, np.ndarray]:
-    """The averages of a row (..., row) by their summands."""
+@dataclass(frozen=True)
+class ReductionOptions(AlgorithmOptions):
+    """Options of the reduction of averages to the combinations of fields that a loss depends on.
+
+    Attributes:
+        rank_tolerance: relative singular value below which combinations count as linearly dependent, so that the
+            problem is not reduced.
+    """
+
+    rank_tolerance: float = 1e-10
+
+
+def _split_row(moments: np.ndarray, layout: Moments) -> dict[str, np.ndarray]:
+    """Return the averages of a row (..., row) by their summands."""
     size = moments.shape[:-1]
     return {text: moments[..., at : at + prod(shape)].reshape(*size, *shape) for text, shape, at in layout}
 
 
 @dataclass(frozen=True)
 class FieldLaw:
-    """What the averages of a reduced problem ask of a law of tokens, a case each.
+    """The law of the teacher combinations y, as far as averages of a reduced problem need it, for N cases.
 
     Attributes:
-        rho_star: Cov(y), (N, d_y, d_y); teacher_means: E[y], (N, d_y).
+        rho_star: Cov(y), (N, d_y, d_y).
+        teacher_means: E[y], (N, d_y).
     """
 
     rho_star: np.ndarray
@@ -41,14 +54,18 @@ class FieldLaw:
 
 @dataclass(frozen=True)
 class Combinations:
-    """z = A X + B Y + E u and y = F Y + H u of N cases, beside the law of Y and u: all that overlaps are mapped by.
+    """The combinations z = A X + B Y + E u and y = F Y + H u of N cases, with the law of Y and u.
 
     Attributes:
-        labels: index of the assignment of labels that a case belongs to, (N,); contexts: of its tokens, (N, L).
-        share: of that assignment's measure, (N,).
+        labels: index of the label assignment that a case belongs to, (N,).
+        contexts: of its tokens, (N, L).
+        share: conditional probability of the case given that assignment, (N,).
         rows: (N, d_z + d_y, L, s + t), coefficients of X and Y of every token, those of z first.
-        known: (N, d_z + d_y, d_z + d_y), what Gaussian noise adds to the covariance of (z, y).
-        fields: d_z; students: s.
+        known: contribution of Gaussian noise to the covariance of (z, y), (N, d_z + d_y, d_z + d_y).
+        fields: d_z.
+        students: s.
+        rho_star: Cov(Y) of every context, (C, t, t).
+        teacher_means: E[Y] of every context, (C, t).
     """
 
     labels: np.ndarray
@@ -63,41 +80,48 @@ class Combinations:
 
     @property
     def A(self) -> np.ndarray:
-        """(N, d_z, L, s)."""
+        """Coefficients of X in z, (N, d_z, L, s)."""
         return self.rows[:, : self.fields, :, : self.students]
 
     @cached_property
     def flat(self) -> np.ndarray:
-        """The rows with all tokens side by side, (N, d_z + d_y, L (s + t))."""
+        """The coefficient rows with all tokens concatenated, (N, d_z + d_y, L (s + t))."""
         return self.rows.reshape(*self.rows.shape[:2], -1)
 
     @cached_property
     def means(self) -> np.ndarray:
-        """What the teacher adds to the means of z, (N, d_z)."""
+        """Contribution of the teacher to the means of z, (N, d_z)."""
         return np.einsum(
             "ndlb,nlb->nd", self.rows[:, : self.fields, :, self.students :], self.teacher_means[self.contexts]
         )
 
     @cached_property
     def law(self) -> FieldLaw:
-        """Of y."""
+        """The law of y."""
         d = self.fields
         F = self.rows[:, d:, :, self.students :]
         covariance = np.einsum("ndlb,nlbc,nelc->nde", F, self.rho_star[self.contexts], F) + self.known[:, d:, d:]
         return FieldLaw(covariance, np.einsum("ndlb,nlb->nd", F, self.teacher_means[self.contexts]))
 
     def are_independent(self) -> bool:
-        """Whether no combination follows from others at these parameters."""
+        """Return whether the combinations are linearly independent at these parameters."""
         count = len(self.rows)
         student = np.linalg.svd(self.A.reshape(count, self.fields, -1), compute_uv=False)
-        independent = bool(np.all(student[:, -1] > _SINGULAR * student[:, 0]))
+        tolerance = ReductionOptions.current().rank_tolerance
+        independent = bool(np.all(student[:, -1] > tolerance * student[:, 0]))
         if self.law.rho_star.shape[1]:
             values = np.linalg.eigvalsh(self.law.rho_star)
-            independent &= bool(np.all(values[:, 0] > _SINGULAR * values[:, -1]))
+            independent &= bool(np.all(values[:, 0] > tolerance * values[:, -1]))
         return independent
 
-    def of_tokens(self, q: np.ndarray, theta: np.ndarray, rho_star: np.ndarray) -> np.ndarray:
-        """Cov((omega_l, Y_l), xi), (..., N, L (s + t), d_z + d_y), tokens slowest, of blocks (..., C, ...)."""
+    def token_covariance(self, q: np.ndarray, theta: np.ndarray, rho_star: np.ndarray) -> np.ndarray:
+        """Return Cov((omega_l, Y_l), xi), (..., N, L (s + t), d_z + d_y), tokens slowest.
+
+        Args:
+            q: of the full problem, (..., C, s, s).
+            theta: (..., C, s, t).
+            rho_star: Cov(Y), (..., C, t, t).
+        """
         s, width = self.students, self.rows.shape[3]
         count, tokens = self.contexts.shape
         joint = np.zeros((*q.shape[:-3], count, tokens, width, tokens, width))
@@ -110,56 +134,66 @@ class Combinations:
         size = tokens * width
         return joint.reshape(*q.shape[:-3], count, size, size) @ np.swapaxes(self.flat, 1, 2)
 
-    def of_combinations(self, of_tokens: np.ndarray) -> np.ndarray:
-        """What the tokens' fields add to Cov(xi), (..., N, d_z + d_y, d_z + d_y)."""
-        return self.flat @ of_tokens
+    def combination_covariance(self, token_covariance: np.ndarray) -> np.ndarray:
+        """Return the contribution of the tokens' fields to Cov(xi), (..., N, d_z + d_y, d_z + d_y)."""
+        return self.flat @ token_covariance
 
     def overlaps(self, overlaps: Overlaps) -> Overlaps:
-        """Those of z, a context a case."""
+        """Return the overlaps of z, with one context per case."""
         d = self.fields
-        covariance = self.of_combinations(self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)) + self.known
+        covariance = (
+            self.combination_covariance(self.token_covariance(overlaps.q, overlaps.theta, self.rho_star)) + self.known
+        )
         m = self.A.reshape(len(self.A), d, -1) @ overlaps.m[self.contexts].reshape(len(self.A), -1, 1)
         return Overlaps(
             q=covariance[:, :d, :d],
-            V=self.squared(overlaps.V),
+            V=self.project_blocks(overlaps.V),
             m=m[..., 0] + self.means,
             theta=covariance[:, :d, d:],
             phi=overlaps.phi,
         )
 
-    def squared(self, blocks: np.ndarray) -> np.ndarray:
-        """sum_l A_l B_l A_l^T, (..., N, d_z, d_z), of blocks (..., C, s, s)."""
+    def project_blocks(self, blocks: np.ndarray) -> np.ndarray:
+        """Return sum_l A_l B_l A_l^T, (..., N, d_z, d_z), for blocks B (..., C, s, s)."""
         parts = (self.A[:, :, l] @ blocks[..., at, :, :] @ np.swapaxes(self.A[:, :, l], 1, 2)
                  for l, at in enumerate(self.contexts.T))  # fmt: skip
         return sum(parts, np.zeros(1))
 
-    def overlap_changes(self, units: Units) -> np.ndarray:
-        """Changes of the packed overlaps of z with the packed overlaps, (n_z, n)."""
+    def overlap_changes(self, units: UnitOverlaps) -> np.ndarray:
+        """Return the derivatives of the packed overlaps of z by the packed overlaps, (n_z, n)."""
         d = self.fields
-        joint = self.of_combinations(self.moved(units))
+        joint = self.combination_covariance(self.token_covariance_changes(units))
         m = units.m[:, self.contexts].reshape(len(units), len(self.A), -1, 1)
         d_m = (self.A.reshape(len(self.A), d, -1) @ m)[..., 0]
-        changes = Overlaps(joint[..., :d, :d], self.squared(units.V), d_m, joint[..., :d, d:], units.phi)
+        changes = Overlaps(joint[..., :d, :d], self.project_blocks(units.V), d_m, joint[..., :d, d:], units.phi)
         return np.ascontiguousarray(changes.pack().T)
 
-    def moved(self, units: Units) -> np.ndarray:
-        """Changes of `of_tokens` with the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
-        return self.of_tokens(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
+    def token_covariance_changes(self, units: UnitOverlaps) -> np.ndarray:
+        """Return the derivatives of `token_covariance` by the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
+        return self.token_covariance(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
 
-    def regression_changes(self, overlaps: Overlaps, units: Units) -> np.ndarray:
-        """Changes of the regression on xi (`OverlapMaps.regression_at`) with the packed overlaps, (n, N, L (s + t),
-        d_z + d_y)."""
-        of_tokens = self.of_tokens(overlaps.q, overlaps.theta, self.rho_star)
-        inverse = np.linalg.inv(self.of_combinations(of_tokens) + self.known)
-        moved = self.moved(units)
-        return (moved - of_tokens @ inverse @ self.of_combinations(moved)) @ inverse
-
-    def back(self, own: dict[str, np.ndarray], along: np.ndarray, wanted: Moments, row: int) -> np.ndarray:
-        """Averages of the tokens, (..., C, row), from those of z, (..., N, .) by summands, and E[g_z (omega, Y)^T]
-        with all tokens side by side; linear in both.
+    def regression_changes(self, overlaps: Overlaps, units: UnitOverlaps) -> np.ndarray:
+        """Return the derivatives of the regression on xi (`OverlapMaps.regression_at`), (n, N, L (s + t), d_z + d_y).
 
         Args:
-            wanted, row: layout and length of the rows asked for.
+            overlaps: where they are taken.
+            units: unit vectors of all packed overlaps.
+        """
+        token_covariance = self.token_covariance(overlaps.q, overlaps.theta, self.rho_star)
+        inverse = np.linalg.inv(self.combination_covariance(token_covariance) + self.known)
+        moved = self.token_covariance_changes(units)
+        return (moved - token_covariance @ inverse @ self.combination_covariance(moved)) @ inverse
+
+    def averages_of_tokens(
+        self, own: dict[str, np.ndarray], along: np.ndarray, wanted: Moments, row: int
+    ) -> np.ndarray:
+        """Return the averages of the tokens, (..., C, row), from those of z; linear in `own` and `along`.
+
+        Args:
+            own: averages of z by summands, (..., N, .).
+            along: E[g_z (omega, Y)^T] with all tokens concatenated, (..., N, d_z, L (s + t)).
+            wanted: layout of the rows of the result.
+            row: their length.
         """
         s, width = self.students, along.shape[-1] // self.contexts.shape[1]
         out = np.zeros((*along.shape[:-3], len(self.teacher_means), row))
@@ -172,7 +206,7 @@ class Combinations:
                 "g*dY.T": mixed[..., s:],
                 "g*g.T": back @ own["g*g.T"] @ np.swapaxes(back, 1, 2),
             }
-            if l == 0:  # what a loss that holds trained numbers asks for is told with the first token
+            if l == 0:  # averages for trained numbers belong to the first token
                 answers = own | answers
             for text, shape, at in wanted:
                 if text in answers:
@@ -181,21 +215,21 @@ class Combinations:
                         out[..., context, at : at + prod(shape)] += values[..., n, :]
         return out
 
-    def slope(self, slope: np.ndarray) -> np.ndarray:
-        """E[G_ll] of every assignment of labels, (..., K, L, s, s), from those of z, (..., N, 1, d_z, d_z)."""
+    def mean_curvatures(self, slope: np.ndarray) -> np.ndarray:
+        """Return E[G_ll] of every label assignment, (..., K, L, s, s), from that of z, (..., N, 1, d_z, d_z)."""
         own = np.einsum("ndla,...nde,nelb->...nlab", self.A, slope[..., 0, :, :], self.A, optimize=True)
-        return self._by_labels(own, 4)
+        return self._average_cases(own, 4)
 
-    def square(self, square: np.ndarray) -> np.ndarray:
-        """E[G_ll' (x) G_ll'] in the same way, (..., K, L, L, s, s, s, s), from (..., N, 1, 1, d_z, d_z, d_z, d_z)."""
+    def curvature_squares(self, square: np.ndarray) -> np.ndarray:
+        """Return E[G_ll' (x) G_ll'], (..., K, L, L, s, s, s, s), from that of z, (..., N, 1, 1, d_z, d_z, d_z, d_z)."""
         own = np.einsum(
             "npla,nrmb,nqle,ntmf,...npqrt->...nlmaebf",
             *[self.A] * 4, square[..., 0, 0, :, :, :, :], optimize=True,
         )  # fmt: skip
-        return self._by_labels(own, 7)
+        return self._average_cases(own, 7)
 
-    def _by_labels(self, values: np.ndarray, axes: int) -> np.ndarray:
-        """Sums over the cases of one assignment of labels, weighted with their share of it."""
+    def _average_cases(self, values: np.ndarray, axes: int) -> np.ndarray:
+        """Return averages over the cases of every label assignment, weighted with their probabilities given it."""
         values = np.moveaxis(values, -axes, 0)
         out = np.zeros((self.labels.max() + 1, *values.shape[1:]))
         for label, share, value in zip(self.labels, self.share, values, strict=True):
@@ -205,49 +239,58 @@ class Combinations:
 
 @dataclass(frozen=True)
 class OverlapMaps:
-    """Where overlaps of given sizes go, as matrices on packed ones: an evaluation is to take microseconds.
-
-    These maps are affine, and read off from what `Combinations` makes of unit vectors.
+    """The affine maps from packed overlaps to overlaps of z and covariances, as matrices, for fast evaluation.
 
     Attributes:
+        read: the combinations, whose maps are evaluated at unit vectors.
         sizes: of the overlaps of z.
-        overlaps: of z, packed; of_tokens: Cov((omega_l, Y_l), xi) of all cases; each a matrix (., n) and a constant.
+        overlaps: map to the packed overlaps of z, a matrix (., n) and a constant.
+        of_tokens: map to Cov((omega_l, Y_l), xi) of all cases, a matrix (., n) and a constant.
     """
 
     read: Combinations
     sizes: Sizes
     overlaps: tuple[np.ndarray, np.ndarray]
-    of_tokens: tuple[np.ndarray, np.ndarray]
+    token_covariance: tuple[np.ndarray, np.ndarray]
 
     @classmethod
-    def of(cls, read: Combinations, sizes: Sizes) -> OverlapMaps:
-        """From overlaps of these sizes."""
-        units = Units.of(sizes)
+    def from_combinations(cls, read: Combinations, sizes: Sizes) -> OverlapMaps:
+        """Return the maps of overlaps of given sizes.
+
+        Args:
+            read: the combinations.
+            sizes: (C, s, t, P) of the full problem.
+        """
+        units = UnitOverlaps.from_sizes(sizes)
         nothing = Overlaps.unpack(np.zeros(len(units)), sizes)
-        there, tokens = read.overlaps(nothing), read.of_tokens(nothing.q, nothing.theta, read.rho_star)
-        moved = np.ascontiguousarray(read.moved(units).reshape(len(units), -1).T)
+        there, tokens = read.overlaps(nothing), read.token_covariance(nothing.q, nothing.theta, read.rho_star)
+        moved = np.ascontiguousarray(read.token_covariance_changes(units).reshape(len(units), -1).T)
         return cls(read, there.sizes, (read.overlap_changes(units), there.pack()), (moved, tokens.ravel()))
 
     def overlaps_at(self, u: np.ndarray) -> Overlaps:
-        """As `Combinations.overlaps`, at packed overlaps (n,)."""
+        """Return the overlaps of z at packed overlaps (n,)."""
         matrix, constant = self.overlaps
         return Overlaps.unpack(matrix @ u + constant, self.sizes)
 
     def regression_at(self, u: np.ndarray) -> np.ndarray:
-        """R with E[(omega_l, Y_l) | xi] = R_l xi beside their means, at packed overlaps: (N, L (s + t), d_z + d_y)."""
-        matrix, constant = self.of_tokens
-        of_tokens = (matrix @ u + constant).reshape(*self.read.flat.shape[::2], -1)
-        covariance = self.read.of_combinations(of_tokens) + self.read.known
-        return of_tokens / covariance if covariance.shape[-1] == 1 else of_tokens @ np.linalg.inv(covariance)
+        """Return R of E[(omega_l, Y_l) | xi] = R_l xi up to means, (N, L (s + t), d_z + d_y), at packed overlaps."""
+        matrix, constant = self.token_covariance
+        token_covariance = (matrix @ u + constant).reshape(*self.read.flat.shape[::2], -1)
+        covariance = self.read.combination_covariance(token_covariance) + self.read.known
+        return (
+            token_covariance / covariance if covariance.shape[-1] == 1 else token_covariance @ np.linalg.inv(covariance)
+        )
 
 
 @dataclass(frozen=True)
 class RowMaps:
-    """How averages of z and y, rows of one layout, come back as the tokens' averages, rows of another: as matrices.
+    """The linear maps from averages of z and y to the averages of the tokens, as matrices.
 
     Attributes:
-        contexts: C; known: where the entries of E[g_z xi^T] stand in a row of z, (d_z, d_z + d_y).
-        rows: (C row, N row of z); along: (C row, N d_z L (s + t)), of E[g_z (omega, Y)^T], all tokens side by side.
+        contexts: C.
+        known: positions of the entries of E[g_z xi^T] in a row of z, (d_z, d_z + d_y).
+        rows: matrix on the averages of z, (C row, N row of z).
+        along: matrix on E[g_z (omega, Y)^T] with all tokens concatenated, (C row, N d_z L (s + t)).
     """
 
     contexts: int
@@ -256,14 +299,26 @@ class RowMaps:
     along: np.ndarray
 
     @classmethod
-    def of(cls, read: Combinations, layout: Moments, length: int, wanted: Moments, row: int) -> RowMaps:
-        """From rows of a layout and length to those of another."""
+    def from_combinations(cls, read: Combinations, layout: Moments, length: int, wanted: Moments, row: int) -> RowMaps:
+        """Return the maps between rows of two layouts.
+
+        Args:
+            read: the combinations.
+            layout: of the rows of z.
+            length: of the rows of z.
+            wanted: layout of the rows of the tokens.
+            row: their length.
+        """
         cases, fields, joint = len(read.rows), read.fields, read.flat.shape[2]
         own = np.eye(cases * length).reshape(-1, cases, length)
-        of_rows = read.back(_parts(own, layout), np.zeros((len(own), cases, fields, joint)), wanted, row)
+        of_rows = read.averages_of_tokens(
+            _split_row(own, layout), np.zeros((len(own), cases, fields, joint)), wanted, row
+        )
         along = np.eye(cases * fields * joint).reshape(-1, cases, fields, joint)
-        of_along = read.back(_parts(np.zeros((len(along), cases, length)), layout), along, wanted, row)
-        places = _parts(np.arange(length), layout)
+        of_along = read.averages_of_tokens(
+            _split_row(np.zeros((len(along), cases, length)), layout), along, wanted, row
+        )
+        places = _split_row(np.arange(length), layout)
         return cls(
             contexts=len(read.teacher_means),
             known=np.concatenate([places["g*domega.T"], places["g*dY.T"]], axis=-1),
@@ -271,11 +326,12 @@ class RowMaps:
             along=np.ascontiguousarray(of_along.reshape(cases * fields * joint, -1).T),
         )
 
-    def back(self, moments: np.ndarray, regression: np.ndarray) -> np.ndarray:
-        """Averages of the tokens, (..., C, row), from those of z and y, (..., N, row of theirs).
+    def averages_of_tokens(self, moments: np.ndarray, regression: np.ndarray) -> np.ndarray:
+        """Return the averages of the tokens, (..., C, row), from those of z and y.
 
         Args:
-            regression: (N, L (s + t), d_z + d_y), or with the leading axes, too.
+            moments: of z and y, (..., N, row of z).
+            regression: (N, L (s + t), d_z + d_y), or also with the leading axes.
         """
         size = moments.shape[:-2]
         along = moments[..., self.known] @ np.swapaxes(regression, -1, -2)

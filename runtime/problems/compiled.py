@@ -1,4 +1,4 @@
-"""Where machine code is kept, and how Numba finds it there: compiled once on a machine, loaded at little cost."""
+"""The cache of machine code: Numba compiles once on a machine, and loads fast afterwards."""
 
 from __future__ import annotations
 
@@ -8,27 +8,39 @@ import os
 import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from ..base.budget import sharp
-from ..base.cache import numba_folder, unkept
+from ..base.budget import interrupt_at_limit
+from ..base.cache import numba_cache_folder, warn_not_cached
 from ..base.errors import InputError
-from ..base.files import locked, write_whole
-from ..base.progress import step
+from ..base.files import lock_file, write_atomically
+from ..base.options import AlgorithmOptions
+from ..base.progress import progress_step
 
 SOURCE = "source"
-FILES = "__files__"  # of a module that several files make: their paths
-_LONGEST = 60.0  # seconds, while another process compiles the same function
+FILES = "__files__"  # attribute of a module made of several files: their paths
+
+
+@dataclass(frozen=True)
+class CompilationOptions(AlgorithmOptions):
+    """Options of the cache of machine code.
+
+    Attributes:
+        lock_timeout: seconds to wait while another process compiles the same function; then it is compiled twice.
+    """
+
+    lock_timeout: float = 60.0
 
 
 @contextmanager
-def numba_cache() -> Iterator[None]:
-    """Compiled code goes to the user's cache folder, never beside the sources (which may be read-only).
+def use_numba_cache() -> Iterator[None]:
+    """Send compiled code to the user's cache folder during this block, never next to the (perhaps read-only) sources.
 
-    Functions that are defined meanwhile find it there by `_ready_cache`.
+    Functions defined in the block load it from there through `_fast_cache_class`.
     """
     import numba  # slow to load, and only needed to compile
     import numba.core.dispatcher
@@ -38,20 +50,20 @@ def numba_cache() -> Iterator[None]:
 
     previous, caches = config.CACHE_DIR, dispatcher.FunctionCache
     try:
-        config.CACHE_DIR = str(numba_folder())
-        dispatcher.FunctionCache = _ready_cache()
+        config.CACHE_DIR = str(numba_cache_folder())
+        dispatcher.FunctionCache = _fast_cache_class()
         yield
     finally:
         config.CACHE_DIR, dispatcher.FunctionCache = previous, caches
 
 
 @cache
-def _ready_cache() -> type[Any]:
-    """Numba's cache of a function, which loads machine code without what compiles it; what another process is compiling
-    is waited for, and what several save at once is kept.
+def _fast_cache_class() -> type[Any]:
+    """Return a class for Numba's cache of a function that loads machine code without loading the compiler.
 
-    A folder need not be writable to be read. What is damaged or of another version is compiled again and written over;
-    what cannot be written is said once.
+    It waits for a process that compiles the same function, and is safe if several save at once. Folders may be
+    read-only. Damaged files and those of other versions are compiled again and overwritten; a failure to write is
+    reported once.
     """
     from llvmlite import __version__ as llvmlite
     from numba import __version__ as numba
@@ -59,12 +71,14 @@ def _ready_cache() -> type[Any]:
     from numba.core.event import register
     from numba.core.runtime import rtsys
 
-    class Damaged(OSError):
-        """What Numba's cache takes for a file that has been removed."""
+    class DamagedFile(OSError):
+        """An error that Numba's cache treats as a missing file: its content is damaged."""
 
-    class Sealed(IndexDataCacheFile):
-        """Index and data behind a digest of what they hold, of the source and of what compiled it: nothing is unpickled
-        that was not written whole, and no index leads to another's data."""
+    class SealedIndexFile(IndexDataCacheFile):
+        """Index and data files that begin with a digest of their content, source and compiler.
+
+        Nothing incomplete is unpickled, and no index refers to the data of another.
+        """
 
         def _seal(self, data: bytes) -> bytes:
             return hashlib.sha256(f"{numba} {llvmlite} {self._source_stamp!r}\n".encode() + data).digest()
@@ -73,7 +87,7 @@ def _ready_cache() -> type[Any]:
             content = Path(path).read_bytes()
             seal, data = content[:32], content[32:]
             if self._seal(data) != seal:
-                raise Damaged(path)
+                raise DamagedFile(path)
             return pickle.loads(data)
 
         def _write(self, path: str, value: Any) -> None:
@@ -82,7 +96,13 @@ def _ready_cache() -> type[Any]:
                 file.write(self._seal(data) + data)
 
         def save(self, key: Any, data: Any) -> None:
-            # Numba's own writes the index first, and killed there leaves it with what the file held before.
+            """Write data, then the index.
+
+            Args:
+                key: signature of the compiled function.
+                data: its machine code.
+            """
+            # Numba writes the index first; a process killed in between would leave it with outdated data.
             known = self._load_index()
             name = known.get(key) or next(n for n in map(self._data_name, count(1)) if n not in known.values())
             self._save_data(name, data)
@@ -107,7 +127,7 @@ def _ready_cache() -> type[Any]:
     located: Any = CompileResultCacheImpl._locator_classes[0]
 
     class Locator(located):
-        """In `code_folder`, whether it can be written or not."""
+        """A locator of machine code in `code_folder`, which need not be writable."""
 
         def __init__(self, py_func: Any, py_file: str) -> None:
             self.files = py_func.__globals__.get(FILES) or (Path(py_file),)
@@ -115,52 +135,71 @@ def _ready_cache() -> type[Any]:
             self._cache_path = str(code_folder(*self.files))
 
         def get_source_stamp(self) -> str:
-            # Numba's own is the file's size and time of change, which differ between files of the same code.
+            # Numba uses size and modification time, which differ between files of the same code.
             return os.path.basename(self._cache_path)
 
         @classmethod
         def from_function(cls, py_func: Any, py_file: str) -> Any:
+            """Return a locator for a function; None if its file does not exist.
+
+            Args:
+                py_func: the Python function.
+                py_file: path of its source.
+            """
             return cls(py_func, py_file) if os.path.exists(py_file) else None
 
-    class ReadyImpl(CompileResultCacheImpl):
+    class FastCacheImpl(CompileResultCacheImpl):
         _locator_classes: ClassVar[list[Any]] = [  # type: ignore[misc]
             Locator,
             *CompileResultCacheImpl._locator_classes[1:],
         ]
 
-    class ReadyCache(FunctionCache):
-        _impl_class = ReadyImpl
+    class FastCache(FunctionCache):
+        _impl_class = FastCacheImpl
         _claim: IO[bytes] | None = None  # while this process compiles the function
 
         def __init__(self, py_func: Any) -> None:
             super().__init__(py_func)
             stamp = self._impl.locator.get_source_stamp()
-            self._cache_file = Sealed(self._cache_path, self._impl.filename_base, stamp)
+            self._cache_file = SealedIndexFile(self._cache_path, self._impl.filename_base, stamp)
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            # Numba's own loads the implementations of all that can be compiled, SciPy's linear algebra with them, which
-            # takes as long as a solve. A compilation does so by itself; machine code wants its runtime only.
+            """Return the machine code of a signature, waiting for a process that compiles it; None if there is none.
+
+            Args:
+                sig: the signature.
+                target_context: of Numba.
+            """
+            # Numba would load all implementations, SciPy's linear algebra included, which takes as long as a solve.
+            # A compilation does so by itself; machine code needs Numba's runtime only.
             rtsys.initialize(target_context)
             with self._guard_against_spurious_io_errors():
                 found = self._load_overload(sig, target_context)
                 if found is None and self._claim is None:
-                    # Without the lock, or after so long, it is compiled twice.
-                    # No circles: who waits holds what calls this function, who is waited for what this function calls.
-                    self._claim = locked(Path(self.cache_path) / f".{self._impl.filename_base}.lock", _LONGEST)
+                    timeout = CompilationOptions.current().lock_timeout
+                    # Without the lock, or after the timeout, it is compiled twice. There is no deadlock: a waiting
+                    # process holds callers of this function, the other one its callees.
+                    self._claim = lock_file(Path(self.cache_path) / f".{self._impl.filename_base}.lock", timeout)
                     found = self._load_overload(sig, target_context)
                     if found is not None:
                         self._release()
                 return found
 
         def save_overload(self, sig: Any, data: Any) -> None:
+            """Save the machine code of a signature, and report once if that fails.
+
+            Args:
+                sig: the signature.
+                data: compilation result of Numba.
+            """
             try:
                 # An index is read and written as a whole: of two processes one would give away the other's file.
-                lock = locked(Path(self.cache_path) / ".lock", _LONGEST)
+                lock = lock_file(Path(self.cache_path) / ".lock", CompilationOptions.current().lock_timeout)
                 with lock or nullcontext():
                     super().save_overload(sig, data)
-                    _note(self._impl.locator.files, Path(self.cache_path))
+                    _write_source_list(self._impl.locator.files, Path(self.cache_path))
             except (OSError, InputError) as error:
-                unkept(numba_folder(), error)
+                warn_not_cached(numba_cache_folder(), error)
             finally:
                 self._release()
 
@@ -169,18 +208,18 @@ def _ready_cache() -> type[Any]:
             if claim is not None:
                 claim.close()
 
-    register("numba:compile", _watcher(ReadyCache))
-    return ReadyCache
+    register("numba:compile", _compilation_listener(FastCache))
+    return FastCache
 
 
-def _watcher(cache: type[Any]) -> Any:
+def _compilation_listener(cache: type[Any]) -> Any:
     """Return a listener for when Numba begins and ends to compile a function whose machine code is kept in a `cache`.
 
-    Meanwhile that is the step at hand, and a time limit ends it: nothing in Numba looks at the clock.
+    Meanwhile that is the current step of the progress display, and a time limit interrupts it.
     """
     from numba.core.event import Listener
 
-    class Watcher(Listener):
+    class CompilationListener(Listener):
         def __init__(self) -> None:
             self._open: list[ExitStack] = []  # of functions that are being compiled, callers first
 
@@ -189,8 +228,8 @@ def _watcher(cache: type[Any]) -> Any:
             self._open.append(ExitStack())
             if is_first and isinstance(function._cache, cache):
                 name = function.py_func.__name__.strip("_").replace("_", " ")
-                self._open[0].enter_context(step(f"Numba compiles {name}, once on this machine"))
-                self._open[0].enter_context(sharp())
+                self._open[0].enter_context(progress_step(f"Numba compiles {name}, once on this machine"))
+                self._open[0].enter_context(interrupt_at_limit())
 
         def on_end(self, event: Any) -> None:
             failure = event._exc_details or (None, None, None)  # `is_failed` of some releases says the opposite
@@ -199,35 +238,36 @@ def _watcher(cache: type[Any]) -> Any:
                 own._release()
             self._open.pop().__exit__(*failure)
 
-    return Watcher()
+    return CompilationListener()
 
 
 def code_folder(*files: Path) -> Path:
-    """Return where the machine code of a module is: a folder for the code of its files as it is now, which modules of
-    the same code share. `SOURCE` in it names the files that were compiled."""
+    """Return the folder of the machine code of a module, which modules of the same source code share.
+
+    Its file `SOURCE` names the files that were compiled.
+    """
     changed = [(status.st_mtime_ns, status.st_size) for status in (file.stat() for file in files)]
-    return numba_folder() / f"{files[0].stem}-{_digest(files, tuple(changed))}"
+    return numba_cache_folder() / f"{files[0].stem}-{_digest_of_unchanged_files(files, tuple(changed))}"
 
 
 @lru_cache(maxsize=1024)
-def _digest(files: tuple[Path, ...], _changed: tuple[tuple[int, int], ...]) -> str:
-    return digest_of(*files)
+def _digest_of_unchanged_files(files: tuple[Path, ...], _changed: tuple[tuple[int, int], ...]) -> str:
+    return digest_of_files(*files)
 
 
-def digest_of(*files: Path) -> str:
-    """Return a digest of sources. That of a generated file names the generator, as machine code holds loops that the
-    file imports."""
+def digest_of_files(*files: Path) -> str:
+    """Return a digest of source files; generated ones contain the generator's digest, which covers imported loops."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
-def _note(files: tuple[Path, ...], folder: Path) -> None:
+def _write_source_list(files: tuple[Path, ...], folder: Path) -> None:
     note = folder / SOURCE
     if not note.exists():
-        write_whole(note, b"\n".join(os.fsencode(file.absolute()) for file in files))
+        write_atomically(note, b"\n".join(os.fsencode(file.absolute()) for file in files))
 
 
 @cache
-def loops(name: str) -> Any:
-    """A file of `runtime/loops`, for those who call it outside generated code."""
-    with numba_cache():
+def load_loops(name: str) -> Any:
+    """Return a compiled module of `runtime/loops`, for callers other than generated code."""
+    with use_numba_cache():
         return importlib.import_module(f"..loops.{name}", __package__)

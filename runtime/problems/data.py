@@ -1,4 +1,4 @@
-"""The law of the tokens from data: means, a binned joint spectrum, and how well its assumption holds."""
+"""Estimates of the law of the tokens from data: means, a binned joint spectrum, and tests of its assumptions."""
 
 from __future__ import annotations
 
@@ -10,38 +10,61 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, as_numbers, require_in, require_whole
-from ..base.progress import say
+from ..base.options import AlgorithmOptions
+from ..base.progress import print_message
 from .law import TokenLaw
 
-_CLEAR = 4.0  # standard errors
-_DEPENDENT = 0.02  # correlation between tokens of a sentence from which on it is warned of
-_NO_VARIANCE = 1e-12  # of the largest variance
-_NAMED = 8  # columns in a message
-_MOST_CASES = 10**6  # assignments of labels to tokens
-_COARSE, _FINE = 1e-2, 5e-4  # what bins move of averages: too much, and what is asked of bins that are chosen
-_SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-_PLACES = 25  # of z
-_DIRECTIONS, _SEED = 32, 20
-_FEW = 3  # samples of a context whose fourth moments mean nothing
-_ENOUGH = 1.2  # samples a dimension, from which least squares will do
-_STRENGTHS = np.geomspace(1e-6, 1e4, 61)  # of the ridge, in units of the mean eigenvalue of x^T x / d
+_MAX_ASSIGNMENTS = 10**6  # of labels to tokens
+_BIN_COUNTS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # tried in this order
+_RIDGE_GRID = np.geomspace(1e-6, 1e4, 61)  # strengths in units of the mean eigenvalue of x^T x / d
 
 Contexts = Mapping[tuple[int, int], np.ndarray]
-"""(token, label) -> the samples in which they are seen."""
+"""(token, label) -> the samples in which the token has that label."""
+
+
+@dataclass(frozen=True)
+class DataLawOptions(AlgorithmOptions):
+    """Options of the estimates of the law of the tokens and of a teacher from data.
+
+    Attributes:
+        significance: standard errors beyond which a mean or a correlation counts as different from zero; larger misses
+            weak ones, smaller takes noise for signal.
+        dependence_warning: correlation between tokens of a sample, beyond chance, from which on a warning is given.
+        variance_tolerance: variance, relative to the largest, below which a direction counts as constant.
+        listed_columns: constant columns that a message lists.
+        binning_warning: relative error of averages over the spectrum by binning from which on a warning is given.
+        binning_tolerance: the same error that automatic bins may have; smaller takes more atoms.
+        spectral_points: values of z at which the error of binning is evaluated.
+        directions: random directions for kurtosis and dependence; more lower the sampling error.
+        seed: of the random directions.
+        min_context_samples: contexts with no more samples are left out of fourth moments.
+        least_squares_ratio: samples per dimension above which the teacher is fitted by plain least squares.
+    """
+
+    significance: float = 4.0
+    dependence_warning: float = 0.02
+    variance_tolerance: float = 1e-12
+    listed_columns: int = 8
+    binning_warning: float = 1e-2
+    binning_tolerance: float = 5e-4
+    spectral_points: int = 25
+    directions: int = 32
+    seed: int = 20
+    min_context_samples: int = 3
+    least_squares_ratio: float = 1.2
 
 
 @dataclass(frozen=True)
 class Dependence:
-    """How far two tokens of a sentence depend on each other given their labels: of all pairs the largest values.
+    """A measure of the dependence of two tokens of a sample given their labels: the pair with the largest values.
 
     Attributes:
         tokens: numbers, from 1, of the pair that is farthest from independent.
-        correlation: mean correlation of the same coordinate of both, Tr C_12 / sqrt(Tr C_11 Tr C_22), and its standard
-            error.
-        norm: |C_12| / sqrt(|C_11| |C_22|) of the covariances in the Frobenius norm, whatever the coordinates, without
-            the part of finitely many samples; and the value that samples of independent tokens stay below.
-        squares: correlation of the squares of both fields along random directions, which tokens without a correlation
-            may have, too; and its standard error.
+        correlation: mean correlation of equal coordinates of both, Tr C_12 / sqrt(Tr C_11 Tr C_22); its standard error.
+        norm: |C_12| / sqrt(|C_11| |C_22|) of the covariances in the Frobenius norm, in any basis, without the bias of
+            finite samples; and the bound below which independent tokens stay.
+        squares: correlation of the squared fields of both along random directions, which uncorrelated tokens may have,
+            too; and its standard error.
     """
 
     tokens: tuple[int, int]
@@ -51,12 +74,13 @@ class Dependence:
 
     @property
     def measures(self) -> tuple[tuple[float, float], ...]:
-        """Size and bound by chance of each of the three."""
-        errors = [(abs(value), _CLEAR * error) for value, error in (self.correlation, self.squares)]
+        """Magnitude and bound by chance of each of the three measures."""
+        clear = DataLawOptions.current().significance
+        errors = [(abs(value), clear * error) for value, error in (self.correlation, self.squares)]
         return (errors[0], self.norm, errors[1])
 
     def in_words(self) -> str:
-        """Return the three values and their uncertainties as a clause."""
+        """Return the three measures and their uncertainties as a clause."""
         (first, second), (value, error), (square, its) = self.tokens, self.correlation, self.squares
         return (
             f"tokens {first} and {second} have the correlation {value:.3g} +- {error:.1g} coordinate by coordinate, "
@@ -67,21 +91,22 @@ class Dependence:
 
 @dataclass(frozen=True)
 class DataLaw:
-    """What was estimated.
+    """An estimate of the law of the tokens from data, with measures of how well its assumptions hold.
 
     Attributes:
-        misfit: norm of what the token covariances have off the diagonal in their common eigenbasis, relative to their
-            own norm; 0 where all share eigenvectors, as the theory assumes.
-        misfit_of_noise: the value that finitely many samples alone give, were the eigenvectors shared.
-        binning: what the bins of the spectrum move of averages gamma / (gamma + z), their squares and the teacher's
-            part of a ridge regression's bias, relative, at the z between the ends of the spectrum where it is most.
-        spread: 2 sqrt(d / n), by how much sample eigenvalues of equal ones differ from each other, relative.
-        kurtosis: excess kurtosis of x . r over random directions r, mean and standard error; 0 of Gaussian fields.
-        taught_kurtosis: along every column of the teacher, (t,); None where it was not given.
-        norms: variance of |x|^2 over that of a Gaussian with the same covariance, 2 Tr Sigma^2; 1 of Gaussian tokens,
-            more where some samples are larger as a whole than others, which no Gaussian law has.
-        dependence: how far the tokens of a sentence depend on each other given their labels, where the theory takes
-            them for independent; None for one token.
+        law: the estimated law, as `problem(law=...)` takes it.
+        misfit: norm of the off-diagonal entries of the token covariances in their common eigenbasis, relative to their
+            own norm; 0 if all share eigenvectors, as the theory assumes.
+        misfit_of_noise: the misfit that finite samples cause even if the eigenvectors are shared.
+        binning: largest relative error that binning causes in averages of gamma / (gamma + z), of its square and of the
+            teacher's part of the bias of ridge regression, over z between the ends of the spectrum.
+        spread: 2 sqrt(d / n), the relative spread of sample eigenvalues of equal true ones.
+        kurtosis: excess kurtosis of x . r over random directions r, mean and standard error; 0 for Gaussian fields.
+        taught_kurtosis: along every column of the teacher, (t,); None without a teacher.
+        norms: variance of |x|^2 over that of a Gaussian with the same covariance, 2 Tr Sigma^2; 1 for Gaussian tokens,
+            more if the scale varies from sample to sample.
+        dependence: dependence of the tokens of a sample given their labels, which the theory takes to be independent;
+            None for one token.
 
     Example:
         >>> x = np.random.default_rng(1).normal(size=(400, 1, 20))
@@ -100,7 +125,7 @@ class DataLaw:
     dependence: Dependence | None = None
 
     def table(self) -> str:
-        """How far the data are from the law that is assumed of them, a line a measure."""
+        """Return the deviations of the data from the assumed law as text, a line per measure."""
         shared = (
             "" if len(self.law.gamma[0]) == 1 else f"{self.misfit:.2g} (samples alone give {self.misfit_of_noise:.2g})"
         )
@@ -126,23 +151,22 @@ def law_of_data(
     """Estimate the law of the tokens (docs/theory.md (1.6)) from samples.
 
     The common eigenbasis is that of the average covariance; its coordinates are sorted by their average eigenvalue and
-    binned. The squared length of a mean is corrected for sampling noise, which is of order one where n is of order d; a
-    mean that four standard errors of that do not tell from zero is taken for none.
-    How far the data are from the law assumed is measured beside it (`DataLaw`), and said in a warning where it is far:
-    tokens of a sentence that depend on each other, for one, which the theory takes for independent given their labels.
+    binned. The squared length of a mean is corrected for sampling noise, which is of order one if n is of order d; a
+    mean within four standard errors of zero is set to zero. Deviations of the data from the assumed law are measured
+    (`DataLaw`) and, if large, warned of: dependent tokens of a sample, for one.
 
     Args:
         x: tokens, (n, L, d), or (n, d) for one token; more samples than coordinates.
         labels: cluster of every token, whole numbers from 0, (n, L); one cluster by default.
         encodings: positional encodings p_l, (L, d); none by default.
-        teacher: W*, (d, t), fields Y = x W* / sqrt(d); or what `fitted_teacher` found, whose own noise is taken off
-            the lengths of its parts; by default rows standard normal and independent of the tokens, t = 1.
-        atoms: bins of the spectrum, with as many eigenvalues each, at most d; by default as many, of equal widths in
-            the logarithm of the eigenvalue, as move averages over the spectrum by no more than 5e-4.
+        teacher: W*, (d, t), fields Y = x W* / sqrt(d); or the result of `fitted_teacher`, whose noise is subtracted
+            from the squared lengths; by default rows standard normal and independent of the tokens, t = 1.
+        atoms: number of bins of the spectrum, each with as many eigenvalues, at most d; by default bins of equal width
+            in the logarithm of the eigenvalue, as many as keep their relative error of averages below 5e-4.
 
     Raises:
-        InputError: shapes that do not fit, numbers that are not finite, a label seen fewer than twice, no more samples
-            than coordinates, coordinates or directions in which the data do not vary.
+        InputError: shapes do not fit, numbers are not finite, a label occurs fewer than twice, there are no more
+            samples than coordinates, or the data do not vary in some coordinates or directions.
 
     Example:
         >>> x = np.random.default_rng(1).normal(size=(400, 1, 20))
@@ -164,7 +188,7 @@ def law_of_data(
     if labels.shape != (n, tokens) or not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
         raise InputError(f"labels must be whole numbers from 0 in shape {(n, tokens)}, not {labels.shape}")
     clusters = int(labels.max()) + 1
-    if clusters**tokens > _MOST_CASES:
+    if clusters**tokens > _MAX_ASSIGNMENTS:
         raise InputError(
             f"labels from 0 to {clusters - 1} on {tokens} tokens have {clusters}^{tokens} assignments, more than 1e6; "
             "join labels, or give fewer tokens"
@@ -187,7 +211,7 @@ def law_of_data(
         covariances.append(np.atleast_2d(np.cov(own, rowvar=False)))
         centre = own.mean(axis=0)
         centred[samples, l] = own - centre
-        means.append(_told_from_zero(centre, covariances[-1], len(own)))
+        means.append(_significant_mean(centre, covariances[-1], len(own)))
     share = np.array(counts) / (n * tokens)
     _, basis = np.linalg.eigh(np.einsum("c,cij->ij", share, np.array(covariances)))
     turned = basis.T @ np.array(covariances) @ basis
@@ -202,8 +226,8 @@ def law_of_data(
     pi = np.zeros((0, d)) if rows is None else rows.T @ basis
     blurred = np.zeros(d) if uncertain is None else np.einsum("ia,ia->a", basis, uncertain @ basis)
     squares = np.ones((1, d)) if rows is None else np.maximum(pi**2 - blurred, 0.0)
-    groups, binning = _groups(gamma, squares, atoms)
-    if rows is not None and blurred.any():  # what a fitted teacher holds of its own noise
+    groups, binning = _bin_spectrum(gamma, squares, atoms)
+    if rows is not None and blurred.any():  # subtract the estimation noise of a fitted teacher
         for group in groups:
             seen = (pi[:, group] ** 2).mean(axis=1, keepdims=True)
             pi[:, group] *= np.sqrt(np.maximum(1 - blurred[group].mean() / np.maximum(seen, 1e-300), 0.0))
@@ -218,35 +242,35 @@ def law_of_data(
         matrix[: len(contexts)] = matrix[:, : len(contexts)] = 0.0
         matrix[: len(z), : len(z)] = z[:, group] @ z[:, group].T / len(group)
         matrix[range(len(contexts)), range(len(contexts))] -= d * binned[-1] / np.array(counts)
-        gram.append(_possible(matrix, len(contexts)))
+        gram.append(_make_semidefinite(matrix, len(contexts)))
     law = TokenLaw(
-        labels=_frequencies(labels, clusters),
+        labels=_label_frequencies(labels, clusters),
         weights=np.array(weights),
         gamma=np.array(binned),
         gram=np.array(gram),
         teacher_means=np.zeros((len(contexts), t)) if rows is None else np.array(means) @ rows / np.sqrt(d),
     )
     law.check()
-    off_diagonal = max(whole - float((gamma**2).sum()), 0.0)  # rounding for one context
+    off_diagonal = max(whole - float((gamma**2).sum()), 0.0)  # only rounding for one context
     found = DataLaw(
         law,
         float(np.sqrt(off_diagonal / whole)),
         float(np.sqrt(noise / whole)),
         binning=binning,
         spread=2 * float(np.sqrt(d / min(counts))),
-        kurtosis=_kurtosis(centred, contexts),
-        taught_kurtosis=None if rows is None else _excess(centred @ rows, contexts),
-        norms=_norms(centred, contexts),
-        dependence=_dependence(centred),
+        kurtosis=_kurtosis_along_random_directions(centred, contexts),
+        taught_kurtosis=None if rows is None else _excess_kurtosis(centred @ rows, contexts),
+        norms=_relative_norm_variance(centred, contexts),
+        dependence=_strongest_dependence(centred),
     )
-    for sentence in _warnings(found):
-        say(f"warning: {sentence}")
+    for sentence in _assumption_warnings(found):
+        print_message(f"warning: {sentence}")
     return found
 
 
 def _check_samples(x: np.ndarray, contexts: Contexts) -> None:
-    """Refuse samples that are too few, and coordinates that do not vary."""
-    n, tokens, d = x.shape
+    """Refuse too few samples and coordinates that do not vary."""
+    options, (n, tokens, d) = DataLawOptions.current(), x.shape
     for (l, k), samples in contexts.items():
         if len(samples) < 2:
             raise InputError(f"label {k} of token {l} was seen {len(samples)} times; at least 2 are needed")
@@ -258,9 +282,10 @@ def _check_samples(x: np.ndarray, contexts: Contexts) -> None:
         )
     for (l, k), samples in contexts.items():
         spread = np.ptp(x[samples, l], axis=0)
-        still = np.flatnonzero(spread <= _NO_VARIANCE * spread.max())
+        still = np.flatnonzero(spread <= options.variance_tolerance * spread.max())
         if len(still):
-            named = ", ".join(map(str, still[:_NAMED])) + f" and {len(still) - _NAMED} more" * (len(still) > _NAMED)
+            named, more = ", ".join(map(str, still[: options.listed_columns])), len(still) - options.listed_columns
+            named += f" and {more} more" * (more > 0)
             where = f" of token {l}" * (tokens > 1) + f" where its label is {k}" * (len(contexts) > tokens)
             raise InputError(
                 f"{len(still)} of {d} columns of x are constant{where}, counted from 0: {named}; eigenvalues of "
@@ -269,9 +294,10 @@ def _check_samples(x: np.ndarray, contexts: Contexts) -> None:
 
 
 def _check_directions(gamma: np.ndarray, contexts: Contexts) -> None:
-    """Refuse data that do not vary in some directions, though in every coordinate."""
+    """Refuse data that vary in every coordinate but not in some directions."""
+    tolerance = DataLawOptions.current().variance_tolerance
     for own, (l, k) in zip(gamma, contexts, strict=True):
-        missing = int(np.sum(own <= _NO_VARIANCE * own.max()))
+        missing = int(np.sum(own <= tolerance * own.max()))
         if missing:
             raise InputError(
                 f"x does not vary in {missing} of {len(own)} directions (token {l}, label {k}): some columns are "
@@ -280,16 +306,18 @@ def _check_directions(gamma: np.ndarray, contexts: Contexts) -> None:
             )
 
 
-def _warnings(found: DataLaw) -> list[str]:
-    """Where the data are farther from the law than curves are usually read."""
-    words = []
-    if found.dependence and any(size > chance + _DEPENDENT for size, chance in found.dependence.measures):
+def _assumption_warnings(found: DataLaw) -> list[str]:
+    """Return a warning for every assumption of the law that the data violate noticeably."""
+    words, options = [], DataLawOptions.current()
+    if found.dependence and any(
+        size > chance + options.dependence_warning for size, chance in found.dependence.measures
+    ):
         words.append(
             f"tokens of a sample depend on each other: {found.dependence.in_words()}; the theory takes them for "
             "independent given their labels, and for a loss of several tokens it may be off by more than this: "
             "compare it with a learner on the data themselves (`learning_curve`)"
         )
-    if found.binning > _COARSE:
+    if found.binning > options.binning_warning:
         words.append(
             f"{len(found.law.weights)} bins move averages over the spectrum by {found.binning:.1%}: give more atoms, "
             "or leave them to be chosen"
@@ -307,43 +335,45 @@ def _warnings(found: DataLaw) -> list[str]:
     return words
 
 
-def _told_from_zero(mean: np.ndarray, covariance: np.ndarray, n: int) -> np.ndarray:
-    """The mean where its squared length exceeds what n samples without one give, zeros else."""
+def _significant_mean(mean: np.ndarray, covariance: np.ndarray, n: int) -> np.ndarray:
+    """Return the mean, or zeros if its squared length is within the sampling noise of n samples of mean zero."""
     expected, spread = np.trace(covariance) / n, np.sqrt(2 * (covariance**2).sum()) / n
-    return mean if mean @ mean - expected > _CLEAR * spread else np.zeros_like(mean)
+    return mean if mean @ mean - expected > DataLawOptions.current().significance * spread else np.zeros_like(mean)
 
 
-def _groups(gamma: np.ndarray, squares: np.ndarray, atoms: int | None) -> tuple[list[np.ndarray], float]:
-    """Coordinates bin by bin, and what the bins move of averages (see `DataLaw.binning`).
+def _bin_spectrum(gamma: np.ndarray, squares: np.ndarray, atoms: int | None) -> tuple[list[np.ndarray], float]:
+    """Return the coordinates of every bin, and the relative error of binning (see `DataLaw.binning`).
 
     Args:
-        gamma: (C, d), the coordinates in the order of their average; squares: of the teacher's rows, (t, d).
+        gamma: eigenvalues (C, d), coordinates in the order of their average.
+        squares: of the teacher's rows, (t, d).
+        atoms: number of bins; None to choose it.
     """
     d = gamma.shape[1]
     if atoms is not None:
         groups = np.array_split(np.arange(d), atoms)
-        return groups, _moved(gamma, squares, groups)
+        return groups, _binning_error(gamma, squares, groups)
     scale = np.log(np.maximum(gamma.mean(axis=0), 1e-12 * gamma.max()))
-    for size in (*(size for size in _SIZES if size < d), d):
+    for size in (*(size for size in _BIN_COUNTS if size < d), d):
         edges = np.linspace(scale.min(), scale.max(), size + 1)[1:-1]
         places = np.arange(d) if size == d else np.searchsorted(edges, scale)
         groups = [group for group in (np.flatnonzero(places == n) for n in range(size)) if len(group)]
-        moved = _moved(gamma, squares, groups)
-        if moved <= _FINE:
+        moved = _binning_error(gamma, squares, groups)
+        if moved <= DataLawOptions.current().binning_tolerance:
             break
     return groups, moved
 
 
-def _moved(gamma: np.ndarray, squares: np.ndarray, groups: list[np.ndarray]) -> float:
-    """By how much bins move averages over the spectrum, relative, at most."""
-    worst = 0.0
+def _binning_error(gamma: np.ndarray, squares: np.ndarray, groups: list[np.ndarray]) -> float:
+    """Return the largest relative error that binning causes in averages over the spectrum."""
+    worst, points = 0.0, DataLawOptions.current().spectral_points
     sizes = np.array([len(group) for group in groups])
     for own in gamma:
         binned = np.array([own[group].mean() for group in groups])
         positive = own[own > 0]
         if not len(positive):
             continue
-        z = np.geomspace(max(positive.min(), 1e-9 * own.max()), own.max(), _PLACES)[:, None]
+        z = np.geomspace(max(positive.min(), 1e-9 * own.max()), own.max(), points)[:, None]
         share, mean_share = own / (own + z), binned / (binned + z)
         pairs = [(share.sum(1), mean_share @ sizes), ((share**2).sum(1), mean_share**2 @ sizes)]
         for row in squares:
@@ -354,41 +384,43 @@ def _moved(gamma: np.ndarray, squares: np.ndarray, groups: list[np.ndarray]) -> 
     return worst
 
 
-def _excess(fields: np.ndarray, contexts: Contexts) -> np.ndarray:
-    """Excess kurtosis of fields (n, L, k) within their contexts, averaged over these, (k,)."""
-    values = []
+def _excess_kurtosis(fields: np.ndarray, contexts: Contexts) -> np.ndarray:
+    """Return the excess kurtosis of fields (n, L, k) within their contexts, averaged over contexts, (k,)."""
+    values, few = [], DataLawOptions.current().min_context_samples
     for (l, _), samples in contexts.items():
-        if len(samples) > _FEW:
+        if len(samples) > few:
             own = fields[samples, l]
             own = own - own.mean(axis=0)
             values.append((own**4).mean(axis=0) / np.maximum((own**2).mean(axis=0), 1e-300) ** 2 - 3)
     return np.mean(values, axis=0) if values else np.zeros(fields.shape[-1])
 
 
-def _kurtosis(centred: np.ndarray, contexts: Contexts) -> tuple[float, float]:
-    """Excess kurtosis along random directions: mean, and its standard error from samples and directions."""
-    directions = np.random.default_rng(_SEED).standard_normal((centred.shape[2], _DIRECTIONS))
-    found = _excess(centred @ directions, contexts)
+def _kurtosis_along_random_directions(centred: np.ndarray, contexts: Contexts) -> tuple[float, float]:
+    """Return the excess kurtosis along random directions, and its standard error from samples and directions."""
+    options = DataLawOptions.current()
+    count, generator = options.directions, np.random.default_rng(options.seed)
+    directions = generator.standard_normal((centred.shape[2], count))
+    found = _excess_kurtosis(centred @ directions, contexts)
     sampled = np.sqrt(24 / len(centred) / centred.shape[1])
-    return float(found.mean()), float(np.hypot(found.std(ddof=1) / np.sqrt(_DIRECTIONS), sampled))
+    return float(found.mean()), float(np.hypot(found.std(ddof=1) / np.sqrt(count), sampled))
 
 
-def _dependence(centred: np.ndarray) -> Dependence | None:
+def _strongest_dependence(centred: np.ndarray) -> Dependence | None:
     """Return the dependence of the pair of tokens that is farthest from independent; None for one token."""
-    n, tokens, d = centred.shape
-    directions = np.random.default_rng(_SEED).standard_normal((d, _DIRECTIONS))
+    options, (n, tokens, d) = DataLawOptions.current(), centred.shape
+    directions = np.random.default_rng(options.seed).standard_normal((d, options.directions))
     squares = (centred @ directions) ** 2
     squares -= squares.mean(axis=0)
     squares /= np.maximum(squares.std(axis=0), 1e-300)
     lengths = (centred**2).sum(axis=2)
 
-    def norm(l: int, k: int) -> float:
-        """Square of the Frobenius norm of a covariance, without what finitely many samples add."""
+    def _squared_norm(l: int, k: int) -> float:
+        """Return the squared Frobenius norm of a covariance, without the bias of finite samples."""
         whole = float(((centred[:, l].T @ centred[:, k]) ** 2).sum())
         return (whole - float(lengths[:, l] @ lengths[:, k])) / (n * (n - 1))
 
-    own = [norm(l, l) for l in range(tokens)]
-    chance = np.sqrt(_CLEAR * np.sqrt(2) / n)
+    own = [_squared_norm(l, l) for l in range(tokens)]
+    chance = np.sqrt(options.significance * np.sqrt(2) / n)
     found = []
     for l, k in combinations(range(tokens), 2):
         products = (centred[:, l] * centred[:, k]).sum(axis=1) / np.sqrt(lengths[:, l].mean() * lengths[:, k].mean())
@@ -396,19 +428,19 @@ def _dependence(centred: np.ndarray) -> Dependence | None:
         pair = Dependence(
             (l + 1, k + 1),
             (float(products.mean()), float(products.std(ddof=1) / np.sqrt(n))),
-            (float(np.sqrt(max(norm(l, k), 0.0) / np.sqrt(own[l] * own[k]))), float(chance)),
+            (float(np.sqrt(max(_squared_norm(l, k), 0.0) / np.sqrt(own[l] * own[k]))), float(chance)),
             (float(both.mean()), float(both.std(ddof=1) / np.sqrt(n))),
         )
         found.append(pair)
     return max(found, key=lambda pair: max(size / chance for size, chance in pair.measures), default=None)
 
 
-def _norms(centred: np.ndarray, contexts: Contexts) -> float:
-    """Variance of |x|^2 over 2 Tr Sigma^2, the latter without the bias of few samples, averaged over contexts."""
-    ratios = []
+def _relative_norm_variance(centred: np.ndarray, contexts: Contexts) -> float:
+    """Return the variance of |x|^2 over 2 Tr Sigma^2 (estimated without bias), averaged over contexts."""
+    ratios, few = [], DataLawOptions.current().min_context_samples
     for (l, _), samples in contexts.items():
         own, n = centred[samples, l], len(samples)
-        if n <= _FEW:
+        if n <= few:
             continue
         squares = (own**2).sum(axis=1)
         gram = own.T @ own if own.shape[1] <= n else own @ own.T
@@ -417,8 +449,8 @@ def _norms(centred: np.ndarray, contexts: Contexts) -> float:
     return float(np.mean(ratios)) if ratios else 1.0
 
 
-def _possible(gram: np.ndarray, contexts: int) -> np.ndarray:
-    """The Gram matrix with the products of means corrected to be possible; those with the teacher hold as they are."""
+def _make_semidefinite(gram: np.ndarray, contexts: int) -> np.ndarray:
+    """Return the Gram matrix made positive semidefinite by changing only the products of means."""
     cross, teacher = gram[:contexts, contexts:], gram[contexts:, contexts:]
     shown = cross @ np.linalg.pinv(teacher, hermitian=True) @ cross.T
     values, vectors = np.linalg.eigh(gram[:contexts, :contexts] - shown)
@@ -427,8 +459,8 @@ def _possible(gram: np.ndarray, contexts: int) -> np.ndarray:
     return gram
 
 
-def _frequencies(labels: np.ndarray, clusters: int) -> np.ndarray:
-    """How often each assignment of labels occurs, (K,) * L."""
+def _label_frequencies(labels: np.ndarray, clusters: int) -> np.ndarray:
+    """Return the relative frequency of every label assignment, (K,) * L."""
     found = np.zeros((clusters,) * labels.shape[1])
     np.add.at(found, tuple(labels.T), 1.0)
     return found / len(labels)
@@ -439,11 +471,11 @@ class FittedTeacher:
     """A linear teacher that was fitted to labels.
 
     Attributes:
-        rows: W*, (d, 1): y is about x W* / sqrt(d) and noise.
-        noise: variance of the noise, from the residuals and the degrees of freedom left.
+        rows: W*, (d, 1), of the fit y = x W* / sqrt(d) + noise.
+        noise: variance of the noise, from the residuals and the remaining degrees of freedom.
         ridge: strength that was used, in the units of the theory (docs/conventions.md).
-        covariance: of the rows, by the noise, (d, d).
-        explained: share of the variance of y that the fit explains of samples that it has not seen, by leaving out one.
+        covariance: of the rows due to the noise, (d, d).
+        explained: fraction of the variance of y explained on unseen samples (leave-one-out cross-validation).
 
     Example:
         >>> rng = np.random.default_rng(1)
@@ -465,18 +497,19 @@ class FittedTeacher:
 
 
 def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeacher:
-    """The teacher of labels y = x W* / sqrt(d) + noise by regression on all samples.
+    """Fit a linear teacher to labels y = x W* / sqrt(d) + noise by regression on all samples.
 
-    With more samples than dimensions by least squares: its rows are right in the mean, and `law_of_data` takes their
-    noise off. With fewer by a ridge; what that shrinks is counted as noise.
+    With more samples than dimensions by least squares: its rows are unbiased, and `law_of_data` subtracts their noise.
+    With fewer by ridge regression; the signal that shrinkage removes is counted as noise.
 
     Args:
-        x: inputs (n, d), one token; y: labels (n,).
-        ridge: its strength lambda, of a risk that is the sum of half squares and lambda |W|^2 / 2; by default next to
-            none with n > 1.2 d, else the one whose error of leaving out one is least.
+        x: inputs (n, d), one token.
+        y: labels (n,).
+        ridge: strength lambda of the risk, half the sum of squares plus lambda |W|^2 / 2; by default negligible for
+            n > 1.2 d, else the one of the least leave-one-out error.
 
     Raises:
-        InputError: shapes that do not fit, numbers that are not finite, or a ridge that is not positive.
+        InputError: shapes do not fit, numbers are not finite, or the ridge is not positive.
 
     Example:
         >>> rng = np.random.default_rng(1)
@@ -494,20 +527,21 @@ def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeach
     left, values, right = np.linalg.svd(x / np.sqrt(d), full_matrices=False)
     turned, squares, weights = left.T @ y, values**2, left**2
     unit = squares.sum() / d
-    candidates = unit * (_STRENGTHS if n <= _ENOUGH * d else _STRENGTHS[:1]) if ridge is None else np.array([ridge])
+    grid = _RIDGE_GRID if n <= DataLawOptions.current().least_squares_ratio * d else _RIDGE_GRID[:1]
+    candidates = unit * grid if ridge is None else np.array([ridge])
 
-    def residuals_of(strength: float) -> tuple[np.ndarray, np.ndarray]:
+    def ridge_residuals(strength: float) -> tuple[np.ndarray, np.ndarray]:
         shares = squares / (squares + strength)
         return shares, y - left @ (shares * turned)
 
-    def left_out(strength: float) -> float:
-        shares, residuals = residuals_of(strength)
+    def leave_one_out_error(strength: float) -> float:
+        shares, residuals = ridge_residuals(strength)
         return float(np.mean((residuals / (1 - weights @ shares)) ** 2))
 
-    errors = [left_out(float(strength)) for strength in candidates]
+    errors = [leave_one_out_error(float(strength)) for strength in candidates]
     strength = float(candidates[int(np.argmin(errors))])
-    shares, residuals = residuals_of(strength)
-    # E |residuals|^2 = noise (n - 2 Tr H + Tr H^2) + what the ridge leaves of the signal, small where it is weak.
+    shares, residuals = ridge_residuals(strength)
+    # E |residuals|^2 = noise (n - 2 Tr H + Tr H^2) + bias by shrinkage, small for a weak ridge.
     noise = float(residuals @ residuals) / (n - 2 * shares.sum() + (shares**2).sum())
     basis = right.T * (values / (squares + strength))
     spread = float(np.var(y)) or 1.0

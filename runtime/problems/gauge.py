@@ -1,30 +1,42 @@
-"""Continuous symmetries: rotations of the student's columns that change neither loss nor regulariser.
+"""Continuous symmetries: rotations of the student's columns that leave loss and regulariser invariant.
 
-Solutions of the saddle point then come as orbits, along which the Jacobian of the map has the eigenvalue 1: Newton's
-steps and error bars are taken across them, and one point of the orbit is shown.
+Solutions of the saddle point then form orbits, along which the Jacobian of the map has the eigenvalue 1: Newton steps
+and error bars are taken orthogonally to them, and one representative of the orbit is reported.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from ..base.options import AlgorithmOptions
 from .overlaps import Overlaps
 from .parts import Channel
 from .problem import Problem
 from .symmetry import Exchange, loss_exchanges
 
-_PROBES = 12
+
+@dataclass(frozen=True)
+class RotationOptions(AlgorithmOptions):
+    """Options of the search for rotations of the student's columns that are symmetries.
+
+    Attributes:
+        test_points: random points per column at which the invariance of the loss is tested.
+    """
+
+    test_points: int = 12
 
 
-def generators(problem: Problem) -> np.ndarray:
-    """Antisymmetric A (k, s, s), orthonormal, for which X -> X exp(a A) leaves the loss and the ridge unchanged.
+def rotation_generators(problem: Problem) -> np.ndarray:
+    """Return orthonormal antisymmetric A (k, s, s) for which X -> X exp(a A) leaves loss and regulariser unchanged.
 
     The condition is linear in A, sum_lab (dloss/dX_la) (X A)_la = 0 at every point: solved at random ones.
     """
-    return problem.once(_generators)
+    return problem.compute_once(_find_generators)
 
 
-def _generators(problem: Problem) -> np.ndarray:
+def _find_generators(problem: Problem) -> np.ndarray:
     s = problem.student_rank
     rows, columns = np.triu_indices(s, 1)
     if not len(rows):
@@ -39,7 +51,7 @@ def _generators(problem: Problem) -> np.ndarray:
     for labels, _ in problem.label_choices:
         constants = problem.constants(labels)
         lines = []
-        for _ in range(_PROBES * s):
+        for _ in range(RotationOptions.current().test_points * s):
             x = generator.standard_normal((problem.tokens, s))
             features = generator.standard_normal(channel.FEATURES)
             if problem.solver.model.NO_PROXIMAL_MAP:
@@ -56,17 +68,18 @@ def _generators(problem: Problem) -> np.ndarray:
 
 
 def _slope_by_differences(channel: Channel, x: np.ndarray, features: np.ndarray, constants: np.ndarray) -> np.ndarray:
-    """Slope of a loss that jumps, whose derivatives are not generated, at a point off its jumps."""
+    """Return the slope of a discontinuous loss, which has no generated derivatives, at a point of continuity."""
     steps = 1e-5 * np.eye(x.size)
     ends = [[channel.loss(*(x.ravel() + way * step), *features, constants) for way in (1, -1)] for step in steps]
     return (np.array([one - other for one, other in ends]) / 2e-5).reshape(x.shape)
 
 
-def tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
-    """Orthonormal directions (n, k) of the orbit through the overlaps, in units of the block scales.
+def orbit_tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """Return orthonormal directions (n, k) of the orbit through the overlaps, in units of the block scales.
 
     Args:
-        turns: `generators` of the problem.
+        turns: `rotation_generators` of the problem, (k, s, s).
+        overlaps: a point of the orbit.
     """
     found = []
     for A in turns:
@@ -84,10 +97,15 @@ def tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
     return left[:, values > 1e-9]
 
 
-def canonical(problem: Problem, overlaps: Overlaps, turns: np.ndarray) -> Overlaps:
-    """The point of the orbit at which theta, then m, is upper triangular in the columns; the rest diagonalises q.
+def canonical_representative(problem: Problem, overlaps: Overlaps, turns: np.ndarray) -> Overlaps:
+    """Return the point of the orbit at which theta, then m, is upper triangular; remaining rotations diagonalise q.
 
     Unchanged unless all rotations of the columns are symmetries (a subgroup has no such simple representative).
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: a point of the orbit.
+        turns: `rotation_generators` of the problem, (k, s, s).
     """
     s = problem.student_rank
     if s == 1 or len(turns) < s * (s - 1) // 2 or not np.isfinite(overlaps.pack()).all():
@@ -103,20 +121,30 @@ def canonical(problem: Problem, overlaps: Overlaps, turns: np.ndarray) -> Overla
         complement = np.linalg.svd(frame, full_matrices=True)[0][:, frame.shape[1] :] if frame.shape[1] else np.eye(s)
         _, own = np.linalg.eigh(complement.T @ overlaps.q[0] @ complement)
         frame = np.concatenate([frame, complement @ own[:, ::-1]], axis=1)
-    if np.linalg.det(frame) < 0 and not sign_is_free(problem, s - 1):
+    if np.linalg.det(frame) < 0 and not is_sign_symmetric(problem, s - 1):
         frame[:, -1] *= -1
-    return turned(overlaps, frame)
+    return rotate_columns(overlaps, frame)
 
 
-def sign_is_free(problem: Problem, column: int | None = None) -> bool:
-    """Whether the sign of W, or of one of its columns, does not change the loss (probed at random points)."""
+def is_sign_symmetric(problem: Problem, column: int | None = None) -> bool:
+    """Return whether the loss is invariant under a change of sign of W or of a column (tested at random points).
+
+    Args:
+        problem: whose loss it is.
+        column: of W; None for all.
+    """
     signs = tuple(-1 if column in (None, a) else 1 for a in range(problem.student_rank))
-    turned_over = Exchange(tuple(range(problem.tokens)), signs, (1,) * problem.teacher_rank)
-    return all(turned_over in found for found in loss_exchanges(problem).values())
+    sign_change = Exchange(tuple(range(problem.tokens)), signs, (1,) * problem.teacher_rank)
+    return all(sign_change in found for found in loss_exchanges(problem).values())
 
 
-def turned(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:
-    """The overlaps of W O for an orthogonal O (s, s)."""
+def rotate_columns(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:
+    """Return the overlaps of W O for an orthogonal matrix O.
+
+    Args:
+        overlaps: of W.
+        frame: O, (s, s).
+    """
     return Overlaps(
         q=frame.T @ overlaps.q @ frame,
         V=frame.T @ overlaps.V @ frame,

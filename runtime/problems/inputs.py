@@ -1,8 +1,8 @@
-"""What executing a model file reads: helpers and data, by digest, so that a solver is taken from the cache only where
-executing the file again would give the same model.
+"""Inputs of the execution of a model file: modules and data that it reads, with their digests.
 
-While a file is executed, helpers of the user are loaded from their sources, whatever this process imported before and
-whatever bytecode lies about; afterwards the process has its own modules and its path of modules back.
+A solver is taken from the cache only if executing the file again would give the same model. During execution, modules
+of the user are loaded from source, regardless of modules imported before and of bytecode; afterwards the modules of
+the process and its path are restored.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typing import Any
 from .._version import __version__
 from ..base.cache import cache_folder
 from ..base.errors import InputError
-from ..base.files import write_whole
+from ..base.files import write_atomically
 
-# What comes out of these is decided by what goes in: a file that imports anything else is executed each time.
+# The results of these depend on their arguments alone: a file that imports anything else is executed each time.
 _LIBRARIES = ("sympy", "mpmath", "numpy", "scipy")
 _DETERMINED = {
     *("saddleforge", *_LIBRARIES),
@@ -50,14 +50,13 @@ _UNTRACED = {
 
 @dataclass
 class Inputs:
-    """What was read so far.
+    """The inputs that the execution of a model file has read so far.
 
     Attributes:
-        files: path -> digest of its bytes, None where there was no such file.
-        names: modules that the user's sources import, packages by their first name -> where they were found, if on a
-            path.
-        search: where modules were looked for in the end.
-        traced: False where something was read that is not among these.
+        files: path -> digest of its bytes; None if there was no such file.
+        names: modules that the user's sources import, packages by their first name -> path where they were found.
+        search: sys.path at the end.
+        traced: False if other inputs were read, so that the result cannot be cached.
     """
 
     files: dict[str, str | None] = field(default_factory=dict)
@@ -65,10 +64,10 @@ class Inputs:
     search: list[str] = field(default_factory=list)
     traced: bool = True
 
-    def read(self, path: str) -> None:
-        """Note a file, with the bytes it has now."""
+    def record_file(self, path: str) -> None:
+        """Record a file with the digest of its present content."""
         path = os.path.abspath(path)
-        if path in self.files or not _is_own(path) or path.startswith(os.path.join(cache_folder(), "")):
+        if path in self.files or not _is_user_file(path) or path.startswith(os.path.join(cache_folder(), "")):
             return
         if os.path.exists(path) and not os.path.isfile(path):
             self.traced = False
@@ -82,70 +81,84 @@ class Inputs:
         if path.endswith(".py") and _UNDETERMINED.search(content):
             self.traced = False
 
-    def unchanged(self) -> bool:
-        """Whether all of them would be read again as they were."""
+    def are_unchanged(self) -> bool:
+        """Return whether all inputs are still the same."""
         importlib.invalidate_caches()
         for path, digest in self.files.items():
             again = Inputs()
-            again.read(path)
+            again.record_file(path)
             if again.files.get(path) != digest:
                 return False
-        return all(_found(name, self.search) == origin for name, origin in self.names.items())
+        return all(_find_module(name, self.search) == origin for name, origin in self.names.items())
 
 
 @dataclass(frozen=True)
-class Record:
-    """What was kept of the execution of a model file, in the cache."""
+class ExecutionRecord:
+    """The cached result of the execution of a model file."""
 
     path: Path
 
     @classmethod
-    def of(cls, file: Path, question: str, folder: Path) -> Record:
-        """That of a file, seen from this working directory and along this path of modules.
+    def for_file(cls, file: Path, question: str, folder: Path) -> ExecutionRecord:
+        """Return the record of a file, for the present working directory and sys.path.
 
         Args:
-            question: what else the answer depends on.
+            file: the model file.
+            question: everything else that the result depends on, as text.
+            folder: of the records.
         """
         known = [str(file.resolve()), os.path.abspath(""), question, __version__, sys.version, *dict.fromkeys(sys.path)]
         digest = hashlib.sha256(repr(known).encode()).hexdigest()[:16]
         return cls(folder / f"{file.stem}-{digest}.json")
 
-    def recall(self) -> Any:
-        """The answer that was kept, or None where the file must be executed."""
+    def load_answer(self) -> Any:
+        """Return the cached result; None if the file must be executed."""
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             inputs = Inputs(kept["files"], kept["names"], kept["search"])
-            return kept["answer"] if inputs.unchanged() else None
+            return kept["answer"] if inputs.are_unchanged() else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def keep(self, inputs: Inputs, answer: Any) -> None:
-        """Keep an answer with the inputs it came from, where all of them are known."""
+    def save_answer(self, inputs: Inputs, answer: Any) -> None:
+        """Save a result with the inputs that it depends on, if all of them are known.
+
+        Args:
+            inputs: of the execution.
+            answer: the result, as JSON allows.
+        """
         if not inputs.traced:
             self.path.unlink(missing_ok=True)
             return
         content = {"answer": answer, "files": inputs.files, "names": inputs.names, "search": inputs.search}
-        with suppress(InputError):  # what cannot be kept is executed again
-            write_whole(self.path, json.dumps(content, indent=1))
+        with suppress(InputError):  # if it cannot be saved it is executed again
+            write_atomically(self.path, json.dumps(content, indent=1))
 
 
-class FromSource(SourceFileLoader):
-    """Compiles from the source each time: bytecode knows its source by size and whole seconds only."""
+class SourceOnlyLoader(SourceFileLoader):
+    """A loader that compiles from source each time, as bytecode identifies its source by size and seconds only."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """As of `SourceFileLoader`, but bytecode is neither looked for nor written."""
+        """Return the code compiled from source; bytecode is neither read nor written."""
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
 
-class _OwnModules:
-    """Finds what PathFinder finds, and has sources of the user compiled anew."""
+class _UserModuleFinder:
+    """A finder like PathFinder that makes the user's sources be compiled again."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec of a module, as `PathFinder.find_spec`.
+
+        Args:
+            name: of the module.
+            path: where to search; sys.path by default.
+            target: module to be reloaded.
+        """
         spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.origin and type(spec.loader) is SourceFileLoader and _is_own(spec.origin):
-            spec.loader, spec.cached = FromSource(spec.loader.name, spec.origin), None
+        if spec is not None and spec.origin and type(spec.loader) is SourceFileLoader and _is_user_file(spec.origin):
+            spec.loader, spec.cached = SourceOnlyLoader(spec.loader.name, spec.origin), None
         return spec
 
 
@@ -153,37 +166,39 @@ _inputs: Inputs | None = None  # of the file that is being executed
 
 
 @contextmanager
-def executing() -> Iterator[Inputs]:
-    """Executes what is inside as a fresh process would, and notes what it reads."""
+def record_execution() -> Iterator[Inputs]:
+    """Run this block as a fresh process would, and record the inputs that it reads."""
     global _inputs
     if _inputs is not None:
         yield _inputs
         return
-    _watch()
+    _install_audit_hook()
     importlib.invalidate_caches()
     inputs, before, search = Inputs(), set(sys.modules), list(sys.path)
     put_aside: dict[str, ModuleType] = {}
     fresh: set[str] = set()
     ordinary = builtins.__import__
 
-    def importing(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> ModuleType:
+    def _import_user_module(
+        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> ModuleType:
         top = name.partition(".")[0]
-        if level == 0 and top not in fresh and _is_own((globals or {}).get("__file__")):
+        if level == 0 and top not in fresh and _is_user_file((globals or {}).get("__file__")):
             fresh.add(top)
-            put_aside.update(_take_away(top, inputs))
+            put_aside.update(_unload_package(top, inputs))
         return ordinary(name, globals, locals, fromlist, level)
 
     place = next((i for i, finder in enumerate(sys.meta_path) if finder is PathFinder), len(sys.meta_path))
-    sys.meta_path.insert(place, _OwnModules)
-    builtins.__import__, _inputs = importing, inputs
+    sys.meta_path.insert(place, _UserModuleFinder)
+    builtins.__import__, _inputs = _import_user_module, inputs
     try:
         yield inputs
         for name in set(sys.modules) - before | fresh:
-            inputs.read(getattr(sys.modules.get(name), "__file__", None) or os.devnull)
+            inputs.record_file(getattr(sys.modules.get(name), "__file__", None) or os.devnull)
         inputs.search = list(sys.path)
     finally:
         builtins.__import__, _inputs = ordinary, None
-        sys.meta_path.remove(_OwnModules)
+        sys.meta_path.remove(_UserModuleFinder)
         sys.path[:] = search
         replaced = {name.partition(".")[0] for name in put_aside}
         for name in [name for name in sys.modules if name.partition(".")[0] in replaced]:
@@ -191,41 +206,41 @@ def executing() -> Iterator[Inputs]:
         sys.modules.update(put_aside)
 
 
-def _take_away(top: str, inputs: Inputs) -> dict[str, ModuleType]:
-    """What the process holds of a package of the user's, taken out of its modules so that it is loaded anew."""
-    inputs.names[top] = _found(top, sys.path)
+def _unload_package(top: str, inputs: Inputs) -> dict[str, ModuleType]:
+    """Remove a package of the user from sys.modules, so that it is imported again, and return its modules."""
+    inputs.names[top] = _find_module(top, sys.path)
     held = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == top}
-    origins = [_origin(module) for module in held.values()] or [inputs.names[top]]
-    if not any(map(_is_own, origins)):
+    origins = [_module_path(module) for module in held.values()] or [inputs.names[top]]
+    if not any(map(_is_user_file, origins)):
         inputs.traced = inputs.traced and (top in _DETERMINED or inputs.names[top] is None)
         return {}
     compiled = any(origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES)) for origin in origins)
     if compiled or inputs.names[top] is None:
-        inputs.traced = False  # what cannot be loaded twice stays
+        inputs.traced = False  # extension modules cannot be loaded twice
         return {}
     for name in held:
         del sys.modules[name]
     return held
 
 
-def _origin(module: ModuleType) -> str | None:
+def _module_path(module: ModuleType) -> str | None:
     return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
 
 
-def _found(name: str, search: list[str]) -> str | None:
-    """Where a module or package lies, or None where there is none."""
+def _find_module(name: str, search: list[str]) -> str | None:
+    """Return the path of a module or package; None if there is none."""
     for finder in sys.meta_path:
         if not hasattr(finder, "find_spec"):
             continue
-        spec = finder.find_spec(name, search if finder in (PathFinder, _OwnModules) else None)
+        spec = finder.find_spec(name, search if finder in (PathFinder, _UserModuleFinder) else None)
         if spec is not None:
             return spec.origin or next(iter(spec.submodule_search_locations or ()), None)
     return None
 
 
 @cache
-def _not_own() -> tuple[str, ...]:
-    """Folders of Python, of installed packages and of saddleforge."""
+def _library_folders() -> tuple[str, ...]:
+    """Return the folders of Python, of installed packages and of saddleforge."""
     import saddleforge.derive
     import saddleforge.generated
 
@@ -241,32 +256,32 @@ def _not_own() -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.join(folder, "") for folder in both))
 
 
-def _is_own(path: str | None) -> bool:
-    """Whether a file is the user's."""
+def _is_user_file(path: str | None) -> bool:
+    """Return whether a file belongs to the user."""
     if not path:
         return False
     path = os.path.abspath(path)
-    return not path.startswith(_not_own()) and path != os.devnull and "__pycache__" not in path.split(os.sep)
+    return not path.startswith(_library_folders()) and path != os.devnull and "__pycache__" not in path.split(os.sep)
 
 
-_watching = False
+_hook_installed = False
 
 
-def _watch() -> None:
-    """Begin to listen to what Python opens, once: a hook stays."""
-    global _watching
-    if not _watching:
-        _watching = True
-        _not_own()
-        sys.addaudithook(_heard)
+def _install_audit_hook() -> None:
+    """Install the audit hook for opened files, once: it cannot be removed."""
+    global _hook_installed
+    if not _hook_installed:
+        _hook_installed = True
+        _library_folders()
+        sys.addaudithook(_record_audit_event)
 
 
-def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+def _record_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
     global _inputs
     inputs = _inputs
     if inputs is None or (event != "open" and event not in _UNTRACED):
         return
-    _inputs = None  # what is opened here is not the model's
+    _inputs = None  # files opened here are not inputs of the model
     try:
         if event != "open":
             finder = sys._getframe(1).f_code.co_filename.startswith("<frozen importlib")
@@ -274,6 +289,6 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
             return
         path, _, flags = arguments
         if isinstance(path, str | bytes | os.PathLike) and not flags & (os.O_WRONLY | os.O_CREAT):
-            inputs.read(os.fsdecode(path))
+            inputs.record_file(os.fsdecode(path))
     finally:
         _inputs = inputs

@@ -1,4 +1,4 @@
-"""What is in the user's cache folder, by what it is for; what nobody asks for any more, and how it is cleared."""
+"""Contents of the user's cache folder by purpose, with what is outdated, and clearing of the cache."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.cache import cache_folder, numba_folder
+from ..base.cache import cache_folder, numba_cache_folder
 from ..derive.digest import sources_digest
-from .compiled import SOURCE, digest_of
-from .solver import generator, is_whole
+from .compiled import SOURCE, digest_of_files
+from .solver import cached_generator_digest, is_complete
 
-_LEFT = re.compile(r"^\.writing-|^\..*\.\w{8}$|\.tmp\.[0-9a-f]{16}$")  # by a process that was killed
+_UNFINISHED = re.compile(r"^\.writing-|^\..*\.\w{8}$|\.tmp\.[0-9a-f]{16}$")  # left by a process that was killed
 _HOUR, _MONTH = 3600.0, 30 * 86400.0
 
 
 @dataclass(frozen=True)
-class Part:
+class CacheEntry:
     """A file or folder of the cache.
 
     Attributes:
-        what: what it is for; name: of which model, source or table.
-        old: no source that is there now asks for it: another generator wrote it, its source has changed or gone, its
-            writer was killed.
+        what: its purpose.
+        name: of its model, source or table.
+        path: of the file or folder.
+        bytes: size.
+        old: whether it is outdated: written by another generator or by a process that was killed, or its source has
+            changed or is gone.
     """
 
     what: str
@@ -38,17 +41,19 @@ class Part:
     old: bool
 
 
-def parts() -> list[Part]:
-    """All of the cache, by what it is for, then by name."""
-    found = [*_solvers(), *_code(), *_others()]
+def cache_entries() -> list[CacheEntry]:
+    """Return all files and folders of the cache, sorted by purpose, then by name."""
+    found = [*_solver_entries(), *_machine_code_entries(), *_other_entries()]
     return sorted(found, key=lambda part: (part.what, part.name, part.path))
 
 
-def clear(everything: bool) -> list[Part]:
-    """Remove what is old, or all; returns what was removed. What a process has loaded stays with it, and what it still
-    wants is made again."""
+def clear_cache(everything: bool) -> list[CacheEntry]:
+    """Remove outdated files, or all, and return what was removed.
+
+    Running processes keep what they have loaded, and compute again what they still need.
+    """
     gone = []
-    for part in parts():
+    for part in cache_entries():
         if not (everything or part.old):
             continue
         try:
@@ -59,54 +64,62 @@ def clear(everything: bool) -> list[Part]:
         except FileNotFoundError:
             continue
         gone.append(part)
-    for folder in (numba_folder(), cache_folder()):
+    for folder in (numba_cache_folder(), cache_folder()):
         for each in sorted(folder.rglob("*"), key=lambda path: -len(path.parts)):
             if each.is_dir() and not any(each.iterdir()):
                 each.rmdir()
     return gone
 
 
-def _solvers() -> Iterator[Part]:
-    for folder in _inside(cache_folder() / "solvers"):
-        for structure in _inside(folder):
-            left = bool(_LEFT.search(structure.name))
-            old = _idle(structure, _HOUR) if left else not is_whole(structure, "model") or not _is_current(structure)
-            yield Part("solver", f"{folder.name} {structure.name}", structure, _size(structure), old)
+def _solver_entries() -> Iterator[CacheEntry]:
+    for folder in _list_folder(cache_folder() / "solvers"):
+        for structure in _list_folder(folder):
+            unfinished = bool(_UNFINISHED.search(structure.name))
+            old = (
+                _is_unused_for(structure, _HOUR)
+                if unfinished
+                else not is_complete(structure, "model") or not _is_current(structure)
+            )
+            yield CacheEntry("solver", f"{folder.name} {structure.name}", structure, _size_in_bytes(structure), old)
 
 
 def _is_current(folder: Path) -> bool:
-    return bool(json.loads((folder / "model.json").read_text(encoding="utf-8"))["generator"] == generator())
+    return bool(
+        json.loads((folder / "model.json").read_text(encoding="utf-8"))["generator"] == cached_generator_digest()
+    )
 
 
-def _code() -> Iterator[Part]:
-    """Machine code, a part a source file."""
-    for folder in _inside(numba_folder()):
+def _machine_code_entries() -> Iterator[CacheEntry]:
+    """Yield the machine code, by source file."""
+    for folder in _list_folder(numba_cache_folder()):
         name, is_old = folder.name, True
         with suppress(OSError):
             files = [Path(line) for line in os.fsdecode((folder / SOURCE).read_bytes()).splitlines()]
             name = "/".join(files[0].with_suffix("").parts[-3:])
-            is_old = digest_of(*files) != folder.name.rpartition("-")[2]
-        yield Part("machine code", name, folder, _size(folder), is_old)
+            is_old = digest_of_files(*files) != folder.name.rpartition("-")[2]
+        yield CacheEntry("machine code", name, folder, _size_in_bytes(folder), is_old)
 
 
-def _others() -> Iterator[Part]:
+def _other_entries() -> Iterator[CacheEntry]:
     kinds = {"sobol": "nodes", "model-files": "executed model files", "logs": "tracebacks"}
-    for path in _inside(cache_folder()):
-        if path.name in ("solvers", numba_folder().name):
+    for path in _list_folder(cache_folder()):
+        if path.name in ("solvers", numba_cache_folder().name):
             continue
         if path.name in kinds:
-            for each in _inside(path):
-                yield Part(kinds[path.name], each.name, each, _size(each), _is_old(path.name, each))
+            for each in _list_folder(path):
+                yield CacheEntry(kinds[path.name], each.name, each, _size_in_bytes(each), _is_old(path.name, each))
         else:
             known = path.name == f"generator-{sources_digest()}"
-            yield Part("digests", path.name, path, _size(path), path.name.startswith("generator-") and not known)
+            yield CacheEntry(
+                "digests", path.name, path, _size_in_bytes(path), path.name.startswith("generator-") and not known
+            )
 
 
 def _is_old(kind: str, path: Path) -> bool:
-    if _LEFT.search(path.name):
-        return _idle(path, _HOUR)
+    if _UNFINISHED.search(path.name):
+        return _is_unused_for(path, _HOUR)
     if kind == "logs":
-        return _idle(path, _MONTH)
+        return _is_unused_for(path, _MONTH)
     if kind == "model-files":
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
@@ -116,26 +129,26 @@ def _is_old(kind: str, path: Path) -> bool:
     return False
 
 
-def _inside(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:
         return []
 
 
-def _idle(path: Path, seconds: float) -> bool:
+def _is_unused_for(path: Path, seconds: float) -> bool:
     try:
         return time.time() - path.stat().st_mtime > seconds
     except OSError:
         return False
 
 
-def _size(path: Path) -> int:
-    """Bytes of a file, or of all in a folder."""
+def _size_in_bytes(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
     total = 0
     for each in [path, *path.rglob("*")] if path.is_dir() else [path]:
         try:
             total += each.stat().st_size if each.is_file() else 0
-        except OSError:  # another process tidies, too
+        except OSError:  # another process clears the cache, too
             continue
     return total

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..base.errors import InputError
 
-_TOLERANCE = 1e-10
+_ROUNDING = 1e-10  # of probabilities, Gram matrices and their products, relative to 1
 
 
 @dataclass(frozen=True)
 class TokenLaw:
-    """Labels and spectrum; contexts c = (l, k), k fastest, C = L K of them.
+    """The joint law of labels, token covariances, means and teacher; contexts c = (l, k), k fastest, C = L K of them.
 
     Attributes:
         labels: p(k_1, ..., k_L), shape (K,) * L.
@@ -35,11 +35,16 @@ class TokenLaw:
     rows: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Any], tokens: int, clusters: int) -> TokenLaw:
-        """From the arrays of a generated module's `law` or of `Tokens`, checked.
+    def from_arrays(cls, arrays: Mapping[str, Any], tokens: int, clusters: int) -> TokenLaw:
+        """Return the law with given arrays, checked.
+
+        Args:
+            arrays: of a generated module's `law` or of `Tokens`, by name.
+            tokens: L.
+            clusters: K.
 
         Raises:
-            InputError: probabilities, eigenvalues or Gram matrices are impossible; the sentence names which.
+            InputError: probabilities, eigenvalues or Gram matrices are not valid; the message says which.
         """
         law = cls(
             labels=np.asarray(arrays["labels"], float).reshape((clusters,) * tokens),
@@ -53,14 +58,14 @@ class TokenLaw:
         return law
 
     def with_spectrum(self, spectrum: np.ndarray) -> TokenLaw:
-        """The law with another joint spectrum of the covariances, independent of (tau, pi) given this law's atoms.
+        """Return the law with another joint spectrum of the covariances, independent of (tau, pi) within each atom.
 
         Args:
-            spectrum: (atoms, 2) or (atoms, 1 + C): weight, then the eigenvalue of every context (one for all); with a
-                column more, (atoms, 2 + C), a factor on the second moments of the teacher's rows there.
+            spectrum: (atoms, 2) or (atoms, 1 + C): weight, then the eigenvalue of every context (one for all); an
+                additional column, (atoms, 2 + C), is a factor on the second moments of the teacher's rows.
 
         Raises:
-            InputError: the teacher is to differ from atom to atom, and has few values or overlaps means or encodings.
+            InputError: there is such a factor, and the teacher's rows are discrete or overlap means or encodings.
         """
         contexts = self.gamma.shape[1]
         weights, taught = spectrum[:, 0], spectrum[:, 1 + contexts :]
@@ -88,36 +93,36 @@ class TokenLaw:
 
     @cached_property
     def rho(self) -> np.ndarray:
-        """Tr Sigma_c / d, (C,)."""
+        """Mean eigenvalue Tr Sigma_c / d of every context, (C,)."""
         return self.weights @ self.gamma
 
     @cached_property
     def rho_star(self) -> np.ndarray:
-        """rho*_c = E[gamma_c pi pi^T], (C, t, t)."""
+        """Teacher overlap rho*_c = E[gamma_c pi pi^T], (C, t, t)."""
         contexts = self.gamma.shape[1]
         return np.einsum("a,ac,aij->cij", self.weights, self.gamma, self.gram[:, contexts:, contexts:])
 
     @property
     def has_means(self) -> np.ndarray:
-        """Of which contexts tau_c is not zero, (C,): elsewhere m_c = 0 by construction."""
+        """For every context whether tau_c is not zero, (C,); otherwise m_c = 0 by construction."""
         contexts = self.gamma.shape[1]
         return np.any(np.diagonal(self.gram, axis1=1, axis2=2)[:, :contexts] != 0, axis=0)
 
     @property
     def encodings_taught(self) -> np.ndarray:
-        """p_l^T W* / sqrt(d), what tau has in common with the teacher beyond the means, (L, t)."""
+        """Overlap of encodings and teacher p_l^T W* / sqrt(d), the part of E[tau pi^T] not due to means, (L, t)."""
         tokens = self.labels.ndim
-        return self._beyond_means().reshape(tokens, -1, self.teacher_means.shape[1])[:, 0]
+        return self._encoding_overlaps().reshape(tokens, -1, self.teacher_means.shape[1])[:, 0]
 
-    def _beyond_means(self) -> np.ndarray:
-        """E[tau_c pi^T] - m*_c, (C, t)."""
+    def _encoding_overlaps(self) -> np.ndarray:
+        """Return E[tau_c pi^T] - m*_c, (C, t)."""
         contexts = self.gamma.shape[1]
         return np.einsum("a,acb->cb", self.weights, self.gram[:, :contexts, contexts:]) - self.teacher_means
 
     def check(self) -> None:
-        """Raise InputError where the law is not one."""
+        """Raise InputError if the law is not valid."""
         for name, values in (("label probabilities", self.labels), ("spectral weights", self.weights)):
-            if np.any(values < 0) or abs(values.sum() - 1) > _TOLERANCE:
+            if np.any(values < 0) or abs(values.sum() - 1) > _ROUNDING:
                 raise InputError(f"{name} must be non-negative and add up to 1; they add up to {values.sum():.12g}")
         if not np.all(self.gamma > 0):
             raise InputError(
@@ -125,17 +130,17 @@ class TokenLaw:
             )
         for atom, matrix in enumerate(self.gram):
             where = "" if len(self.gram) == 1 else f" of spectral atom {atom}"
-            if np.abs(matrix - matrix.T).max() > _TOLERANCE:
+            if np.abs(matrix - matrix.T).max() > _ROUNDING:
                 raise InputError(f"the Gram matrix of encodings and teacher{where} is not symmetric")
             lowest = np.linalg.eigvalsh(matrix)[0]
-            if lowest < -_TOLERANCE:
+            if lowest < -_ROUNDING:
                 raise InputError(
                     f"the products of means, encodings and teacher's rows{where} are not positive semidefinite "
                     f"(lowest eigenvalue {lowest:.6g}): no such vectors exist; the product of a vector of length l "
                     "with itself is l**2, with its opposite -l**2"
                 )
-        beyond = self._beyond_means().reshape(*self.encodings_taught.shape[:1], -1, self.teacher_means.shape[1])
-        if np.abs(beyond - beyond[:, :1]).max() > _TOLERANCE * (1 + np.abs(self.gram).max()):
+        beyond = self._encoding_overlaps().reshape(*self.encodings_taught.shape[:1], -1, self.teacher_means.shape[1])
+        if np.abs(beyond - beyond[:, :1]).max() > _ROUNDING * (1 + np.abs(self.gram).max()):
             raise InputError(
                 "the Gram matrix and the teacher means imply overlaps of teacher and encoding that differ between the "
                 "clusters of a token, which share one encoding: no such vectors exist"
@@ -143,11 +148,11 @@ class TokenLaw:
         if self.rows is not None:
             shares, values = self.rows
             moments = np.einsum("n,ni,nj->ij", shares, values, values)
-            if np.any(shares <= 0) or abs(shares.sum() - 1) > _TOLERANCE:
+            if np.any(shares <= 0) or abs(shares.sum() - 1) > _ROUNDING:
                 raise InputError(
                     f"probabilities of the teacher's rows must be positive and add up to 1; they are {shares}"
                 )
-            if np.abs(self.gram[:, self.gamma.shape[1] :, self.gamma.shape[1] :] - moments).max() > _TOLERANCE:
+            if np.abs(self.gram[:, self.gamma.shape[1] :, self.gamma.shape[1] :] - moments).max() > _ROUNDING:
                 raise InputError("the Gram matrices do not contain the second moments of the teacher's rows")
         for context, matrix in enumerate(self.rho_star):
             if np.linalg.eigvalsh(matrix)[0] <= 0:

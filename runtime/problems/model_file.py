@@ -1,6 +1,6 @@
-"""Models as their authors write them: a model file executed, its surroundings put back, or the catalogue's own.
+"""Symbolic models: execution of model files, with the state of the process restored, and models of the catalogue.
 
-Nothing here is imported with SymPy until a model is asked for: solving a catalogue model needs none.
+SymPy is imported only when a symbolic model is needed: solving a catalogue model needs none.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..base.budget import sharp
-from ..base.errors import InputError, TimeLimitError, describe_unknown, require_whole, told
-from ..base.files import failing_as, finite
+from ..base.budget import interrupt_at_limit
+from ..base.errors import InputError, TimeLimitError, describe_exception, describe_unknown, require_whole
+from ..base.files import convert_os_errors, require_finite_file
 from ..derive.errors import ModelError
-from .catalogue import catalogue, unknown_model
-from .inputs import FromSource, executing
+from .catalogue import catalogue, unknown_model_error
+from .inputs import SourceOnlyLoader, record_execution
 
 if TYPE_CHECKING:
     from ..derive.report.notebook import ModelDerivation
 
 
 @contextmanager
-def put_back() -> Iterator[None]:
-    """Put back the working directory, the environment, sys.path, sys.argv and the standard streams after the block.
+def restore_process_state() -> Iterator[None]:
+    """Restore the working directory, the environment, sys.path, sys.argv and the standard streams after the block.
 
-    What a model file may do to the process that reads it is undone: physics has no working directory.
+    It undoes changes that a model file makes to the process that executes it.
     """
     try:
         folder: str | None = os.getcwd()
-    except OSError:  # it is gone already
+    except OSError:  # it no longer exists
         folder = None
     environment, path, arguments = dict(os.environ), list(sys.path), list(sys.argv)
     streams = sys.stdin, sys.stdout, sys.stderr
@@ -50,9 +50,9 @@ def put_back() -> Iterator[None]:
                 os.chdir(folder)
 
 
-@put_back()
+@restore_process_state()
 def symbolic_model(model: Any) -> Any:
-    """A Model of the catalogue or of a user's file; imports SymPy. A Model passes.
+    """Return the Model of a catalogue name or a path; a Model is returned unchanged. Imports SymPy.
 
     Raises:
         InputError: there is no such model.
@@ -67,46 +67,46 @@ def symbolic_model(model: Any) -> Any:
         from ..derive.catalogue import catalogue_model  # SymPy
 
         return catalogue_model(str(model))
-    path, name = model_path(model)
+    path, name = parse_model_path(model)
     if path is None:
-        raise unknown_model(str(model))
-    with executing(), sharp():
+        raise unknown_model_error(str(model))
+    with record_execution(), interrupt_at_limit():
         return read_model_file(path, name)
 
 
-_PICKED = re.compile(r"(.*\.py):(\w+)", re.DOTALL)
+_FILE_AND_NAME = re.compile(r"(.*\.py):(\w+)", re.DOTALL)
 
 
-def model_path(model: str | Path) -> tuple[Path | None, str]:
-    """The path of a user's model file, checked to be readable, and which of its models; no path where it is none.
+def parse_model_path(model: str | Path) -> tuple[Path | None, str]:
+    """Return path and model name of a user's model file, checked to be readable; no path if it is none.
 
-    `file.py:name` is the model of that name; without one the file has a single model, and the name is empty.
+    `file.py:name` is the model of that name; without a name the file must have a single model, and the name is empty.
 
     Raises:
         InputError: the file cannot be read.
     """
-    picked = _PICKED.fullmatch(str(model))
+    picked = _FILE_AND_NAME.fullmatch(str(model))
     text, name = picked.groups() if picked else (str(model), "")
     path = Path(text)
     if not (text.endswith(".py") or os.sep in text):
         return None, ""
-    with failing_as(f"model file {path}"):
-        finite(path, again=True).read_bytes()
+    with convert_os_errors(f"model file {path}"):
+        require_finite_file(path, again=True).read_bytes()
     return path, name
 
 
 def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0, **sizes: int) -> ModelDerivation:
-    """The derivation of a model from its replicated partition function.
+    """Return the derivation of a model from its replicated partition function.
 
     Args:
         model: a catalogue name, a path to a model file, or a Model.
         names: symbols of your own in LaTeX, {"theta": "T", "omega": "a"}: a parameter of the model, or else a symbol of
             the theory. Conjugates follow.
-        rsb: how often the steps break replica symmetry, 0, 1 or 2.
-        sizes: tokens, student_rank, teacher_rank, clusters, where the model leaves them free.
+        rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
+        sizes: tokens, student_rank, teacher_rank, clusters, if the model leaves them free.
 
     Raises:
-        InputError: there is no such model or size, or rsb is none of 0, 1 and 2.
+        InputError: there is no such model or size, or rsb is not 0, 1 or 2.
         ModelError: the model is not well posed there, or a name is unknown or would stand for two things.
 
     Example:
@@ -120,29 +120,32 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0,
 
     require_whole("rsb", rsb, 0, 2)
     loaded = symbolic_model(model)
-    return ModelDerivation(loaded, structure_of(loaded, sizes), names or {}, rsb)
+    return ModelDerivation(loaded, model_structure(loaded, sizes), names or {}, rsb)
 
 
 def read_model_file(path: Path, wanted: str = "") -> Any:
-    """Execute a user's model file and return the Model of a name, or the one it defines.
+    """Execute a user's model file and return one of its models.
 
-    Those who call it put back what that changed. Modules are found beside it, as a script finds
-    them. What it does to the working directory, the environment, sys.path and sys.argv is undone (`put_back`).
+    Modules are imported from its folder, as by a script. The caller restores the process (`restore_process_state`).
+
+    Args:
+        path: of the file.
+        wanted: name of the model; empty if the file defines a single one.
 
     Raises:
-        InputError: the file fails, defines no model of that name, or without a name none or several.
+        InputError: the file fails, has no model of that name, or, without a name, not exactly one model.
     """
-    from ..derive.authoring.mistakes import describe_call, line_of
+    from ..derive.authoring.mistakes import describe_call, describe_error_line
     from ..derive.authoring.model import Model  # SymPy
 
     name = f"saddleforge_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
+    spec = importlib.util.spec_from_file_location(name, path, loader=SourceOnlyLoader(name, str(path)))
     if spec is None or spec.loader is None:
         raise InputError(f"model file {path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        with _not_ended():
+        with _exit_raises():
             spec.loader.exec_module(module)
     except ModelError as error:
         raise InputError(f"model file {path}: {error}") from error
@@ -151,8 +154,8 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
     except SystemExit as error:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
     except BaseException as error:
-        line = line_of(error, path)
-        said = f"{told(error)}{describe_call(error)}"
+        line = describe_error_line(error, path)
+        said = f"{describe_exception(error)}{describe_call(error)}"
         raise InputError(f"model file {path} fails{' in ' if line else ''}{line}: {said}") from error
     models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
     known = ", ".join(models) or "none"
@@ -171,15 +174,15 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
 
 
 @contextmanager
-def _not_ended() -> Iterator[None]:
-    """What ends a process without a word (os._exit, os.abort) raises SystemExit in a model file, as exit does."""
+def _exit_raises() -> Iterator[None]:
+    """Make os._exit and os.abort raise SystemExit during this block, as exit does."""
 
-    def ended(code: int = 1) -> NoReturn:
+    def raise_system_exit(code: int = 1) -> NoReturn:
         raise SystemExit(code)
 
     kept = {name: getattr(os, name) for name in ("_exit", "abort")}
     for name in kept:
-        setattr(os, name, ended)
+        setattr(os, name, raise_system_exit)
     try:
         yield
     finally:
@@ -187,8 +190,16 @@ def _not_ended() -> Iterator[None]:
             setattr(os, name, function)
 
 
-def structure_of(model: Any, sizes: dict[str, int]) -> Any:
-    """A Model's structure at these sizes; InputError where it allows no such."""
+def model_structure(model: Any, sizes: dict[str, int]) -> Any:
+    """Return a Model's structure at given sizes.
+
+    Args:
+        model: a symbolic Model.
+        sizes: structural sizes that differ from its defaults, by name.
+
+    Raises:
+        InputError: the model does not allow these sizes.
+    """
     try:
         return model.structure(**sizes)
     except ModelError as error:

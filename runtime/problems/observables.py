@@ -1,7 +1,7 @@
-"""Numbers of a solution that are formulas of its overlaps.
+"""Observables of a solution that are formulas of its overlaps.
 
-One more is a function here and its entry in `FORMULAS`: tables, text, JSON, figures, conditions, minima, derivatives
-and sweeps then have it, with an error bar.
+To add one, write a function here and its entry in `FORMULAS`: tables, text, JSON, figures, conditions, minima,
+derivatives and sweeps then include it, with an error bar.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class Formula:
     Attributes:
         meaning: in words.
         latex: its symbol.
-        value: problem, overlaps -> the number.
-        needs: what a problem has to have, in words; is_defined: whether one has it.
+        value: (problem, overlaps) -> the number.
+        needs: requirement on the problem, in words.
+        is_defined: problem -> whether it meets the requirement.
     """
 
     meaning: str
@@ -38,7 +39,11 @@ class Formula:
 def alignment(problem: Problem, overlaps: Overlaps) -> float:
     """Return the mean squared canonical correlation of the student's fields and the teacher's, docs/theory.md (7.9).
 
-    In [0, 1]; of one column each the squared cosine of the angle between W and W*. nan where q is singular (W = 0).
+    In [0, 1]; for one column each the squared cosine of the angle between W and W*. nan if q is singular (W = 0).
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
     """
     try:
         fitted = np.linalg.solve(overlaps.q, overlaps.theta)
@@ -47,7 +52,7 @@ def alignment(problem: Problem, overlaps: Overlaps) -> float:
         return np.nan
     shares = np.zeros(problem.contexts)
     for labels, probability in problem.label_choices:
-        np.add.at(shares, problem.context_of(labels), probability / problem.tokens)
+        np.add.at(shares, problem.context_indices(labels), probability / problem.tokens)
     return float(shares @ np.trace(explained, axis1=1, axis2=2) / problem.teacher_rank)
 
 
@@ -57,17 +62,17 @@ FORMULAS = {
         latex="R^2",
         value=alignment,
         needs="a teacher that the weights can learn",
-        is_defined=lambda problem: problem.has_taught_overlap,
+        is_defined=lambda problem: problem.has_teacher_overlap,
     )
 }
 
 
 class Observed:
-    """A result with numbers that its overlaps determine, attributes NAME and NAME_error of each.
+    """A result with observables that its overlaps determine, each as attributes NAME and NAME_error.
 
     Attributes:
         observed: the test error (`test_error`; further metrics `test_error_NAME`) and `FORMULAS`, by name: value and
-            error bar. What a problem does not define is missing, and nan as an attribute.
+            error bar. Undefined ones are missing here, and nan as attributes.
     """
 
     observed: Mapping[str, tuple[float, float]]
@@ -77,7 +82,7 @@ class Observed:
 
     @property
     def test_error(self) -> float:
-        """E metric(h, Y, k, u) by the first metric, docs/theory.md section 7; nan without one."""
+        """Test error E metric(h, Y, k, u) of the first metric, docs/theory.md section 7; nan without a metric."""
         return self._observed("test_error")[0]
 
     @property
@@ -86,10 +91,10 @@ class Observed:
         return self._observed("test_error")[1]
 
 
-def _attribute(name: str, place: int, doc: str) -> property:
+def _observed_property(name: str, place: int, doc: str) -> property:
     return property(lambda self: self._observed(name)[place], doc=doc)
 
 
 for _name, _formula in FORMULAS.items():
-    setattr(Observed, _name, _attribute(_name, 0, f"{_formula.meaning[0].upper()}{_formula.meaning[1:]}."))
-    setattr(Observed, f"{_name}_error", _attribute(_name, 1, f"Error bar of `{_name}`."))
+    setattr(Observed, _name, _observed_property(_name, 0, f"{_formula.meaning[0].upper()}{_formula.meaning[1:]}."))
+    setattr(Observed, f"{_name}_error", _observed_property(_name, 1, f"Error bar of `{_name}`."))

@@ -12,24 +12,35 @@ import numpy as np
 
 from ..base.errors import InputError
 from ..base.hints import AttributeHints
+from ..base.options import AlgorithmOptions
 
 Sizes = tuple[int, int, int, int]
 """(C, s, t, P): contexts, student and teacher columns, trained numbers."""
 
 OVERLAPS = ("q", "V", "m", "theta")
-_LEAST_COLUMN = 1e-8  # of the largest diagonal entry, below which a column has no size of its own
+
+
+@dataclass(frozen=True)
+class ColumnScaleOptions(AlgorithmOptions):
+    """Options of the scales of columns of W of different norms.
+
+    Attributes:
+        min_column: diagonal entry of a column, relative to the largest, below which its scale no longer shrinks.
+    """
+
+    min_column: float = 1e-8
 
 
 @cache
-def shapes_of(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Of q, V, m and theta, and of their conjugates."""
+def block_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of q, V, m and theta, which are those of their conjugates."""
     contexts, s, t, _ = sizes
     return {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
 
 
 @cache
-def places_of(sizes: Sizes) -> dict[str, slice]:
-    """Where q, V, m, theta and phi stand in the packed vector, which ends with phi."""
+def block_slices(sizes: Sizes) -> dict[str, slice]:
+    """Return the slices of the packed vector that hold q, V, m, theta and phi, in this order."""
     contexts, s, t, trained = sizes
     half = contexts * s * (s + 1) // 2
     counts = {"q": half, "V": half, "m": contexts * s, "theta": contexts * s * t, "phi": trained}
@@ -38,43 +49,46 @@ def places_of(sizes: Sizes) -> dict[str, slice]:
 
 
 @cache
-def _blocks_of(sizes: Sizes) -> tuple[tuple[slice, ...], np.ndarray]:
-    """Where q, V, m, theta and phi stand in the packed vector, and for every component of it the number of its block,
-    each phi one of its own."""
-    places = tuple(places_of(sizes).values())
+def _block_numbers(sizes: Sizes) -> tuple[tuple[slice, ...], np.ndarray]:
+    """Return the slices of the packed vector, and the block number of every component (each phi is its own block)."""
+    places = tuple(block_slices(sizes).values())
     numbers = np.concatenate([np.full(place.stop - place.start, n) for n, place in enumerate(places)])
     numbers[places[-1]] += np.arange(sizes[3])
     return places, numbers
 
 
 @cache
-def triangle(s: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the entries of an s x s matrix on and above its diagonal, rows first."""
+def upper_triangle_indices(s: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and columns of the entries on and above the diagonal of an s x s matrix, in row order."""
     return np.triu_indices(s)
 
 
 @cache
-def _numbers_of(sizes: Sizes) -> dict[str, np.ndarray]:
-    """Where the entries of q and V, (C, s, s), stand in the packed vector."""
+def _matrix_positions(sizes: Sizes) -> dict[str, np.ndarray]:
+    """Return the positions in the packed vector of the entries of q and V, (C, s, s)."""
     contexts, s, _, _ = sizes
-    rows, columns = triangle(s)
+    rows, columns = upper_triangle_indices(s)
     order = np.empty((s, s), int)
     order[rows, columns] = order[columns, rows] = np.arange(len(rows))
     known = np.arange(contexts)[:, None, None] * len(rows) + order
-    return {name: places_of(sizes)[name].start + known for name in ("q", "V")}
+    return {name: block_slices(sizes)[name].start + known for name in ("q", "V")}
 
 
 def packed_length(sizes: Sizes) -> int:
-    """Independent components of the overlaps, and trained numbers."""
-    return places_of(sizes)["phi"].stop
+    """Return the length of the packed vector: independent components of the overlaps, and trained numbers."""
+    return block_slices(sizes)["phi"].stop
 
 
 def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """For every packed component the size of its block: |q|, |V|, for m and theta the scale of q^(1/2).
+    """Return the scale of the block of every packed component, (n,).
 
-    For each phi it is |phi|, but no less than 1.
+    The largest |q| and |V|; for m at least |q|^(1/2), for theta at least |q|; for each phi |phi|, but at least 1.
+
+    Args:
+        u: packed overlaps, (n,).
+        sizes: (C, s, t, P).
     """
-    (in_q, in_V, in_m, in_theta, in_phi), numbers = _blocks_of(sizes)
+    (in_q, in_V, in_m, in_theta, in_phi), numbers = _block_numbers(sizes)
     entries = [abs(entry) for entry in u.tolist()]
     q, V = max(entries[in_q]), max(entries[in_V])
     m, theta = max([math.sqrt(q), *entries[in_m]]), max([q, *entries[in_theta]])
@@ -82,16 +96,17 @@ def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
 
 
 def column_scales(overlaps: Overlaps) -> np.ndarray:
-    """For every packed component the size that its columns of W give it, (n,): the geometric mean of their diagonal
-    entries in q or V, relative to those of the block; for m and theta the root of that in q. One for a single column.
+    """Return the relative scale of the columns of W that every packed component belongs to, (n,).
 
-    Columns of different sizes share blocks, whose scale is that of the largest.
+    The geometric mean of their diagonal entries in q or V, relative to the largest; for m and theta the square root of
+    that in q; 1 for a single column. Block scales are those of the largest column.
     """
     contexts, s, t, numbers = overlaps.sizes
     if s == 1:
         return np.ones(packed_length(overlaps.sizes))
     diagonals = (np.abs(np.diagonal(block, axis1=1, axis2=2)).max(axis=0) for block in (overlaps.q, overlaps.V))
-    q, V = (np.sqrt(np.maximum(each / each.max(), _LEAST_COLUMN)) for each in diagonals)
+    least = ColumnScaleOptions.current().min_column
+    q, V = (np.sqrt(np.maximum(each / each.max(), least)) for each in diagonals)
     ones = np.ones((contexts, s, s))
     theta = np.broadcast_to(q[:, None], (contexts, s, t))
     return Overlaps(ones * np.outer(q, q), ones * np.outer(V, V), ones[:, 0] * q, theta, np.ones(numbers)).pack()
@@ -99,9 +114,9 @@ def column_scales(overlaps: Overlaps) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Overlaps(AttributeHints):
-    """q, V (C, s, s) symmetric, m (C, s), theta (C, s, t); C contexts (token, cluster), cluster fastest.
+    """Order parameters q, V (C, s, s) symmetric, m (C, s), theta (C, s, t) of C contexts.
 
-    Beside them phi (P,): the O(1) numbers trained with the weights.
+    A context is a (token, cluster) pair, cluster fastest. phi (P,) are the O(1) numbers trained with the weights.
 
     Example:
         >>> problem = sf.problem("ridge_regression", alpha=2)
@@ -120,16 +135,16 @@ class Overlaps(AttributeHints):
 
     @classmethod
     def measured(cls, q: Any, theta: Any, m: Any = None, *, V: Any = None, phi: Any = ()) -> Overlaps:
-        """Overlaps of weights that were measured, to start from: `sf.solve(problem, sf.Overlaps.measured(q, theta))`.
+        """Return measured overlaps of weights, as a start: `sf.solve(problem, sf.Overlaps.measured(q, theta))`.
 
         In the units of the theory (docs/conventions.md): q = W^T Sigma W / d, theta = W^T Sigma W* / d, and
-        m = W^T (mu + p) / sqrt(d) of the sum of mean and encoding, a context (token, cluster) each.
+        m = W^T (mu + p) / sqrt(d) of the sum of mean and encoding, for every context (token, cluster).
 
         Args:
             q: (C, s, s), or (s, s) or a number for one context.
             theta: (C, s, t), or (s, t) or a number.
             m: (C, s), or (s,) or a number; zeros by default.
-            V: as q; what `solve` finds from the others by default.
+            V: shaped as q; by default `solve` determines it from the others.
             phi: trained numbers, (P,).
 
         Raises:
@@ -155,28 +170,37 @@ class Overlaps(AttributeHints):
 
     @property
     def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(q, V, m, theta), as generated solvers take them."""
+        """The arrays (q, V, m, theta), in the order of arguments of generated solvers."""
         return self.q, self.V, self.m, self.theta
 
     @property
     def sizes(self) -> Sizes:
-        """(C, s, t, P)."""
+        """Sizes (C, s, t, P)."""
         return *self.theta.shape[-3:], self.phi.shape[-1]
 
     def pack(self) -> np.ndarray:
-        """Independent components: upper triangles of q and V, m, theta, phi; of several states, (..., n)."""
+        """Return the independent components, (..., n): upper triangles of q and V, then m, theta, phi."""
         blocks, shape = [self.q, self.V], (*self.q.shape[:-3], -1)
         if self.q.shape[-1] > 1:
-            rows, columns = triangle(self.q.shape[-1])
+            rows, columns = upper_triangle_indices(self.q.shape[-1])
             blocks = [block[..., rows, columns] for block in blocks]
         flat = [block.reshape(shape) for block in (*blocks, self.m, self.theta)]
         return np.concatenate([*flat, self.phi], axis=-1)
 
     @classmethod
     def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Self:
-        """The overlaps of independent components, (..., n) in the order of `pack`: copies, q and V filled in by
-        symmetry."""
-        numbers, places, shapes, several = _numbers_of(sizes), places_of(sizes), shapes_of(sizes), vector.shape[:-1]
+        """Return overlaps from their independent components; arrays are copies, q and V symmetric.
+
+        Args:
+            vector: (..., n), in the order of `pack`.
+            sizes: (C, s, t, P).
+        """
+        numbers, places, shapes, several = (
+            _matrix_positions(sizes),
+            block_slices(sizes),
+            block_shapes(sizes),
+            vector.shape[:-1],
+        )
         return cls(
             q=vector.take(numbers["q"], axis=-1),
             V=vector.take(numbers["V"], axis=-1),
@@ -187,16 +211,16 @@ class Overlaps(AttributeHints):
 
     @property
     def block_scales(self) -> np.ndarray:
-        """Of the packed components, see `block_scales`."""
+        """Scales of the blocks of all packed components, (n,); see the function `block_scales`."""
         return block_scales(self.pack(), self.sizes)
 
-    def flipped(self) -> Overlaps:
-        """The same state with the sign of W reversed."""
+    def with_opposite_sign(self) -> Overlaps:
+        """Return the overlaps of -W."""
         return Overlaps(self.q, self.V, -self.m, -self.theta, self.phi)
 
     @property
-    def free_sign_is_positive(self) -> bool:
-        """Whether the first non-zero entry of theta, else of m, is positive."""
+    def has_positive_sign(self) -> bool:
+        """Whether the first non-zero entry of theta (if none, of m) is positive."""
         for block in (self.theta, self.m):
             scale = np.abs(block).max(initial=0.0)
             nonzero = block.ravel()[np.abs(block.ravel()) > 1e-12 * (1 + scale)]
@@ -205,12 +229,12 @@ class Overlaps(AttributeHints):
         return True
 
 
-class Units(Overlaps):
-    """Unit vectors of the packed overlaps as blocks: q, V (n, C, s, s), m (n, C, s), theta (n, C, s, t), phi (n, P)."""
+class UnitOverlaps(Overlaps):
+    """Unit vectors of the packed space as blocks: q, V (n, C, s, s), m (n, C, s), theta (n, C, s, t), phi (n, P)."""
 
     @classmethod
-    def of(cls, sizes: Sizes) -> Units:
-        """A direction for every packed component, in the order of `Overlaps.pack`: n = C (s (s + 1) + s + s t) + P."""
+    def from_sizes(cls, sizes: Sizes) -> UnitOverlaps:
+        """Return a unit vector for every packed component, n = C (s (s + 1) + s + s t) + P in the order of `pack`."""
         return cls.unpack(np.eye(packed_length(sizes)), sizes)
 
     def __len__(self) -> int:
@@ -219,7 +243,7 @@ class Units(Overlaps):
 
 @dataclass(frozen=True)
 class Conjugates:
-    """q_hat, V_hat (C, s, s), m_hat (C, s), theta_hat (C, s, t); they carry the probability of the label."""
+    """Conjugates q_hat, V_hat (C, s, s), m_hat (C, s), theta_hat (C, s, t), weighted by label probabilities."""
 
     q: np.ndarray
     V: np.ndarray
@@ -228,14 +252,14 @@ class Conjugates:
 
     @property
     def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(q, V, m, theta), as generated solvers take them."""
+        """The arrays (q, V, m, theta), in the order of arguments of generated solvers."""
         return self.q, self.V, self.m, self.theta
 
     @classmethod
     def empty(cls, sizes: Sizes) -> Conjugates:
-        """Arrays of these shapes without values, for a generated solver to write into."""
-        return cls(**{name: np.empty(shape) for name, shape in shapes_of(sizes).items()})
+        """Return uninitialised conjugates, which a generated solver fills."""
+        return cls(**{name: np.empty(shape) for name, shape in block_shapes(sizes).items()})
 
-    def flipped(self) -> Conjugates:
-        """Those of the same state with the sign of W reversed."""
+    def with_opposite_sign(self) -> Conjugates:
+        """Return the conjugates of -W."""
         return Conjugates(self.q, self.V, -self.m, -self.theta)

@@ -1,10 +1,11 @@
-"""Contents of the files of a generated solver, as types: one a file.
+"""Types of the files of a generated solver, one per file.
 
 Arguments of a function are those of the template that writes it, which documents them (derive/emit/templates/). L, s
 and t are tokens, student and teacher columns, D = L s fields X, F features of teacher and noise, C contexts (token,
 cluster), N points.
 
-What only some solvers have is marked with the constant that says so; asking another solver for it is an AttributeError.
+Members that only some solvers have are marked with the constant that says so; for other solvers they raise
+AttributeError.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ Arrays = tuple[np.ndarray, ...]
 
 
 class Compiled(Protocol):
-    """A function of single numbers that Numba compiles, and the Python that it is made from."""
+    """A scalar function compiled by Numba, with its Python source function."""
 
     py_func: Callable[..., Any]
 
     def __call__(self, *numbers: Any) -> Any:
-        """At entries, then the constants."""
+        """Evaluate the function at numbers: the entries of its arguments, then the constants."""
 
 
 class ModelFacts(Protocol):
-    """model.py: what is known of a model, or of a reduced problem, without its kernels."""
+    """model.py: metadata of a model or of a reduced problem, without kernels."""
 
     NAME: str
     DIGEST: str
@@ -145,7 +146,7 @@ class Bounds(Protocol):
 
 
 class Prior(Protocol):
-    """prior.py: the weights; `Problem.of_prior` passes the leading arguments of maps from and to overlaps.
+    """prior.py: the weights; `Problem.bound_prior_map` passes the leading arguments of maps from and to overlaps.
 
     Maps fill arrays, and return False outside their domain.
     """

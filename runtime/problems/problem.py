@@ -1,4 +1,4 @@
-"""A problem: a generated solver, a sample complexity and values of the model's parameters."""
+"""Problems: a generated solver, a sample complexity and values of the model's parameters."""
 
 from __future__ import annotations
 
@@ -12,37 +12,49 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.deprecation import Gone, renamed_attribute
+from ..base.deprecation import DeprecatedName, renamed_attribute
 from ..base.errors import InputError, as_numbers, describe_unknown, require_in
 from ..base.hints import AttributeHints
+from ..base.options import AlgorithmOptions
 from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
 from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
-from .growth import Fall, falls_of, value_of
+from .growth import UnboundedRay, find_unbounded_rays, loss_value
 from .law import TokenLaw
-from .overlaps import Conjugates, Overlaps, Sizes, triangle
-from .regulariser import Regulariser, regulariser_of
+from .overlaps import Conjugates, Overlaps, Sizes, upper_triangle_indices
+from .regulariser import Regulariser, make_regulariser
 from .solver import Solver, load_solver
 
 Answer = TypeVar("Answer")
-_FIELDS = 20  # of the student at which a loss is tried, for fields of the teacher each
-_WIDTHS = (0.5, 1.0, 1.0, 2.0) * 4  # of fields of teacher and noise at which a loss is tried, in their spreads
+
+
+@dataclass(frozen=True)
+class LossCheckOptions(AlgorithmOptions):
+    """Options of the checks of a new problem's loss at random fields.
+
+    Attributes:
+        student_fields: random fields X tried for each random Y; more find rarer failures.
+        standard_deviations: widths of the random fields Y and noise, in their standard deviations; one draw each.
+    """
+
+    student_fields: int = 20
+    standard_deviations: tuple[float, ...] = (0.5, 1.0, 1.0, 2.0) * 4
 
 
 @dataclass(frozen=True)
 class Problem(AttributeHints):
-    """Everything a solution depends on, checked on construction (use `problem`).
+    """A model with its numbers: everything a solution depends on, checked on construction (use `problem`).
 
     Attributes:
         sample_complexity: alpha = n / d, or None where it was left open; see `alpha`.
         parameters: name -> value as float or array of the parameter's shape.
         spectrum: (atoms, 1 + C) weights and eigenvalues of the token covariances in place of the model's own, or None.
         given_law: a law of the tokens in place of the model's, or None.
-        search: how the proximal map looks for the global minimum: 1 from omega and mirror images, 2 all over the ball
-            that holds it (see `search.searched`).
+        search: how the proximal map finds the global minimum: 1 from omega and mirror images, 2 all over the ball
+            that contains it (see `search.searched`).
         inverse_temperature: of a Gibbs measure over the weights; None for the minimum of the risk.
-        lines: by the name of its place, path_A or scale_A, a parameter that goes along a line, and that line.
+        lines: name of a position, path_A or scale_A -> the parameter that moves along a line, and that line.
 
     Example:
         >>> problem = sf.problem("ridge_regression", alpha=2)
@@ -62,7 +74,7 @@ class Problem(AttributeHints):
 
     @property
     def alpha(self) -> float:
-        """Sample complexity n / d.
+        """The sample complexity n / d.
 
         Raises:
             InputError: it was not given.
@@ -76,55 +88,57 @@ class Problem(AttributeHints):
 
     @cached_property
     def tokens(self) -> int:
-        """L: tokens of a sentence."""
+        """Number of tokens L of a sample."""
         return self.solver.structure["tokens"]
 
     @cached_property
     def student_rank(self) -> int:
-        """s: columns of W, all trainable matrices side by side."""
+        """Number of columns s of W, all trainable matrices side by side."""
         return self.solver.structure["student_rank"]
 
     @cached_property
     def teacher_rank(self) -> int:
-        """t: columns of W*."""
+        """Number of columns t of W*."""
         return self.solver.structure["teacher_rank"]
 
     @cached_property
     def clusters(self) -> int:
-        """K: labels of a token."""
+        """Number of labels K of a token."""
         return self.solver.structure["clusters"]
 
     @cached_property
     def contexts(self) -> int:
-        """C = L K: pairs (token, cluster), the cluster fastest."""
+        """Number C = L K of (token, cluster) pairs, the cluster fastest."""
         return self.tokens * self.clusters
 
     @property
     def sizes(self) -> Sizes:
-        """(C, s, t, P) of its overlaps."""
+        """Sizes (C, s, t, P) of the overlaps."""
         return self.contexts, self.student_rank, self.teacher_rank, len(self.trained)
 
     @cached_property
-    def flat(self) -> np.ndarray:
-        """All parameters in the order of the generated SYMBOLS."""
+    def parameter_vector(self) -> np.ndarray:
+        """All parameters as one vector, in the order of the generated SYMBOLS."""
         values = [np.ravel(self.parameters[spec["name"]]) for spec in self.solver.model.PARAMETERS]
         return np.concatenate(values) if values else np.zeros(0)
 
     @cached_property
     def law(self) -> TokenLaw:
-        """Law of the tokens: the given one, else the model's at these parameters; with `spectrum`, where there is one.
+        """The law of the tokens: the given one, else the model's at these parameters; with `spectrum` where given.
 
         Raises:
-            InputError: the spectrum makes it no law.
+            InputError: with this spectrum it is not a valid law.
         """
-        law = self.given_law or TokenLaw.of(self.solver.model.law(self.flat), self.tokens, self.clusters)
+        law = self.given_law or TokenLaw.from_arrays(
+            self.solver.model.law(self.parameter_vector), self.tokens, self.clusters
+        )
         if self.spectrum is not None:
             law = law.with_spectrum(self.spectrum)
             law.check()
         return law
 
-    def once(self, function: Callable[[Problem], Answer]) -> Answer:
-        """What a function says of this problem, computed when first asked for."""
+    def compute_once(self, function: Callable[[Problem], Answer]) -> Answer:
+        """Return function(problem), computed at the first call and cached in the problem."""
         answers = self.__dict__.setdefault("_answers", {})
         if function not in answers:
             answers[function] = function(self)
@@ -132,25 +146,25 @@ class Problem(AttributeHints):
 
     @property
     def trained(self) -> tuple[Mapping[str, Any], ...]:
-        """Numbers phi trained with the weights: name, start, ridge."""
+        """The scalars phi trained with the weights: name, start and ridge of each."""
         return self.solver.model.TRAINED
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Of the test errors, where there are several; the first is `test_error`."""
+        """Names of the metrics, where there are several; the first is the one of `test_error`."""
         return self.solver.model.METRICS
 
     @property
     def metric_name(self) -> str:
-        """Of the metric that `test_error` is; empty where there is one without a name."""
+        """Name of the metric of `test_error`; empty if the only metric has no name."""
         first = self.metric_names[0] if self.metric_names else ""
         return first if self.solver.base is None else self.solver.folder.name.removeprefix("metric_")
 
-    def by_metric(self, name: str) -> Problem:
-        """The same problem with another one of its metrics for the test error.
+    def with_metric(self, name: str) -> Problem:
+        """Return the problem with another one of its metrics for the test error.
 
         Raises:
-            InputError: it has none of this name.
+            InputError: there is no metric of this name.
         """
         if name in self.metric_names[:1]:
             return self if self.solver.base is None else replace(self, solver=self.solver.base)
@@ -159,24 +173,24 @@ class Problem(AttributeHints):
         return replace(self, solver=self.solver.metrics[name])
 
     @property
-    def along_lines(self) -> dict[str, Any]:
-        """Of arrays on lines: the ends in place of the value, and where on it they are, for JSON."""
+    def line_parameters(self) -> dict[str, Any]:
+        """For JSON: the end points and the position of every parameter that moves along a line."""
         ends = {of: line.ends for of, line in self.lines.values()}
         return {**ends, **{name: line.position for name, (_, line) in self.lines.items()}}
 
     @property
-    def vanishing(self) -> tuple[str, ...]:
-        """Parameters at whose zero the model is meant: half widths hold what they move."""
+    def vanishing_parameters(self) -> tuple[str, ...]:
+        """Names of regularising parameters whose limit 0 defines the model: error bars include their effect."""
         return tuple(spec["name"] for spec in self.solver.model.PARAMETERS if spec["vanishing"])
 
     @property
-    def held_at(self) -> dict[str, dict[str, float]]:
-        """For the evidence of half widths that do not hold the limit of such parameters: the values they stand at."""
-        values = {name: float(self.parameters[name]) for name in self.vanishing}
+    def limits_not_taken(self) -> dict[str, dict[str, float]]:
+        """For evidence: the values of such parameters, for error bars that do not include the limit; empty if all 0."""
+        values = {name: float(self.parameters[name]) for name in self.vanishing_parameters}
         return {"not_in_the_limit": values} if any(values.values()) else {}
 
     @property
-    def has_taught_overlap(self) -> bool:
+    def has_teacher_overlap(self) -> bool:
         """Whether theta may differ from 0: the loss, the penalty or the law depends on the teacher."""
         law, contexts = self.law, self.contexts
         return (
@@ -187,42 +201,43 @@ class Problem(AttributeHints):
 
     @cached_property
     def regulariser(self) -> Regulariser:
-        """The regulariser at these parameters: its formulas, and what it declares of itself.
+        """The regulariser at these parameters: its formulas and properties.
 
         Raises:
-            InputError: it is of a kind that is not known.
+            InputError: its kind is unknown.
         """
-        return regulariser_of(self.solver, self.law, self.parameters, self.temperature)
+        return make_regulariser(self.solver, self.law, self.parameters, self.temperature)
 
-    has_ridge = renamed_attribute("has_ridge", Gone("regulariser.is_quadratic", "0.1.0", "0.3.0"))
-    has_sphere = renamed_attribute("has_sphere", Gone("regulariser.keeps_norms", "0.1.0", "0.3.0"))
+    has_ridge = renamed_attribute("has_ridge", DeprecatedName("regulariser.is_quadratic", "0.1.0", "0.3.0"))
+    has_sphere = renamed_attribute("has_sphere", DeprecatedName("regulariser.keeps_norms", "0.1.0", "0.3.0"))
+    by_metric = renamed_attribute("by_metric", DeprecatedName("with_metric", "0.1.0", "0.3.0"))
 
     @property
     def strengths(self) -> np.ndarray:
-        """The regulariser's parameters in the order of its declaration: lambda_a of a ridge, given norms, (s,)."""
+        """Parameters of the regulariser in the order of its declaration: lambda_a of a ridge or given norms, (s,)."""
         return self.regulariser.numbers
 
     @property
     def temperature(self) -> float:
-        """0 for the minimum of the risk."""
+        """Temperature of the Gibbs measure; 0 for the minimum of the risk."""
         return 0.0 if self.inverse_temperature is None else 1 / self.inverse_temperature
 
-    def only_at_zero_temperature(self, what: str) -> None:
-        """Refuse a finite temperature for what knows the minimum of the risk only.
+    def require_zero_temperature(self, what: str) -> None:
+        """Refuse a finite temperature where only the minimum of the risk is implemented.
 
         Raises:
-            InputError: with what it is.
+            InputError: the temperature is finite; the message begins with `what`.
         """
         if self.inverse_temperature is not None:
             raise InputError(f"{what} at zero temperature only; leave inverse_temperature out")
 
     @cached_property
     def prior_law(self) -> tuple[np.ndarray, ...]:
-        """Leading arguments of the generated prior: law of the coordinates, then those of the regulariser."""
+        """Leading arguments of the generated prior: law of the coordinates, then parameters of the regulariser."""
         return self.law.weights, self.law.gamma, self.law.gram, *self.regulariser.prior_arguments
 
-    def of_prior(self, name: str) -> Callable[..., Any]:
-        """A map of the generated prior (overlaps, free_entropy, responses) with its leading arguments filled in.
+    def bound_prior_map(self, name: str) -> Callable[..., Any]:
+        """Return a map of the generated prior (overlaps, free_entropy, responses) with its leading arguments filled in.
 
         With a ridge, a finite temperature changes the free entropy only.
         """
@@ -233,17 +248,17 @@ class Problem(AttributeHints):
         return partial(warm, *self.prior_law, self.temperature)
 
     def multipliers(self, hats: Conjugates) -> np.ndarray | None:
-        """lambda_a (s,) of given norms at conjugates; None of any other regulariser.
+        """Return the multipliers lambda_a (s,) of given norms at conjugates; None for any other regulariser.
 
         Raises:
-            DomainError: there are none.
+            DomainError: no multipliers satisfy the norms.
         """
         return self.regulariser.multipliers(hats)
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
         """Standard deviations of the Gaussian coordinates of u."""
-        return np.sqrt(np.asarray(self.solver.model.noise_variances(self.flat), float).reshape(-1))
+        return np.sqrt(np.asarray(self.solver.model.noise_variances(self.parameter_vector), float).reshape(-1))
 
     @property
     def has_targets(self) -> bool:
@@ -252,23 +267,25 @@ class Problem(AttributeHints):
 
     @cached_property
     def is_gaussian(self) -> np.ndarray:
-        """Which coordinates of u are Gaussian, (U,) of bool; the others take labelled values."""
+        """For every coordinate of u whether it is Gaussian, (U,); the others take labelled values."""
         return np.array([gaussian for _, gaussian in self.solver.model.NOISE], bool)
 
-    def planes(self, of: str, constants: np.ndarray) -> np.ndarray:
-        """Where the loss or the metric is not smooth: (K, D + L t + U + 1), coefficients of X, Y (rows first) and
-        Gaussian noise, and a constant; the expression vanishes there.
+    def kink_planes(self, of: str, constants: np.ndarray) -> np.ndarray:
+        """Return the kink planes of the loss or the metric, (K, D + L t + U + 1).
+
+        A row holds the coefficients of X, Y (rows first) and Gaussian noise, and a constant; the sum is 0 on the plane.
 
         Args:
             of: "loss" or "metric".
+            constants: of the channel, see `constants`.
         """
         rows = self.solver.model.planes(constants)[of]
         return np.array(rows, float).reshape(-1, self.dimension + 1)
 
-    def kinked_fields(self, constants: np.ndarray) -> list[tuple[int, float]]:
-        """Where the loss has a kink in an entry of X, whatever the others: its number (tokens slowest), the place."""
+    def single_field_kinks(self, constants: np.ndarray) -> list[tuple[int, float]]:
+        """Return the kinks of the loss in a single entry of X: index of the entry (tokens slowest) and position."""
         found = set()
-        for row in self.planes("loss", constants):
+        for row in self.kink_planes("loss", constants):
             held = np.flatnonzero(row[:-1])
             if len(held) == 1 and held[0] < self.tokens * self.student_rank:
                 found.add((int(held[0]), float(-row[-1] / row[held[0]])))
@@ -276,43 +293,50 @@ class Problem(AttributeHints):
 
     @property
     def dimension(self) -> int:
-        """Of the integrals over omega, Y and Gaussian noise."""
+        """Dimension of the integrals over omega, Y and Gaussian noise."""
         return self.tokens * (self.student_rank + self.teacher_rank) + len(self.noise_scale)
 
     @cached_property
     def label_choices(self) -> list[tuple[tuple[int, ...], float]]:
-        """(labels, probability) of every assignment of positive probability."""
+        """Every label assignment of positive probability, as (labels, probability)."""
         choices = product(range(self.clusters), repeat=self.tokens)
         return [(k, float(self.law.labels[k])) for k in choices if self.law.labels[k] > 0]
 
     @cached_property
-    def falls(self) -> list[tuple[tuple[int, ...], Fall]]:
-        """Labels and rays of X along which the loss is seen to fall without end; a probe, at random fields of the
-        teacher and noise."""
+    def unbounded_rays(self) -> list[tuple[tuple[int, ...], UnboundedRay]]:
+        """Labels and rays of X along which the loss was found unbounded below, at random teacher fields and noise."""
         generator, size = np.random.default_rng(19), self.tokens * self.student_rank
-        drawn = self.losses_of_students(generator)
-        return [(labels, fall) for labels, _, loss in drawn for fall in falls_of(loss, size, generator)]
+        drawn = self.sample_loss_functions(generator)
+        return [(labels, fall) for labels, _, loss in drawn for fall in find_unbounded_rays(loss, size, generator)]
 
-    def teacher_fields(
+    def draw_teacher_fields(
         self, labels: tuple[int, ...], generator: np.random.Generator, widths: float = 1.0
     ) -> np.ndarray:
-        """Return random fields Y of the teacher, (L, t), so many standard deviations wide, entries independent."""
-        contexts = self.context_of(labels)
+        """Return random fields Y of the teacher, (L, t), with independent entries.
+
+        Args:
+            labels: label of every token, (L,).
+            generator: of the random numbers.
+            widths: factor on the standard deviations.
+        """
+        contexts = self.context_indices(labels)
         spread = np.sqrt(np.diagonal(self.law.rho_star, axis1=1, axis2=2))[contexts]
         return self.law.teacher_means[contexts] + widths * spread * generator.standard_normal(spread.shape)
 
-    def losses_of_students(
+    def sample_loss_functions(
         self, generator: np.random.Generator
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray, Callable[[np.ndarray], Any]]]:
-        """Yield labels, fields Y of the teacher at random, and there the loss as a function of X, not compiled; fields
-        at which what the loss needs of them overflows are left out."""
+        """Yield labels, random teacher fields Y, and the loss there as an uncompiled function of X.
+
+        Fields at which the features of the loss overflow are left out.
+        """
         channel = self.solver.channel
         gaussian = self.is_gaussian
         for labels, _ in self.label_choices:
             c = self.constants(labels)
             for values in channel.LABELLED_NOISE or ((),):
-                for widths in _WIDTHS:
-                    y = self.teacher_fields(labels, generator, widths)
+                for widths in LossCheckOptions.current().standard_deviations:
+                    y = self.draw_teacher_fields(labels, generator, widths)
                     u = np.zeros(len(gaussian))
                     u[gaussian] = widths * self.noise_scale * generator.standard_normal(len(self.noise_scale))
                     u[~gaussian] = values
@@ -321,69 +345,75 @@ class Problem(AttributeHints):
                     except (ArithmeticError, ValueError):
                         continue
 
-                    def loss(x: np.ndarray, known: Any = known, c: np.ndarray = c) -> Any:
+                    def _loss_at(x: np.ndarray, known: Any = known, c: np.ndarray = c) -> Any:
                         return channel.loss.py_func(*x.tolist(), *known, c)
 
-                    yield labels, y.ravel(), loss
+                    yield labels, y.ravel(), _loss_at
 
     def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
-        """The constants vector of the generated channel: rho_l, k_l, parameters, and what losses hold of a solution.
+        """Return the constants of the generated channel: rho_l, k_l, parameters, and overlaps that the loss contains.
 
         Args:
-            overlaps: q of every token and phi are taken from here; by default zeros and the starts of phi.
+            labels: label of every token, (L,).
+            overlaps: source of q of every token and of phi; by default zeros and the starts of phi.
         """
         if not self.solver.model.HOLDS_Q and not self.trained:
-            return self._given(labels)
+            return self._fixed_constants(labels)
         own = [np.array([number["start"] for number in self.trained]) if overlaps is None else overlaps.phi]
         if self.solver.model.HOLDS_Q:
-            rows, columns = triangle(self.student_rank)
+            rows, columns = upper_triangle_indices(self.student_rank)
             q = np.zeros((self.contexts, *[self.student_rank] * 2))
             if overlaps is not None:
-                # Of the weights with themselves. A minimum found by simulation has no V.
+                # Overlap of one replica with itself. A minimum found by simulation has no V.
                 q = overlaps.q + self.temperature * overlaps.V if self.temperature else overlaps.q
-            own = [*q[self.context_of(labels)][:, rows, columns], *own]
-        return np.concatenate([self._given(labels), *own])
+            own = [*q[self.context_indices(labels)][:, rows, columns], *own]
+        return np.concatenate([self._fixed_constants(labels), *own])
 
-    def _given(self, labels: tuple[int, ...]) -> np.ndarray:
-        """Those of the constants that no solution changes."""
+    def _fixed_constants(self, labels: tuple[int, ...]) -> np.ndarray:
+        """Return the constants that do not depend on a solution."""
         if labels not in self._constants:
-            law, own = self.law.rho[self.context_of(labels)], np.asarray(labels, float)
-            self._constants[labels] = np.concatenate([law, own, self.flat])
+            law, own = self.law.rho[self.context_indices(labels)], np.asarray(labels, float)
+            self._constants[labels] = np.concatenate([law, own, self.parameter_vector])
         return self._constants[labels]
 
-    def context_of(self, labels: tuple[int, ...]) -> np.ndarray:
-        """Context index of every token, (L,)."""
+    def context_indices(self, labels: tuple[int, ...]) -> np.ndarray:
+        """Return the context index of every token, (L,)."""
         if labels not in self._contexts:
             self._contexts[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
         return self._contexts[labels]
 
-    def context_in_words(self, context: int) -> str:
-        """Of a context by its index: its token, and its cluster where there are several."""
+    def describe_context(self, context: int) -> str:
+        """Return a context in words: its token, and its cluster if there are several."""
         token, cluster = divmod(context, self.clusters)
         return f"token {token + 1}" + (f", cluster {cluster + 1}" if self.clusters > 1 else "")
 
     @cached_property
     def _constants(self) -> dict[tuple[int, ...], np.ndarray]:
-        """Kept by labels as they are asked for."""
+        """Cache of constants by labels."""
         return {}
 
     @cached_property
     def _contexts(self) -> dict[tuple[int, ...], np.ndarray]:
-        """Kept by labels as they are asked for."""
+        """Cache of context indices by labels."""
         return {}
 
     def with_(self, **changes: Any) -> Problem:
-        """The same problem with some parameters (alpha included) changed; an entry of an array, as `**{"A[1,2]": 0.3}`;
-        the place of an array on a line (`Between`), path_A; scale_A, a factor on an array as it is.
+        """Return the problem with some parameters changed.
+
+        Args:
+            changes: new values by name, alpha included; an entry of an array, as `**{"A[1,2]": 0.3}`; path_A, the
+                position of an array on its line (`Between`); scale_A, a factor on the present array.
 
         Raises:
-            InputError: a value out of range, or no such entry or line.
+            InputError: a value is out of range, or there is no such entry or line.
         """
-        own = {name: changes.pop(name) for name in list(changes) if self._line(name)}
+        own = {name: changes.pop(name) for name in list(changes) if self._find_line(name)}
         lines: dict[str, tuple[str, Between]] = {}
-        given = {parameter_name(name) for name in changes} | {place[0] for name in changes if (place := entry_of(name))}
+        given = {parameter_name(name) for name in changes} | {
+            place[0] for name in changes if (place := parse_entry(name))
+        }
         for name, position in own.items():
-            of, line = self._moved(name, position)
+            of, line = self._move_along_line(name, position)
             if of in given or any(of == other for other, _ in lines.values()):
                 raise InputError(f"{of.rstrip('_')} is changed twice, once by {name}; leave one out")
             lines[name] = of, line
@@ -393,21 +423,21 @@ class Problem(AttributeHints):
         alpha = changes.pop("alpha", self.sample_complexity)
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
         beta = changes.pop("inverse_temperature", self.inverse_temperature)
-        known = {**self.parameters, **{parameter_name(n): v for n, v in changes.items() if entry_of(n) is None}}
+        known = {**self.parameters, **{parameter_name(n): v for n, v in changes.items() if parse_entry(n) is None}}
         for name, value in changes.items():
-            if (place := entry_of(name)) is not None:
+            if (place := parse_entry(name)) is not None:
                 of, index = place
-                _entry(name, known.get(of), index)
+                _entry_value(name, known.get(of), index)
                 known[of] = np.array(known[of], float)
                 known[of][index] = value
-        return _build(self.solver, alpha, known, spectrum, law, beta, lines)
+        return _build_problem(self.solver, alpha, known, spectrum, law, beta, lines)
 
-    def on_line(self, name: str) -> bool:
-        """Whether a name is that of the place of an array on a line: path_A, scale_A."""
-        return self._line(name) is not None
+    def is_line_parameter(self, name: str) -> bool:
+        """Return whether a name is the position of an array on a line: path_A, scale_A."""
+        return self._find_line(name) is not None
 
-    def _line(self, name: str) -> tuple[str, Between] | None:
-        """The line that a name stands for: path_A of those given, scale_A from zero to an array; None of others."""
+    def _find_line(self, name: str) -> tuple[str, Between] | None:
+        """Return parameter and line of path_A, or of scale_A (from zero to the array); None for other names."""
         if name in self.lines:
             return self.lines[name]
         of = parameter_name(scaled_parameter(name) or "")
@@ -416,24 +446,27 @@ class Problem(AttributeHints):
         array = self.parameters[of]
         return of, Between(np.zeros_like(array), array, 1.0)
 
-    def _moved(self, name: str, position: Any) -> tuple[str, Between]:
-        of, line = self._line(name) or ("", Between(0, 0))
-        t = _number(name, position)
+    def _move_along_line(self, name: str, position: Any) -> tuple[str, Between]:
+        of, line = self._find_line(name) or ("", Between(0, 0))
+        t = _as_number(name, position)
         if not np.isfinite(t):
             raise InputError(f"{name} = {position!r} is out of range; allowed is (-inf, inf)")
         return of, line.at(t)
 
     def value_of(self, name: str) -> float:
-        """A scalar parameter, alpha included (not a number where it was left open), the common value of a vector's
-        entries, one entry of an array, counted from 1: sigma[2], A[1,2], or the place of an array on a line.
+        """Return the value of a scalar parameter by name.
+
+        Args:
+            name: a parameter, alpha included (nan if it was left open); a vector whose entries are all equal; an entry
+                of an array, counted from 1: sigma[2], A[1,2]; or the position of an array on a line.
 
         Raises:
             InputError: no such scalar parameter.
         """
-        place = entry_of(name)
+        place = parse_entry(name)
         if place is not None:
-            return float(_entry(name, self.parameters.get(place[0]), place[1]))
-        if (known := self._line(name)) is not None:
+            return float(_entry_value(name, self.parameters.get(place[0]), place[1]))
+        if (known := self._find_line(name)) is not None:
             return known[1].position
         name = parameter_name(name)
         if name == "alpha":
@@ -441,20 +474,20 @@ class Problem(AttributeHints):
         if name == "inverse_temperature":
             return np.inf if self.inverse_temperature is None else self.inverse_temperature
 
-        def common(value: Any) -> bool:
+        def has_common_value(value: Any) -> bool:
             return (np.ndim(value) < 2 and len(np.unique(value)) == 1) or np.size(value) == 1
 
-        if name not in self.parameters or not common(self.parameters[name]):
-            scalars = [n.rstrip("_") for n, v in self.parameters.items() if common(v)]
+        if name not in self.parameters or not has_common_value(self.parameters[name]):
+            scalars = [n.rstrip("_") for n, v in self.parameters.items() if has_common_value(v)]
             raise InputError(
-                f"{name!r} is not a scalar parameter{describe_trained(self.solver, name)}; these are "
+                f"{name!r} is not a scalar parameter{explain_trained_number(self.solver, name)}; these are "
                 f"{', '.join(['alpha', *scalars, *self.lines])}, "
                 "entries of arrays, as A[1,2], a factor on one, as scale_A, and path_A where A is given as a line"
             )
         return float(np.ravel(self.parameters[name])[0])
 
-    def check_varied(self, *names: str) -> None:
-        """That these are scalar parameters and nothing else is left open.
+    def require_scalar_parameters(self, *names: str) -> None:
+        """Check that these are scalar parameters and that alpha is given or among them.
 
         Raises:
             InputError: one is not, or alpha is neither given nor among them.
@@ -465,19 +498,19 @@ class Problem(AttributeHints):
             _ = self.alpha
 
 
-_SMALLEST = 1e-60  # of numbers that are not zero; their inverses are the largest
+_MIN_MAGNITUDE = 1e-60  # of non-zero numbers: the fourth power is a normal double; the inverse is the largest
 _ENTRY = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")
 
 
-def entry_of(name: str) -> tuple[str, tuple[int, ...]] | None:
-    """Of A[1,2], counted from 1, the parameter and the index, counted from 0; None of any other name."""
+def parse_entry(name: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return parameter and index (from 0) of an entry A[1,2] (from 1); None for any other name."""
     found = _ENTRY.fullmatch(name.replace(" ", ""))
     if found is None:
         return None
     return parameter_name(found[1]), tuple(int(n) - 1 for n in found[2].split(","))
 
 
-def _entry(name: str, values: Any, index: tuple[int, ...]) -> Any:
+def _entry_value(name: str, values: Any, index: tuple[int, ...]) -> Any:
     shape = np.shape(values)
     if values is None or len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
         last = ",".join(map(str, shape))
@@ -490,22 +523,22 @@ def _entry(name: str, values: Any, index: tuple[int, ...]) -> Any:
 
 
 def parameter_name(name: str) -> str:
-    """As parameters are stored: lambda is a keyword of Python."""
+    """Return the name under which a parameter is stored: lambda_ for lambda, a keyword of Python."""
     return "lambda_" if name == "lambda" else name
 
 
-def _refuse_assignment(self: Problem, name: str, value: Any) -> None:
+def _raise_immutable(self: Problem, name: str, value: Any) -> None:
     raise AttributeError(f"a problem does not change; problem.with_({name}={value!r}) is another one")
 
 
-Problem.__setattr__ = _refuse_assignment  # type: ignore[assignment, method-assign]  # in place of FrozenInstanceError
+Problem.__setattr__ = _raise_immutable  # type: ignore[assignment, method-assign]  # in place of FrozenInstanceError
 
 
 def check_is_problem(given: object) -> None:
     """Refuse a model, its name or anything else in the place of a problem.
 
     Raises:
-        InputError: with what to write instead.
+        InputError: it is not a problem; the message says what to write instead.
     """
     if not isinstance(given, Problem):
         shown = repr(given) if isinstance(given, str) else "MODEL"
@@ -524,21 +557,22 @@ def problem(
     inverse_temperature: float | None = None,
     **values: Any,
 ) -> Problem:
-    """A problem from a catalogue name, a path or a Model, with parameters by name.
+    """Return a problem: a model with values of its parameters.
 
     Args:
-        alpha: sample complexity n / d, positive; it may be left open where what is asked varies or looks for it.
-        spectrum: any discrete joint spectrum of the token covariances in place of the model's own: rows of a weight and
-            an eigenvalue, or a weight and one eigenvalue a context (token, cluster), cluster fastest; behind the latter
-            there may be a factor on the variance of the teacher's rows. `power_law` and `random_features` make some.
-        law: `Tokens` with numbers, as `Tokens.from_arrays` makes them of data, in place of the model's law.
+        model: a catalogue name, a path to a model file, or a Model.
+        alpha: sample complexity n / d, positive; it may be left out where it is varied or searched for.
+        spectrum: a discrete joint spectrum of the token covariances in place of the model's own: rows of a weight and
+            an eigenvalue, or of a weight and one eigenvalue per context (token, cluster), cluster fastest; the latter
+            may be followed by a factor on the variance of the teacher's rows. See `power_law`, `random_features`.
+        law: `Tokens` with numbers, as `Tokens.from_arrays` makes them from data, in place of the model's law.
         inverse_temperature: b of the Gibbs measure exp(-b risk) over the weights, positive; None (the default) for the
             minimum of the risk. A loss whose slope jumps has a solver at finite temperatures only.
         values: parameters and structural sizes (tokens, student_rank, teacher_rank, clusters); the rest keep defaults.
-            Of an array, `Between` for all on a line; its entries, as `**{"A[1,2]": 0.3}`, and a factor, as scale_A=0.5.
+            For an array also a line (`Between`), single entries, as `**{"A[1,2]": 0.3}`, or a factor, as scale_A=0.5.
 
     Raises:
-        InputError: an unknown name or a value out of range; the sentence lists what is allowed.
+        InputError: a name is unknown or a value out of range; the message lists what is allowed.
 
     Example:
         >>> sf.problem("ridge_regression", alpha=2, lambda_=0.5).alpha
@@ -546,17 +580,17 @@ def problem(
     """
     sizes = {name: values.pop(name) for name in STRUCTURAL if name in values}
     for name, value in sizes.items():
-        if isinstance(value, bool) or not _number(name, value).is_integer():
+        if isinstance(value, bool) or not _as_number(name, value).is_integer():
             raise InputError(f"{name} = {value!r}: a whole number is expected")
     solver = load_solver(model, **sizes)
     whole = {spec["name"] for spec in solver.model.PARAMETERS}
     given = {parameter_name(name): value for name, value in values.items() if parameter_name(name) in whole}
     parts = {name: value for name, value in values.items() if parameter_name(name) not in whole}
-    built = _build(solver, alpha, given, spectrum, law, inverse_temperature)
+    built = _build_problem(solver, alpha, given, spectrum, law, inverse_temperature)
     return built.with_(**parts) if parts else built
 
 
-def _build(
+def _build_problem(
     solver: Solver,
     alpha: Any,
     values: Mapping[str, Any],
@@ -566,39 +600,48 @@ def _build(
     lines: Mapping[str, tuple[str, Between]] | None = None,
 ) -> Problem:
     specs = {spec["name"]: spec for spec in solver.model.PARAMETERS}
-    lines = {**(lines or {}), **_lines(values, specs)}
+    lines = {**(lines or {}), **_collect_lines(values, specs)}
     values = {name: value.value if isinstance(value, Between) else value for name, value in values.items()}
     unknown = [name for name in values if name not in specs]
     if unknown:
         known = "; ".join(
             [
-                f"alpha in (0, inf){_ALPHA}",
+                f"alpha in (0, inf){_ALPHA_MEANING}",
                 "inverse_temperature in (0, inf)",
                 "spectrum as [[weight, eigenvalue], ...]",
-                *[f"{_shown(n)} in {s['allowed']}{_meaning(n, s['doc'])}" for n, s in specs.items()],
+                *[f"{_display_name(n)} in {s['allowed']}{_describe_parameter(n, s['doc'])}" for n, s in specs.items()],
                 *[f"{name} (structural, here {value})" for name, value in solver.structure.items()],
             ]
         )
-        remedy = describe_trained(solver, unknown[0]) or suggestion(unknown[0], ["alpha", "spectrum", *specs])
+        remedy = explain_trained_number(solver, unknown[0]) or suggestion(unknown[0], ["alpha", "spectrum", *specs])
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
-    checked = {name: _checked(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
-    number = None if alpha is None else _positive("alpha", alpha, _ALPHA)
-    built = Problem(solver, number, checked, inverse_temperature=_inverse_temperature(inverse_temperature, solver))
-    built = replace(built, spectrum=_spectrum(spectrum, built.contexts), given_law=_law(law, built), lines=lines)
+    checked = {name: _check_value(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
+    number = None if alpha is None else _positive_number("alpha", alpha, _ALPHA_MEANING)
+    built = Problem(
+        solver, number, checked, inverse_temperature=_check_inverse_temperature(inverse_temperature, solver)
+    )
+    built = replace(
+        built, spectrum=_check_spectrum(spectrum, built.contexts), given_law=_check_law(law, built), lines=lines
+    )
     _ = built.law
     gaussian = [name for name, is_gaussian in solver.model.NOISE if is_gaussian]
-    for name, variance in zip(gaussian, solver.model.noise_variances(built.flat), strict=True):
+    for name, variance in zip(gaussian, solver.model.noise_variances(built.parameter_vector), strict=True):
         if not variance >= 0:
             raise InputError(f"the variance of the noise {name} is {variance:g}: it must be at least 0")
-    built.regulariser.check(_values_of(built, solver.model.STRENGTHS))
+    built.regulariser.check(_list_values(built, solver.model.STRENGTHS))
     _check_noise_law(built)
     _check_finite(built)
     _check_bounded(built)
     return built
 
 
-def describe_trained(solver: Solver, name: str) -> str:
-    """Return what to add to a sentence that refuses a parameter: that it is a number trained with the weights."""
+def explain_trained_number(solver: Solver, name: str) -> str:
+    """Return the clause of an error message that explains a trained number; empty if the name is none.
+
+    Args:
+        solver: of the model.
+        name: refused as a parameter.
+    """
     if name not in [number["name"] for number in solver.model.TRAINED]:
         return ""
     return (
@@ -607,8 +650,8 @@ def describe_trained(solver: Solver, name: str) -> str:
     )
 
 
-def _lines(values: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, Between]]:
-    """Of parameters given as lines, under the names of their places."""
+def _collect_lines(values: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, Between]]:
+    """Return the parameters given as lines and their lines, by the names of their positions (path_A)."""
     lines = {}
     for of, line in values.items():
         if isinstance(line, Between) and of in specs:
@@ -616,32 +659,32 @@ def _lines(values: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]) ->
             if name in specs:
                 raise InputError(f"{of.rstrip('_')} goes along a line by the name {name}, which is another parameter's")
             for end in (line.first, line.last):
-                _checked(specs[of], end)
+                _check_value(specs[of], end)
             lines[name] = of, line
     return lines
 
 
-def _meaning(name: str, words: str) -> str:
-    """A parameter's letter and what it is, in brackets: (σ, standard deviation of a label's noise)."""
+def _describe_parameter(name: str, words: str) -> str:
+    """Return letter and description of a parameter in brackets: (σ, standard deviation of a label's noise)."""
     letter = GREEK.get(name.rstrip("_"), "")
     return f" ({', '.join(part for part in (letter, words) if part)})" if letter or words else ""
 
 
-_ALPHA = _meaning("alpha", "number of samples over the dimension d")
+_ALPHA_MEANING = _describe_parameter("alpha", "number of samples over the dimension d")
 
 
-def _inverse_temperature(value: Any, solver: Solver) -> float | None:
-    """Checked against what the solver can do.
+def _check_inverse_temperature(value: Any, solver: Solver) -> float | None:
+    """Return the inverse temperature, checked against what the solver supports.
 
     Raises:
-        InputError: out of range, too many fields for a finite temperature, or none where the model needs one.
+        InputError: it is out of range, there are too many fields for a finite temperature, or the model needs one.
     """
     if value is None:
-        # What is read of the fields may have a proximal map where all of them have none.
+        # The reduced loss may have a proximal map where the full one has none.
         if solver.model.NO_PROXIMAL_MAP and solver.reduced.get("loss", solver).model.NO_PROXIMAL_MAP:
-            raise InputError(solver.no_proximal_map)
+            raise InputError(solver.no_proximal_map_message)
         return None
-    number = _positive("inverse_temperature", value)
+    number = _positive_number("inverse_temperature", value)
     thermal = solver.reduced.get("loss", solver).thermal
     if not thermal.HAS_AVERAGES:
         raise InputError(
@@ -651,25 +694,26 @@ def _inverse_temperature(value: Any, solver: Solver) -> float | None:
     return number
 
 
-def _values_of(problem: Problem, names: Iterable[str]) -> str:
+def _list_values(problem: Problem, names: Iterable[str]) -> str:
     """Return parameters with their values, for a message."""
     return ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in names)
 
 
-def _changed(problem: Problem) -> list[str]:
+def _non_default_parameters(problem: Problem) -> list[str]:
     """Return the parameters that differ from their defaults."""
     specs = problem.solver.model.PARAMETERS
     return [each["name"] for each in specs if not np.array_equal(problem.parameters[each["name"]], each["default"])]
 
 
 def _check_noise_law(problem: Problem) -> None:
-    """Refuse probabilities of noise of few values that are seen outside of [0, 1]."""
+    """Refuse discrete noise with a probability outside [0, 1] at random fields."""
     model = problem.solver.model
     if model.NO_PROXIMAL_MAP or all(is_gaussian for _, is_gaussian in model.NOISE):
         return
     channel, generator = problem.solver.proximal, np.random.default_rng(7)
+    count = LossCheckOptions.current().student_fields
     for labels, _ in problem.label_choices:
-        y = np.array([problem.teacher_fields(labels, generator).ravel() for _ in range(_FIELDS)])
+        y = np.array([problem.draw_teacher_fields(labels, generator).ravel() for _ in range(count)])
         law = channel.noise_law_at.py_func(y, problem.constants(labels))  # type: ignore[attr-defined]
         wrong = ~((law >= -1e-12) & (law <= 1 + 1e-12)).all(axis=1)
         if wrong.any():
@@ -683,39 +727,42 @@ def _check_noise_law(problem: Problem) -> None:
 
 
 def _check_finite(problem: Problem) -> None:
-    """Refuse values of parameters at which the loss is seen to be no finite double anywhere."""
-    changed = _changed(problem)
+    """Refuse parameters at which the loss is not finite at any of the random fields."""
+    changed = _non_default_parameters(problem)
     if not changed:
         return
     generator, size, seen = np.random.default_rng(31), problem.tokens * problem.student_rank, ""
-    for _, y, loss in problem.losses_of_students(generator):
-        tried = [3.0 ** (n % 4 - 2) * generator.standard_normal(size) for n in range(_FIELDS)]
-        if any(np.isfinite(value_of(loss, x)) for x in tried):
+    count = LossCheckOptions.current().student_fields
+    for _, y, loss in problem.sample_loss_functions(generator):
+        tried = [3.0 ** (n % 4 - 2) * generator.standard_normal(size) for n in range(count)]
+        if any(np.isfinite(loss_value(loss, x)) for x in tried):
             return
         x_and_y = [", ".join(f"{z:.3g}" for z in fields) for fields in (tried[0], y)]
-        seen = seen or "it is {} at X = ({}), Y = ({})".format(value_of(loss, tried[0]), *x_and_y)
+        seen = seen or "it is {} at X = ({}), Y = ({})".format(loss_value(loss, tried[0]), *x_and_y)
     if seen:
         raise InputError(
-            f"model {problem.solver.name}: at {_values_of(problem, changed)} the loss is no finite number in double "
+            f"model {problem.solver.name}: at {_list_values(problem, changed)} the loss is no finite number in double "
             f"precision: {seen}, and not finite at any other fields that were tried; choose other values"
         )
 
 
 def _check_bounded(problem: Problem) -> None:
-    """Refuse values of a loss's parameters at which it is seen to fall without end, or beyond what is held."""
+    """Refuse parameters at which the loss is unbounded below along a ray, or falls faster than declared."""
     model = problem.solver.model
-    changed = [name for name in model.BOUNDED_BY if name in _changed(problem)]
+    changed = [name for name in model.BOUNDED_BY if name in _non_default_parameters(problem)]
     if not (changed or model.UNBOUNDED):
         return
-    falls = [(labels, fall) for labels, fall in problem.falls if fall.beyond_quadratic or not model.UNBOUNDED]
+    falls = [
+        (labels, fall) for labels, fall in problem.unbounded_rays if fall.is_beyond_quadratic or not model.UNBOUNDED
+    ]
     if not falls:
         return
     labels, worst = max(falls, key=lambda found: (found[1].power, -found[1].value))
-    at = f" at {_values_of(problem, changed)}" if changed else ""
+    at = f" at {_list_values(problem, changed)}" if changed else ""
     where = f"X = ({', '.join(f'{x:.3g}' for x in worst.distance * worst.ray)})"
     if problem.clusters > 1:
         where += f", k = ({', '.join(map(str, labels))})"
-    if worst.beyond_quadratic:
+    if worst.is_beyond_quadratic:
         advice = "faster than |X|^2, so that no penalty and no given norm bounds the risk: choose other values"
     else:
         held = "or declare @model(unbounded=True) if the regulariser holds it"
@@ -726,7 +773,7 @@ def _check_bounded(problem: Problem) -> None:
     )
 
 
-def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
+def _check_spectrum(value: Any, contexts: int) -> np.ndarray | None:
     if value is None:
         return None
     array = as_numbers(value, "spectrum = {!r}: rows of numbers [weight, eigenvalue] are expected").copy()
@@ -742,15 +789,15 @@ def _spectrum(value: Any, contexts: int) -> np.ndarray | None:
     return array
 
 
-def _law(value: Any, problem: Problem) -> TokenLaw | None:
-    """A given law as numbers, of the problem's sizes."""
+def _check_law(value: Any, problem: Problem) -> TokenLaw | None:
+    """Return a given law as numbers, checked against the sizes of the problem."""
     if value is None:
         return None
     if isinstance(value, TokenLaw):
         _check_sizes(value.gamma, value.gram, problem)
         return value
     try:
-        arrays = {name: np.asarray(item, float) for name, item in value.arrays().items()}
+        arrays = {name: np.asarray(item, float) for name, item in value.exact_arrays().items()}
     except ModelError as error:
         raise InputError(str(error)) from None
     except (AttributeError, TypeError, ValueError):
@@ -766,10 +813,10 @@ def _law(value: Any, problem: Problem) -> TokenLaw | None:
         )
     _check_sizes(arrays["covariance"], arrays["gram"], problem)
     try:
-        value.check()
+        value.check_teacher_means()
     except ModelError as error:
         raise InputError(str(error)) from None
-    return TokenLaw.of(arrays, problem.tokens, problem.clusters)
+    return TokenLaw.from_arrays(arrays, problem.tokens, problem.clusters)
 
 
 def _check_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem) -> None:
@@ -781,15 +828,15 @@ def _check_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem) -> None:
         )
 
 
-def _positive(name: str, value: Any, meaning: str = "") -> float:
-    """Return a number that is positive and within double precision."""
-    number = _number(name, value)
+def _positive_number(name: str, value: Any, meaning: str = "") -> float:
+    """Return a value as a positive number within double precision."""
+    number = _as_number(name, value)
     require_in(name, number, f"(0, inf){meaning}")
     _check_magnitude(name, value, number, positive=True)
     return number
 
 
-def _number(name: str, value: Any) -> float:
+def _as_number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -798,26 +845,29 @@ def _number(name: str, value: Any) -> float:
 
 
 def _check_magnitude(name: str, value: Any, numbers: Any, positive: bool) -> None:
-    """Refuse numbers whose fourth powers double precision does not hold.
+    """Refuse numbers whose fourth powers overflow or underflow in double precision.
 
     Args:
-        positive: whether they may not be zero, so that one near to it is no stand-in for zero.
+        name: of the argument, for the message.
+        value: as it was given.
+        numbers: the same as an array.
+        positive: whether zero is excluded, so that tiny numbers are refused as well.
     """
-    sizes = np.abs(numbers)
-    if np.any(np.isfinite(sizes) & (sizes > 1 / _SMALLEST)) or (positive and np.any((sizes > 0) & (sizes < _SMALLEST))):
+    sizes, low = np.abs(numbers), _MIN_MAGNITUDE
+    if np.any(np.isfinite(sizes) & (sizes > 1 / low)) or (positive and np.any((sizes > 0) & (sizes < low))):
         raise InputError(
-            f"{name} = {value!r} is beyond double precision; sizes from {_SMALLEST:g} to {1 / _SMALLEST:g} are allowed"
+            f"{name} = {value!r} is beyond double precision; sizes from {low:g} to {1 / low:g} are allowed"
         )
 
 
-def _shown(name: str) -> str:
-    """A parameter's name; where this is a word of Python, also what it is called there."""
+def _display_name(name: str) -> str:
+    """Return the name of a parameter for messages; for a keyword of Python also its spelling there."""
     bare = name.rstrip("_")
     return f"{bare} (in Python {bare}_=)" if iskeyword(bare) else bare
 
 
-def _checked(spec: Mapping[str, Any], value: Any) -> Any:
-    """A value in the parameter's shape and range; a scalar fills a vector."""
+def _check_value(spec: Mapping[str, Any], value: Any) -> Any:
+    """Return a value checked against shape and range of the parameter; a scalar fills a vector."""
     name, shape = spec["name"], tuple(spec["shape"])
     shown = name.rstrip("_")
     array = as_numbers(value, shown + " = {!r}: a number or a nested list of numbers is expected").copy()
@@ -835,7 +885,7 @@ def _checked(spec: Mapping[str, Any], value: Any) -> Any:
         bad |= (array >= high) if spec["open_high"] else (array > high)
     if bad.any():
         raise InputError(
-            f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}{_meaning(name, spec['doc'])}"
+            f"{shown} = {value!r} is out of range; allowed is {spec['allowed']}{_describe_parameter(name, spec['doc'])}"
         )
     if not shape:
         return float(array)

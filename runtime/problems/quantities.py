@@ -1,4 +1,4 @@
-"""Names of the numbers of a solution, the same in conditions, tables, minima and derivatives."""
+"""Names of the quantities of a solution, the same in conditions, tables, minima and derivatives."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ def quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[str]:
     """Return the names of losses and errors, of overlaps (|first entry|), of their entries and of trained numbers.
 
     Args:
-        more: names of the caller's own, shown behind the overlaps.
+        problem: whose solution it is.
+        more: further names of the caller, listed after the overlaps.
     """
     losses = [name for name in LOSSES if quantity_of(name).is_defined(problem)]
     return [*losses, *(METRIC + name for name in problem.metric_names), *OVERLAPS, *more, *entry_columns(problem)]
 
 
 def matching_columns(name: str, columns: Sequence[str]) -> list[str]:
-    """Return the columns that a name stands for; none where it is unknown.
+    """Return the columns that a name stands for; none if it is unknown.
 
-    A column itself; theta_21, this entry of every token; theta, all of its entries; b, of a number trained with the
-    weights, the column trained_b; minority, of a metric, the column test_error_minority.
+    Args:
+        name: a column; theta_21 for that entry of every token; theta for all its entries; b for the column trained_b of
+            a trained number; minority for the column test_error_minority of a metric.
+        columns: all columns.
     """
     if name in columns:
         return [name]
@@ -52,10 +55,13 @@ def find_quantity(problem: Problem, name: str, what: str, more: Iterable[str] = 
     """Return the one of `quantity_names` that a name stands for.
 
     Args:
-        what: the sentence begins with this, as "condition 'x = 1'".
+        problem: whose solution it is.
+        name: see `matching_columns`.
+        what: beginning of an error message, as "condition 'x = 1'".
+        more: further names of the caller.
 
     Raises:
-        InputError: none, or several; those that there are are listed.
+        InputError: it stands for none or for several; the message lists them.
     """
     names = quantity_names(problem, more)
     found = matching_columns(name, names)
@@ -69,8 +75,13 @@ def find_quantity(problem: Problem, name: str, what: str, more: Iterable[str] = 
     raise InputError(f"{what}: {describe_unknown('quantity', name, names)}")
 
 
-def value_in(problem: Problem, overlaps: Overlaps, name: str) -> float:
-    """Return the entry of overlaps, or of their half widths or derivatives, that a name of `quantity_names` stands for;
-    of q, V, m, theta the first entry."""
+def overlap_entry(problem: Problem, overlaps: Overlaps, name: str) -> float:
+    """Return the entry of overlaps, or of their error bars or derivatives, that a name of `quantity_names` stands for.
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: the overlaps, error bars or derivatives.
+        name: of an entry; q, V, m or theta for its first entry.
+    """
     block, place = (name, 0) if name in OVERLAPS else entry_columns(problem)[name]
     return float(getattr(overlaps, block).flat[place])

@@ -1,6 +1,6 @@
-"""The problem that averages are those of, where loss or metric read fewer combinations of the fields than there are.
+"""Reduced problems: averages of a loss or metric that depends on fewer combinations of the fields.
 
-It has one token, whose student fields are z and teacher fields y (docs/theory.md (11.7), (11.8)).
+A reduced problem has one token, whose student fields are z and teacher fields y (docs/theory.md (11.7), (11.8)).
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from .problem import Problem
 
 @dataclass(frozen=True)
 class ReducedProblem(Problem):
-    """The fields that a loss reads, as the fields of a problem of one token, a cluster a case.
+    """A problem of one token whose fields are the combinations that a loss depends on, one cluster per case.
 
-    Its averages, laws and constants are those of a problem; it has no weights.
+    It has the averages, laws and constants of a problem, but no weights.
 
     Attributes:
-        full: the problem that it is of; combinations: what its fields are.
-        numbers: of the cases that have a measure, among all that the solver knows.
+        full: the problem that was reduced.
+        combinations: of its fields.
+        numbers: of the cases of positive probability, among all that the solver knows.
     """
 
     full: Problem = field(kw_only=True, compare=False)
@@ -33,77 +34,86 @@ class ReducedProblem(Problem):
 
     @property
     def clusters(self) -> int:
-        """Cases that have a measure."""
+        """Number of cases of positive probability."""
         return len(self.numbers)
 
     @cached_property
     def law(self) -> TokenLaw:
-        """Of y: only its covariance and its mean."""
+        """The law of y: only its covariance and its mean."""
         return self.combinations.law  # type: ignore[return-value]
 
     @cached_property
     def overlap_maps(self) -> OverlapMaps:
-        """Overlaps of the weights to its own."""
-        return OverlapMaps.of(self.combinations, self.full.sizes)
+        """The maps from overlaps of the weights to its own."""
+        return OverlapMaps.from_combinations(self.combinations, self.full.sizes)
 
     @cached_property
     def row_maps(self) -> RowMaps:
-        """Its averages to those that the full problem asks for."""
+        """The maps from its averages to those of the full problem."""
         own, full = self.solver.channel, self.full.solver.channel
-        return RowMaps.of(self.combinations, own.MOMENTS, own.ROW, full.MOMENTS, full.ROW)
+        return RowMaps.from_combinations(self.combinations, own.MOMENTS, own.ROW, full.MOMENTS, full.ROW)
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
-        """None: what is left of the noise is labelled."""
+        """Empty: Gaussian noise is part of the combinations."""
         return np.zeros(0)
 
     @cached_property
     def label_choices(self) -> list[tuple[tuple[int, ...], float]]:
-        """The cases, and their probabilities."""
+        """The cases and their probabilities."""
         labels, shares = self.combinations.labels, self.combinations.share
         return [((n,), self.full.label_choices[label][1] * float(shares[n])) for n, label in enumerate(labels)]
 
     def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
-        """Those of the full problem, then the case."""
+        """Return the constants of the full problem, followed by the number of the case.
+
+        Args:
+            labels: (case,), an index into the cases.
+            overlaps: source of phi; by default its start.
+        """
         if overlaps is None or not len(overlaps.phi):
-            return self._numbered[labels[0]]
-        known = self._numbered[labels[0]].copy()
+            return self._case_constants[labels[0]]
+        known = self._case_constants[labels[0]].copy()
         known[-1 - len(overlaps.phi) : -1] = overlaps.phi
         return known
 
     @cached_property
-    def _numbered(self) -> list[np.ndarray]:
+    def _case_constants(self) -> list[np.ndarray]:
         """Constants of every case, phi at its start."""
         labels = [self.full.label_choices[label][0] for label in self.combinations.labels]
         return [np.append(self.full.constants(own), n) for own, n in zip(labels, self.numbers, strict=True)]
 
 
-def integrated(problem: Problem) -> Problem:
-    """The problem that the averages over the channel are taken of: of what its loss reads, where that is less."""
-    return problem.once(_of_loss)
+def reduce_to_loss(problem: Problem) -> Problem:
+    """Return the problem over which channel averages are taken: reduced to what the loss depends on, if possible."""
+    return problem.compute_once(_reduce_loss)
 
 
-def averaged_by_metric(problem: Problem) -> Problem:
-    """The same for the test error: its fields omega are combinations of h."""
-    return problem.once(_of_metric)
+def reduce_to_metric(problem: Problem) -> Problem:
+    """Return the problem over which the test error is averaged; its fields omega are combinations of h."""
+    return problem.compute_once(_reduce_metric)
 
 
-def apart(problem: Problem, overlaps: Overlaps) -> Overlaps:
-    """Return overlaps with q made positive along combinations of columns that the loss does not read.
+def regularise_q(problem: Problem, overlaps: Overlaps) -> Overlaps:
+    """Return overlaps with q made positive definite along combinations of columns that the loss does not depend on.
 
-    A ridge leaves nothing there (or what one column has in common with another), so that q is singular at a solution;
-    whatever is added there changes no field that is read, nor the conjugates, which vanish there.
+    There q is singular at a solution with a ridge. Adding to it changes neither the fields that the loss depends on nor
+    the conjugates, which vanish there.
+
+    Args:
+        problem: the full problem.
+        overlaps: of its weights.
     """
-    unread = problem.once(_unread)
+    unread = problem.compute_once(_inactive_projectors)
     if unread is None:
         return overlaps
     sizes = np.trace(overlaps.q, axis1=1, axis2=2) / problem.student_rank
     return replace(overlaps, q=overlaps.q + sizes[:, None, None] * unread)
 
 
-def _unread(problem: Problem) -> np.ndarray | None:
-    """Projections (C, s, s) onto the combinations of columns that the loss does not read; None where it reads all."""
-    part = integrated(problem)
+def _inactive_projectors(problem: Problem) -> np.ndarray | None:
+    """Return the projectors (C, s, s) onto combinations of columns that the loss does not depend on; None for none."""
+    part = reduce_to_loss(problem)
     if not isinstance(part, ReducedProblem):
         return None
     s, known = problem.student_rank, part.combinations
@@ -116,15 +126,15 @@ def _unread(problem: Problem) -> np.ndarray | None:
     return found if np.abs(found).max() > 1e-8 else None
 
 
-def _of_loss(problem: Problem) -> Problem:
-    return _reduced(problem, "loss")
+def _reduce_loss(problem: Problem) -> Problem:
+    return _reduce(problem, "loss")
 
 
-def _of_metric(problem: Problem) -> Problem:
-    return _reduced(problem, "metric")
+def _reduce_metric(problem: Problem) -> Problem:
+    return _reduce(problem, "metric")
 
 
-def _reduced(problem: Problem, integrand: str) -> Problem:
+def _reduce(problem: Problem, integrand: str) -> Problem:
     solver = problem.solver.reduced.get(integrand)
     if solver is None:
         return problem
@@ -140,17 +150,17 @@ def _reduced(problem: Problem, integrand: str) -> Problem:
     L, s, t, U = problem.tokens, problem.student_rank, problem.teacher_rank, len(problem.noise_scale)
     size = facts.STRUCTURE["student_rank"], facts.STRUCTURE["teacher_rank"]
 
-    def matrices(name: str, *shape: int) -> np.ndarray:
+    def stack_matrices(name: str, *shape: int) -> np.ndarray:
         return np.array([per_label[label][name][n] for n, label in kept], float).reshape(len(kept), *shape)
 
-    A, B, E = matrices("A", size[0], L, s), matrices("B", size[0], L, t), matrices("E", size[0], U)
-    F, H = matrices("F", size[1], L, t), matrices("H", size[1], U)
+    A, B, E = stack_matrices("A", size[0], L, s), stack_matrices("B", size[0], L, t), stack_matrices("E", size[0], U)
+    F, H = stack_matrices("F", size[1], L, t), stack_matrices("H", size[1], U)
     above, below = np.concatenate([A, B], axis=3), np.concatenate([np.zeros((len(kept), size[1], L, s)), F], axis=3)
     noise = np.concatenate([E, H], axis=1) * problem.noise_scale
     labels = np.array([label for _, label in kept])
     combinations = Combinations(
         labels=labels,
-        contexts=np.array([problem.context_of(problem.label_choices[label][0]) for label in labels]),
+        contexts=np.array([problem.context_indices(problem.label_choices[label][0]) for label in labels]),
         share=np.array([per_label[label]["share"][n][0][0] for n, label in kept]),
         rows=np.concatenate([above, below], axis=1),
         known=np.einsum("ndu,neu->nde", noise, noise),

@@ -1,8 +1,8 @@
-"""Regularisers: what the package asks of one, and the kinds that are known.
+"""Regularisers: their interface and the implemented kinds.
 
-A kind is a class with a line in `_KINDS`, by the name that `derive.authoring.regulariser` gives it. What it must define
-is abstract in `Regulariser`; all else has a default that holds for any convex r(w), or is a constant of the generated
-prior. Only what declares to be a ridge (`is_ridge`), or norms that are given (`keeps_norms`), is treated as such.
+A kind is a class with an entry in `_KINDS`, by the name that `derive.authoring.regulariser` gives it. It must define
+the abstract methods of `Regulariser`; all others have a default valid for any convex r(w), or are constants of the
+generated prior. A kind is treated as a ridge (`is_ridge`) or as given norms (`keeps_norms`) only if it declares so.
 """
 
 from __future__ import annotations
@@ -16,24 +16,41 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base.errors import DomainError, InputError, require_known
+from ..base.options import AlgorithmOptions
 from .law import TokenLaw
 from .overlaps import Conjugates
 from .solver import Solver
 
 PRIOR_POINTS = 64  # nodes a panel for averages over a row of W; the integrands are smooth between corners
-_CHORDS = 60  # on which a penalty is seen to be convex
-_ROTATED, _PROBES = 12, 12  # random rows a column, and rows, at which symmetries of a regulariser are tested
+
+
+@dataclass(frozen=True)
+class RegulariserOptions(AlgorithmOptions):
+    """Options of the random tests of a regulariser; more points find rarer violations.
+
+    Attributes:
+        chords: random chords on which convexity is tested.
+        rotation_points: random rows per column at which rotations are tested for invariance.
+        sign_points: random rows at which signs and permutations are tested for invariance.
+    """
+
+    chords: int = 60
+    rotation_points: int = 12
+    sign_points: int = 12
 
 
 @dataclass(frozen=True)
 class Regulariser(ABC):
-    """r(w) of one row w of W (docs/theory.md (1.3) and section 6), at the parameters of a problem.
+    """The regulariser r(w) of a row w of W (docs/theory.md (1.3) and section 6), at the parameters of a problem.
 
-    N rows are an array (N, s), and `known` is what r contains of the rows of the teacher, (N, `known_teachers`).
+    N rows are an array (N, s), and `known` are the entries of teacher rows that r depends on, (N, `known_teachers`).
 
     Attributes:
-        parameters: of the problem, name -> value; temperature: 0 for the minimum of the risk.
-        noun: what messages call it, with "of NAME" behind it.
+        solver: of the model.
+        law: of the tokens.
+        parameters: of the problem, name -> value.
+        temperature: 0 for the minimum of the risk.
+        noun: its name in messages, followed by "of NAME".
         is_ridge: whether r(w) = w^T Lambda w / 2, with the given `strengths` on the diagonal of Lambda.
         keeps_norms: whether the `norms` of the columns of W are given, and the strengths of a ridge are multipliers.
     """
@@ -49,15 +66,31 @@ class Regulariser(ABC):
 
     @abstractmethod
     def values(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return r of every row, (N,), and its gradient away from corners, (N, s)."""
+        """Return r of every row, (N,), and its gradient (away from kinks), (N, s).
+
+        Args:
+            W: rows, (N, s).
+            known: teacher entries that r depends on, (N, `known_teachers`).
+        """
 
     @abstractmethod
     def minimisers(self, b: np.ndarray, G: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return w least in r(w) + w^T G w / 2 - w^T b, (N, s), and dw/db, (N, s, s), for b (N, s) and G (N, s, s); nan
-        where there is none."""
+        """Return the minimiser w of r(w) + w^T G w / 2 - w^T b, (N, s), and dw/db, (N, s, s); nan if there is none.
+
+        Args:
+            b: fields, (N, s).
+            G: curvatures, (N, s, s).
+            known: teacher entries that r depends on, (N, `known_teachers`).
+        """
 
     def proximal(self, b: np.ndarray, precision: float, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same for G = precision times the identity."""
+        """Return `minimisers` for G = precision times the identity.
+
+        Args:
+            b: fields, (N, s).
+            precision: positive number.
+            known: teacher entries that r depends on, (N, `known_teachers`).
+        """
         s = b.shape[1]
         return self.minimisers(np.ascontiguousarray(b), np.tile(precision * np.eye(s), (len(b), 1, 1)), known)
 
@@ -90,79 +123,90 @@ class Regulariser(ABC):
 
     @property
     def is_quadratic(self) -> bool:
-        """Whether rows are those of a ridge, of given strengths or of multipliers: linear in their field, so that
-        averages over them depend on second moments alone."""
+        """Whether minimisers are linear in their field, as for a ridge of given strengths or of multipliers.
+
+        Averages over rows then depend on second moments alone.
+        """
         return self.is_ridge or self.keeps_norms
 
     @property
     def strength_names(self) -> tuple[str, ...]:
-        """Names of the parameters that hold the weights the more strongly the larger they are."""
+        """Names of the parameters that regularise more strongly the larger they are."""
         return tuple(self.solver.model.STRENGTHS)
 
     @property
     def has_corners(self) -> bool:
-        """Whether the slope of r jumps."""
+        """Whether r has kinks, where its slope jumps."""
         return getattr(self.solver.prior, "CORNERS", 0) > 0
 
     @property
     def known_teachers(self) -> int:
-        """Number of columns of the teacher whose row r contains."""
+        """Number of teacher columns whose entries r depends on."""
         return getattr(self.solver.prior, "KNOWN", 0)
 
     @property
     def given_teachers(self) -> int:
-        """Number of columns of the teacher over whose row averages run in addition to the field b."""
+        """Number of teacher columns over whose entries averages run, in addition to the field b."""
         return getattr(self.solver.prior, "GIVEN", self.known_teachers)
 
     def check(self, values: str) -> None:
         """Refuse parameters at which there is no solution.
 
         Args:
-            values: the parameters in words.
+            values: the parameters in words, for the message.
 
         Raises:
-            InputError: which, and why.
+            InputError: there is none; the message says why.
         """
         return
 
     @property
     def prior_arguments(self) -> tuple[np.ndarray, ...]:
-        """Arguments of maps of the generated prior that follow the law of the coordinates."""
+        """Arguments of maps of the generated prior, after the law of the coordinates."""
         return (self.numbers,)
 
-    def of_ridge(self, name: str, strengths: np.ndarray) -> Callable[..., Any]:
-        """Return a map of the generated prior (overlaps, free_entropy) at strengths or multipliers (s,) of a ridge,
-        where `is_quadratic`."""
+    def ridge_map(self, name: str, strengths: np.ndarray) -> Callable[..., Any]:
+        """Return a map of the generated prior for a ridge of other strengths; only if `is_quadratic`.
+
+        Args:
+            name: "overlaps" or "free_entropy".
+            strengths: or multipliers, (s,).
+        """
         known = getattr(self.solver.prior, f"ridge_{name}" if self.keeps_norms else name)
         return partial(known, self.law.weights, self.law.gamma, self.law.gram, strengths)
 
     def multipliers(self, hats: Conjugates) -> np.ndarray | None:
-        """Return lambda_a (s,) of given norms at conjugates; None where none are given.
+        """Return the multipliers lambda_a (s,) of given norms at conjugates; None if norms are not given.
 
         Raises:
-            DomainError: there are none.
+            DomainError: no multipliers keep the norms.
         """
         return None
 
     def rotation_conditions(self, basis: np.ndarray) -> np.ndarray:
-        """Return rows of conditions, linear in the coefficients of antisymmetric matrices A (k, s, s), under which
-        w -> exp(a A) w leaves r unchanged: the slope along A w at random w."""
+        """Return linear conditions on combinations of antisymmetric A for w -> exp(a A) w to leave r unchanged.
+
+        Each row holds the slopes of r along A w at a random w; the combination must be orthogonal to all rows.
+
+        Args:
+            basis: the matrices A, (k, s, s).
+        """
         s, generator = self.solver.structure["student_rank"], np.random.default_rng(13)
-        rows = []
-        for _ in range(_ROTATED * s):
+        rows: list[list[float]] = []
+        for _ in range(RegulariserOptions.current().rotation_points * s):
             w, known = generator.standard_normal(s), generator.standard_normal(self.known_teachers)
             slope = self.values(w[None], known[None])[1][0]
             rows.append([slope @ A @ w / (np.linalg.norm(slope) * np.linalg.norm(w) + 1e-300) for A in basis])
         return np.array(rows)
 
     def is_unchanged(self, moved: Callable[[np.ndarray], np.ndarray]) -> bool:
-        """Return whether signs or another order of the entries of w leave r as it is (tested at random rows).
+        """Return whether r is invariant under signs or permutations of the entries of w (tested at random rows).
 
         Args:
-            moved: a row (s,) -> the row with other signs or in another order.
+            moved: a row (s,) -> the row with signs changed or entries permuted.
         """
         generator = np.random.default_rng(29)
-        for _ in range(_PROBES):
+        for _ in range(RegulariserOptions.current().sign_points):
             w = generator.standard_normal(self.solver.structure["student_rank"])
             known = np.tile(generator.standard_normal(self.known_teachers), (2, 1))
             one, other = self.values(np.stack([w, moved(w)]), known)[0]
@@ -172,17 +216,28 @@ class Regulariser(ABC):
 
 
 class Ridge(Regulariser):
-    """w^T Lambda w / 2, the strengths of either sign (docs/theory.md (4.10))."""
+    """A ridge w^T Lambda w / 2, with strengths of either sign (docs/theory.md (4.10))."""
 
     noun, is_ridge = "ridge", True
 
     def values(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return w^T Lambda w / 2 and Lambda w."""
+        """Return w^T Lambda w / 2 and Lambda w.
+
+        Args:
+            W: rows, (N, s).
+            known: ignored.
+        """
         slope = W * self.strengths
         return np.sum(W * slope, axis=1) / 2, slope
 
     def minimisers(self, b: np.ndarray, G: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return R b and R = (Lambda + G)^{-1}."""
+        """Return R b and R = (Lambda + G)^{-1}.
+
+        Args:
+            b: fields, (N, s).
+            G: curvatures, (N, s, s).
+            known: ignored.
+        """
         matrices = G + np.diag(self.strengths)
         inside = np.linalg.eigvalsh(matrices)[:, 0] > 0
         response = np.full_like(matrices, np.nan)
@@ -190,7 +245,13 @@ class Ridge(Regulariser):
         return np.einsum("iab,ib->ia", response, b), response
 
     def proximal(self, b: np.ndarray, precision: float, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same without an inverse."""
+        """Return b / (precision + Lambda) and its derivative, without inverting a matrix.
+
+        Args:
+            b: fields, (N, s).
+            precision: positive number.
+            known: ignored.
+        """
         stiffness = precision + self.strengths
         return b / stiffness, np.tile(np.diag(1 / stiffness), (len(b), 1, 1))
 
@@ -201,23 +262,31 @@ class Ridge(Regulariser):
 
 
 class Sphere(Regulariser):
-    """No penalty, but given norms of the columns of W (docs/theory.md (6.5))."""
+    """A constraint to given norms of the columns of W, without a penalty (docs/theory.md (6.5))."""
 
     noun, keeps_norms, strength_names = "given norms", True, ()
 
     def values(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return zeros: there is no penalty."""
+        """Return zeros: there is no penalty.
+
+        Args:
+            W: rows, (N, s).
+            known: ignored.
+        """
         return np.zeros(len(W)), np.zeros_like(W)
 
     def minimisers(self, b: np.ndarray, G: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """
-        Raises:
-            InputError: multipliers, which rows have in common, are not known.
+        """Raise InputError: a row alone does not determine the multipliers, which all rows share.
+
+        Args:
+            b: ignored.
+            G: ignored.
+            known: ignored.
         """
         raise InputError(f"the {self.noun} of {self.solver.name} do not determine a row of W by itself")
 
     def multipliers(self, hats: Conjugates) -> np.ndarray:
-        """Return those by which the ridge keeps the norms."""
+        """Return the multipliers for which the ridge keeps the norms."""
         law, out = self.law, np.empty_like(self.norms)
         found = self.solver.prior.multipliers(
             law.weights, law.gamma, law.gram, self.norms, self.temperature, hats.q, hats.V, hats.m, hats.theta, out
@@ -227,39 +296,50 @@ class Sphere(Regulariser):
         return out
 
     def rotation_conditions(self, basis: np.ndarray) -> np.ndarray:
-        """Return all entries of A: no rotation keeps the norms of columns that are not orthogonal."""
+        """Return all entries of A as conditions: no rotation keeps the norms of columns that are not orthogonal."""
         return np.stack([A.ravel() for A in basis], axis=1)
 
     def is_unchanged(self, moved: Callable[[np.ndarray], np.ndarray]) -> bool:
-        """Return whether columns of the same norm change places."""
+        """Return whether only columns of equal norm are permuted."""
         return np.allclose(np.abs(moved(self.norms)), self.norms, rtol=1e-12, atol=1e-12)
 
 
 class Penalty(Regulariser):
-    """Any convex r(w, pi) of an expression; averages run over the field b of a row (docs/theory.md section 6)."""
+    """A convex penalty r(w, pi) given by an expression; averages run over the field b (docs/theory.md section 6)."""
 
     noun = "penalty"
 
     def values(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return r by its expression, and its gradient."""
+        """Return r and its gradient, from the generated expression.
+
+        Args:
+            W: rows, (N, s).
+            known: teacher entries that r depends on, (N, `known_teachers`).
+        """
         return self.solver.prior.penalties_at(W, known, self.numbers)
 
     def minimisers(self, b: np.ndarray, G: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the generated search finds."""
+        """Return the minimisers found by the generated search.
+
+        Args:
+            b: fields, (N, s).
+            G: curvatures, (N, s, s).
+            known: teacher entries that r depends on, (N, `known_teachers`).
+        """
         return self.solver.prior.minimisers_at(b, G, known, self.numbers)
 
     @property
     def prior_arguments(self) -> tuple[np.ndarray, ...]:
-        """Parameters, followed by rows of few values, each after its probability; then nodes and weights."""
+        """Parameters followed by discrete teacher rows, each after its probability; then nodes and weights."""
         listed = np.zeros(0) if self.law.rows is None else np.column_stack(self.law.rows).ravel()
         rule = np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1)
         return np.concatenate([self.numbers, listed]), rule
 
     def check(self, values: str) -> None:
-        """Refuse what is not convex on random chords, or infinite at the minimum of r(w) + |w|^2 / 2."""
+        """Refuse a penalty that is not convex on random chords, or infinite at the minimum of r(w) + |w|^2 / 2."""
         s, prior, generator = self.solver.structure["student_rank"], self.solver.prior, np.random.default_rng(17)
         of, at = f"the penalty of {self.solver.name} is", f"at {values}: choose other values"
-        for _ in range(_CHORDS):
+        for _ in range(RegulariserOptions.current().chords):
             pi = generator.standard_normal(self.known_teachers)
             one, other = 10 ** generator.uniform(-2, 2) * generator.standard_normal((2, s))
             ends = [prior.regulariser.py_func(*w, *pi, self.numbers) for w in (one, other, (one + other) / 2)]
@@ -274,11 +354,17 @@ class Penalty(Regulariser):
 _KINDS: dict[str, type[Regulariser]] = {"ridge": Ridge, "sphere": Sphere, "penalty": Penalty}
 
 
-def regulariser_of(solver: Solver, law: TokenLaw, parameters: Mapping[str, Any], temperature: float) -> Regulariser:
+def make_regulariser(solver: Solver, law: TokenLaw, parameters: Mapping[str, Any], temperature: float) -> Regulariser:
     """Return the regulariser of a solver's model.
 
+    Args:
+        solver: of the model.
+        law: of the tokens.
+        parameters: of the problem, name -> value.
+        temperature: 0 for the minimum of the risk.
+
     Raises:
-        InputError: it is of a kind that is not known here.
+        InputError: its kind is unknown.
     """
     kind = solver.model.REGULARISER
     require_known("regulariser", kind, _KINDS, solver.name)

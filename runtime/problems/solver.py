@@ -1,4 +1,4 @@
-"""Loading of generated solvers, shipped or from the user's cache, without SymPy unless something must be derived."""
+"""Loading of generated solvers, shipped or in the user's cache, without SymPy unless one must be derived."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from ..base.budget import sharp
+from ..base.budget import interrupt_at_limit
 from ..base.cache import cache_folder
 from ..base.errors import InputError, require_known, require_whole
-from ..base.files import write_whole
-from ..base.progress import say, step
+from ..base.files import write_atomically
+from ..base.progress import print_message, progress_step
 from ..derive import models
 from ..derive.digest import generator_digest, sources_digest
 from ..derive.errors import ModelError
-from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_files, unknown_model
-from .compiled import FILES, code_folder, numba_cache
-from .inputs import Record, executing
-from .model_file import model_path, put_back, read_model_file, structure_of, symbolic_model
+from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_files, unknown_model_error
+from .compiled import FILES, code_folder, use_numba_cache
+from .inputs import ExecutionRecord, record_execution
+from .model_file import model_structure, parse_model_path, read_model_file, restore_process_state, symbolic_model
 from .parts import (
     Bayes,
     Bounds,
@@ -48,8 +48,11 @@ class Solver:
     """One generated solver: a folder of source files, imported part by part when first used.
 
     Attributes:
-        metadata: name of the file of its metadata, without suffix: models that differ in nothing else share a folder.
-        base: the solver that has the rest, where this is one of its other metrics.
+        name: of the model.
+        key: of the structural sizes, as l2_s1_t1_k1.
+        folder: of its files.
+        metadata: name of its metadata file, without suffix: models that differ only in metadata share a folder.
+        base: for the solver of a further metric, the solver that has all other parts.
     """
 
     name: str
@@ -60,13 +63,12 @@ class Solver:
 
     @cached_property
     def model(self) -> ModelFacts:
-        """Constants of the model, its parameters, starts and trained numbers, and the law of the tokens."""
-        return cast(ModelFacts, self._load(self.metadata))
+        """Metadata of the model: parameters, starts, trained numbers, and the law of the tokens."""
+        return cast(ModelFacts, self._load_part(self.metadata))
 
     @cached_property
     def reduced(self) -> dict[str, Solver]:
-        """Of the problems that averages are those of, where these have fewer dimensions: of "loss" (over the channel)
-        and "metric"."""
+        """Solvers of the reduced problems that averages of "loss" or "metric" are taken of, if of fewer dimensions."""
         folders = {integrand: self.folder / f"reduced_{integrand}" for integrand in ("loss", "metric")}
         found = {what: Solver(self.name, self.key, folder) for what, folder in folders.items() if folder.is_dir()}
         if self.base is not None and "loss" in self.base.reduced:
@@ -75,14 +77,14 @@ class Solver:
 
     @cached_property
     def metrics(self) -> dict[str, Solver]:
-        """By the names of the other metrics, where there are several: the same with that one for the test error."""
+        """Solvers with another metric for the test error, by name of the metric; empty for a single metric."""
         base = self if self.base is None else self.base
         others = base.model.METRICS[1:]
         return {name: Solver(base.name, base.key, base.folder / f"metric_{name}", base=base) for name in others}
 
     @cached_property
     def channel(self) -> Channel:
-        """What both temperatures have: features, loss and layout."""
+        """The channel parts common to both temperatures: features, loss and layout of averages."""
         return self.thermal if self.model.NO_PROXIMAL_MAP else self.proximal
 
     @cached_property
@@ -93,12 +95,12 @@ class Solver:
             InputError: the loss has no proximal map.
         """
         if self.model.NO_PROXIMAL_MAP:
-            raise InputError(self.no_proximal_map)
-        return cast(ProximalChannel, self._load("channel"))
+            raise InputError(self.no_proximal_map_message)
+        return cast(ProximalChannel, self._load_part("channel"))
 
     @property
-    def no_proximal_map(self) -> str:
-        """Why there is none, where that is so, and what to do."""
+    def no_proximal_map_message(self) -> str:
+        """Error message for a loss without a proximal map: the reason and what to do."""
         return (
             f"model {self.name}: {self.model.NO_PROXIMAL_MAP}; at a finite temperature it can be solved as it "
             "is: give inverse_temperature"
@@ -107,41 +109,41 @@ class Solver:
     @cached_property
     def thermal(self) -> ThermalChannel:
         """The channel at a finite temperature."""
-        return cast(ThermalChannel, self._load("thermal"))
+        return cast(ThermalChannel, self._load_part("thermal"))
 
     @cached_property
     def flow(self) -> FlowEquations:
-        """One-pass descent of a model with a ridge."""
-        return cast(FlowEquations, self._load("flow"))
+        """Equations of one-pass gradient descent, for a model with a ridge."""
+        return cast(FlowEquations, self._load_part("flow"))
 
     @cached_property
     def bounds(self) -> Bounds:
-        """Interval bounds of the Moreau objective, by which proximal points are proved global."""
-        return cast(Bounds, self._load("bounds"))
+        """Interval bounds of the Moreau objective, which prove proximal points to be global minima."""
+        return cast(Bounds, self._load_part("bounds"))
 
     @cached_property
     def prior(self) -> Prior:
-        """Prior side: conjugates from channel averages, overlaps from conjugates, Phi, responses of a row of W."""
-        return cast(Prior, self._load("prior"))
+        """The prior side: conjugates from channel averages, overlaps from conjugates, Phi, responses of a row of W."""
+        return cast(Prior, self._load_part("prior"))
 
     @cached_property
     def tangent(self) -> Tangent:
-        """How conjugates and overlaps answer to small changes, in NumPy: the parts of dG/du."""
-        return cast(Tangent, self._load("tangent"))
+        """Derivatives of conjugates and overlaps, in NumPy: the factors of dG/du."""
+        return cast(Tangent, self._load_part("tangent"))
 
     @cached_property
     def metric(self) -> Metric:
-        """Whether there are a test error and a linear baseline."""
-        return cast(Metric, self._load("metric"))
+        """The test error and the linear baseline, if the model has them."""
+        return cast(Metric, self._load_part("metric"))
 
     @cached_property
     def reference(self) -> Reference:
-        """Channel, metric and prior for mpmath, at the precision in force."""
-        return cast(Reference, self._load("reference"))
+        """Channel, metric and prior in mpmath, at its current precision."""
+        return cast(Reference, self._load_part("reference"))
 
     @cached_property
     def bayes(self) -> Bayes:
-        """Bayes-optimal inference.
+        """Equations of Bayes-optimal inference.
 
         Raises:
             InputError: the model has no output channel at this structure.
@@ -152,16 +154,16 @@ class Solver:
                 f"{self.name} has no output channel at {self.key}, which Bayes-optimal inference needs; models that "
                 f"have one are {having}, and any model file with output="
             )
-        return cast(Bayes, self._load("bayes"))
+        return cast(Bayes, self._load_part("bayes"))
 
     @property
     def has_output(self) -> bool:
-        """Whether the model says what is observed of the teacher's fields."""
-        return self.path_of("bayes").exists()
+        """Whether the model declares an output channel, the law of observations given the teacher's fields."""
+        return self.part_path("bayes").exists()
 
     @property
     def structure(self) -> dict[str, int]:
-        """L, s, t and K by the names in STRUCTURAL, in a dict of its own."""
+        """Structural sizes L, s, t and K by the names in STRUCTURAL, as a new dict."""
         return dict(self.model.STRUCTURE)
 
     @cached_property
@@ -171,34 +173,34 @@ class Solver:
 
     @cached_property
     def files_digest(self) -> str:
-        """Digest of its files: of what was generated, and by what."""
+        """Digest of its files, which also identifies the generator."""
         digest = hashlib.sha256(self.metadata.encode())
         for name, path in solver_files(self.folder).items():
             digest.update(name.encode() + path.read_bytes())
         return digest.hexdigest()[:20]
 
-    def compiled_before(self, part: str = "channel") -> bool:
-        """Whether Numba's cache holds some of this part of the solver (used only to announce a compilation)."""
-        # Of the problem in fewer dimensions where there is one, which is all that is compiled then.
-        solvers = [each for each in (self, *self.reduced.values()) if each.path_of(part).exists()]
-        return any(code_folder(*each.files_of(part)).is_dir() for each in solvers)
+    def is_compiled(self, part: str = "channel") -> bool:
+        """Return whether Numba's cache holds machine code of this part (used only to announce a compilation)."""
+        # If there is a reduced problem, only its code is compiled.
+        solvers = [each for each in (self, *self.reduced.values()) if each.part_path(part).exists()]
+        return any(code_folder(*each.part_files(part)).is_dir() for each in solvers)
 
     def __reduce__(self) -> tuple[type[Solver], tuple[Any, ...]]:
-        # The modules are loaded anew where it is unpickled.
+        # Modules are loaded again when it is unpickled.
         return Solver, (self.name, self.key, self.folder, self.metadata, self.base)
 
-    def path_of(self, part: str) -> Path:
-        """Return the file of a part: its own, or that of the solver that has the rest."""
+    def part_path(self, part: str) -> Path:
+        """Return the file of a part: its own, or that of the base solver."""
         path = generated_file(self.folder / f"{part}.py")
-        return path if self.base is None or path.exists() else self.base.path_of(part)
+        return path if self.base is None or path.exists() else self.base.part_path(part)
 
-    def files_of(self, part: str) -> tuple[Path, ...]:
-        """Return the files that make the module of a part: its functions of the model, then loops that call them."""
-        loops = self.path_of(f"{part}_loops")
-        return (self.path_of(part), loops) if loops.exists() else (self.path_of(part),)
+    def part_files(self, part: str) -> tuple[Path, ...]:
+        """Return the files that form the module of a part: functions of the model, then loops that call them."""
+        loops = self.part_path(f"{part}_loops")
+        return (self.part_path(part), loops) if loops.exists() else (self.part_path(part),)
 
-    def _load(self, part: str) -> ModuleType:
-        files = self.files_of(part)
+    def _load_part(self, part: str) -> ModuleType:
+        files = self.part_files(part)
         # Machine code finds its module by this name: files of the same code are one module.
         name = f"saddleforge_solver_{code_folder(*files).name.replace('-', '_')}"
         if name in sys.modules:
@@ -208,7 +210,7 @@ class Solver:
         setattr(module, FILES, files)
         sys.modules[name] = module
         try:
-            with numba_cache():
+            with use_numba_cache():
                 for file in files:
                     code = SourceFileLoader(name, str(file)).get_code(name)
                     assert code is not None
@@ -219,29 +221,30 @@ class Solver:
         return module
 
 
-@put_back()
+@restore_process_state()
 def load_solver(model: Any, **sizes: int) -> Solver:
-    """The solver of a catalogue name, of a path to a user's model file, or of a Model object.
+    """Return the solver of a model, generated if it is neither shipped nor cached.
 
     Args:
+        model: a catalogue name, a path to a model file, or a Model.
         sizes: structural sizes that differ from the model's defaults.
 
     Raises:
-        InputError: no such model or file, sizes not allowed, or the file does not define a well-posed model.
+        InputError: there is no such model or file, sizes are not allowed, or the model is not well posed.
     """
     sizes = {name: int(value) for name, value in sizes.items()}
     if not isinstance(model, str | Path):
-        return _generated(model, sizes)
+        return _load_or_generate(model, sizes)
     text = str(model)
     if text in catalogue():
-        return _from_catalogue(text, sizes)
-    path, name = model_path(text)
+        return _load_from_catalogue(text, sizes)
+    path, name = parse_model_path(text)
     if path is not None:
-        return _from_file(path, name, sizes)
-    raise unknown_model(text)
+        return _load_from_file(path, name, sizes)
+    raise unknown_model_error(text)
 
 
-def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
+def _load_from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     spec = catalogue()[name]["sizes"]
     complete = {}
     for size, (default, low, high) in spec.items():
@@ -254,83 +257,87 @@ def _from_catalogue(name: str, sizes: dict[str, int]) -> Solver:
     folder = GENERATED / name / key
     if (folder / "model.py").exists():
         return Solver(name, key, folder)
-    folder = _cached_folder(name, key, _catalogue_source())
-    if not is_whole(folder, "model"):
-        _announce(name, key)
+    folder = _solver_cache_folder(name, key, _catalogue_sources())
+    if not is_complete(folder, "model"):
+        _announce_generation(name, key)
         from ..derive.catalogue import catalogue_model  # SymPy
 
         _write_solver(catalogue_model(name), complete, folder)
     return Solver(name, key, folder)
 
 
-def _catalogue_source() -> bytes:
-    """The sources of all models of the catalogue, as some import others."""
+def _catalogue_sources() -> bytes:
+    """Return the sources of all models of the catalogue, as some import others."""
     files = sorted(Path(models.__path__[0]).glob("*.py"))
     return b"".join(file.name.encode() + file.read_bytes() for file in files)
 
 
-def _from_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
-    record = Record.of(path, repr((wanted, sorted(sizes.items()), generator())), cache_folder() / "model-files")
-    name, key, folder, metadata = record.recall() or ("", "", "", "")
-    if folder and is_whole(cache_folder() / folder, "model") and is_whole(cache_folder() / folder, metadata):
+def _load_from_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
+    record = ExecutionRecord.for_file(
+        path, repr((wanted, sorted(sizes.items()), cached_generator_digest())), cache_folder() / "model-files"
+    )
+    name, key, folder, metadata = record.load_answer() or ("", "", "", "")
+    if folder and is_complete(cache_folder() / folder, "model") and is_complete(cache_folder() / folder, metadata):
         return Solver(name, key, cache_folder() / folder, metadata)
-    with step(f"executing the model file {path}"), executing() as inputs:
-        with sharp():
+    with progress_step(f"executing the model file {path}"), record_execution() as inputs:
+        with interrupt_at_limit():
             model = read_model_file(path, wanted)
-        solver = _generated(model, sizes)
-    record.keep(inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder())), solver.metadata])
+        solver = _load_or_generate(model, sizes)
+    record.save_answer(
+        inputs, [solver.name, solver.key, str(solver.folder.relative_to(cache_folder())), solver.metadata]
+    )
     return solver
 
 
-def _generated(model: Any, sizes: dict[str, int]) -> Solver:
+def _load_or_generate(model: Any, sizes: dict[str, int]) -> Solver:
     model = symbolic_model(model)
-    structure = structure_of(model, sizes)
-    folder = _cached_folder(model.name, structure.key, model.physics(structure).encode())
-    metadata = f"model_{model.words(structure)}"
-    if not is_whole(folder, "model"):
-        _announce(model.name, structure.key)
+    structure = model_structure(model, sizes)
+    folder = _solver_cache_folder(model.name, structure.key, model.physics_digest(structure).encode())
+    metadata = f"model_{model.metadata_digest(structure)}"
+    if not is_complete(folder, "model"):
+        _announce_generation(model.name, structure.key)
         _write_solver(model, sizes, folder)
-    if not is_whole(folder, metadata):
+    if not is_complete(folder, metadata):
         from ..derive.emit import writer  # SymPy
 
         text = writer.metadata(model, structure)
-        write_whole(folder / f"{metadata}.py", text)
-        write_whole(folder / f"{metadata}.json", _digests({f"{metadata}.py": text}))
+        write_atomically(folder / f"{metadata}.py", text)
+        write_atomically(folder / f"{metadata}.json", _digests_as_json({f"{metadata}.py": text}))
     return Solver(model.name, structure.key, folder, metadata)
 
 
-def _cached_folder(name: str, key: str, source: bytes) -> Path:
-    digest = hashlib.sha256(source + generator().encode()).hexdigest()[:16]
+def _solver_cache_folder(name: str, key: str, source: bytes) -> Path:
+    digest = hashlib.sha256(source + cached_generator_digest().encode()).hexdigest()[:16]
     return cache_folder() / "solvers" / f"{name}-{digest}" / key
 
 
 @cache
-def generator() -> str:
-    """The generator's digest, which takes a part of a second, kept beside the solvers for the sources as they are."""
+def cached_generator_digest() -> str:
+    """Return the digest of the generator, cached in a file named by the digest of its sources."""
     kept = cache_folder() / f"generator-{sources_digest()}"
     with suppress(OSError, ValueError):
         if re.fullmatch("[0-9a-f]+", known := kept.read_text(encoding="ascii")):
             return known
     digest = generator_digest()
-    with suppress(InputError):  # what cannot be kept is computed again
-        write_whole(kept, digest)
+    with suppress(InputError):  # if it cannot be cached it is computed again
+        write_atomically(kept, digest)
     return digest
 
 
 def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
-    """Generate into a temporary folder, then rename: a reader sees all files or none."""
+    """Generate a solver in a temporary folder, then rename it: a reader sees all files or none."""
     from ..derive.emit.writer import generate  # SymPy
 
     try:
-        with step(f"deriving and generating the solver of {model.name}"), sharp():
-            written = generate(model, structure_of(model, sizes))
+        with progress_step(f"deriving and generating the solver of {model.name}"), interrupt_at_limit():
+            written = generate(model, model_structure(model, sizes))
     except (ModelError, TypeError) as error:
         raise InputError(f"model {model.name} cannot be generated: {error}") from error
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
         try:
-            for file, text in {**written.files, "model.json": _digests(written.files)}.items():
+            for file, text in {**written.files, "model.json": _digests_as_json(written.files)}.items():
                 (temporary / file).parent.mkdir(parents=True, exist_ok=True)
                 (temporary / file).write_text(text, encoding="utf-8")
             if folder.exists():  # damaged
@@ -338,7 +345,7 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
             temporary.rename(folder)
             shutil.rmtree(folder / "damaged", ignore_errors=True)
         except OSError:
-            if not is_whole(folder, "model"):  # by another process
+            if not is_complete(folder, "model"):  # by another process
                 raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -349,14 +356,19 @@ def _write_solver(model: Any, sizes: dict[str, int], folder: Path) -> None:
         ) from error
 
 
-def _digests(files: dict[str, str]) -> str:
-    """What a folder of the cache is to hold, as `is_whole` reads it."""
+def _digests_as_json(files: dict[str, str]) -> str:
+    """Return the digests of files written to a folder of the cache, which `is_complete` checks, as JSON."""
     known = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
-    return json.dumps({"generator": generator(), "files": known})
+    return json.dumps({"generator": cached_generator_digest(), "files": known})
 
 
-def is_whole(folder: Path, name: str) -> bool:
-    """Whether all files written under a name (`_digests`) are there as they were: neither truncated nor tidied away."""
+def is_complete(folder: Path, name: str) -> bool:
+    """Return whether all files listed in a file of digests are present and unchanged.
+
+    Args:
+        folder: of the solver.
+        name: of the file of digests (`_digests_as_json`), without suffix.
+    """
     try:
         digests = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["files"]
         return all(hashlib.sha256((folder / file).read_bytes()).hexdigest() == known for file, known in digests.items())
@@ -364,5 +376,5 @@ def is_whole(folder: Path, name: str) -> bool:
         return False
 
 
-def _announce(name: str, key: str) -> None:
-    say(f"deriving and generating the solver of {name} at {key} (kept in {cache_folder()})")
+def _announce_generation(name: str, key: str) -> None:
+    print_message(f"deriving and generating the solver of {name} at {key} (kept in {cache_folder()})")

@@ -1,4 +1,4 @@
-"""Spectra that are ready to use: power laws of eigenvalue and teacher, and the features of random layers."""
+"""Ready-made spectra: power laws of eigenvalues and teacher, and random features."""
 
 from __future__ import annotations
 
@@ -10,13 +10,25 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, require_in, require_whole
+from ..base.options import AlgorithmOptions
 
-_GAUSS = 400  # nodes of the moments of an activation, on each side of zero
-_EXACT = 24  # eigenvalues of a power law that stay alone
+
+@dataclass(frozen=True)
+class SpectrumOptions(AlgorithmOptions):
+    """Options of ready-made spectra.
+
+    Attributes:
+        activation_nodes: Gauss-Legendre nodes on each side of zero for the moments of an activation; more resolve
+            sharper activations.
+        single_eigenvalues: leading eigenvalues of a power law that are not binned.
+    """
+
+    activation_nodes: int = 400
+    single_eigenvalues: int = 24
 
 
 def power_law(size: int, decay: float, source: float | None = None, *, atoms: int = 60) -> np.ndarray:
-    """Spectrum of inputs whose k-th eigenvalue falls like k^-decay, and of a teacher that falls with it.
+    """Return the spectrum of inputs whose k-th eigenvalue decays as k^-decay, with a teacher of power-law decay.
 
     For `sf.problem(model, spectrum=...)` at alpha = n / size. A field X = x . W / sqrt(size) has the variance
     sum_k k^-decay w_k^2 of its coordinates; with a source condition the teacher's have the squares
@@ -25,16 +37,16 @@ def power_law(size: int, decay: float, source: float | None = None, *, atoms: in
 
     Args:
         size: number of coordinates.
-        decay: of the eigenvalues, size k^-decay in the units of X; source: r >= 0, or None for a teacher that is alike
-            in all directions.
-        atoms: rows at the most; the first 24 coordinates stay alone, the others are gathered in logarithmic bins that
-            keep the sums of eigenvalues and of the teacher's squares times these.
+        decay: exponent of the eigenvalues, size k^-decay in the units of X.
+        source: r >= 0, or None for a teacher that is isotropic.
+        atoms: largest number of rows; the first 24 coordinates stay separate, the others are gathered in logarithmic
+            bins that conserve the sums of eigenvalues and of eigenvalues times squares of the teacher.
 
     Returns:
-        rows of a weight, an eigenvalue and, with a source, the teacher's variance there, (atoms, 2) or (atoms, 3).
+        Rows of a weight, an eigenvalue and, with a source, the teacher's variance there, (atoms, 2) or (atoms, 3).
 
     Raises:
-        InputError: a size below 1, a decay or source that is negative, or fewer than 32 atoms.
+        InputError: the size is below 1, decay or source is negative, or there are fewer than 32 atoms.
 
     Example:
         >>> sf.power_law(1000, 1.5, atoms=40).shape[1]
@@ -48,11 +60,12 @@ def power_law(size: int, decay: float, source: float | None = None, *, atoms: in
     k = np.arange(1, int(size) + 1, dtype=float)
     eigenvalues = size * k**-decay
     squares = np.ones_like(k) if source is None else k ** (-1 - 2 * decay * source + decay)
+    single = SpectrumOptions.current().single_eigenvalues
     if size <= atoms:
         groups = [np.array([n]) for n in range(int(size))]
     else:
-        edges = np.unique(np.round(np.geomspace(_EXACT, size, atoms - _EXACT + 1)).astype(int))
-        groups = [np.array([n]) for n in range(_EXACT)]
+        edges = np.unique(np.round(np.geomspace(single, size, atoms - single + 1)).astype(int))
+        groups = [np.array([n]) for n in range(single)]
         groups += [np.arange(low, high) for low, high in pairwise(edges.tolist())]
     rows = []
     for group in groups:
@@ -65,11 +78,11 @@ def power_law(size: int, decay: float, source: float | None = None, *, atoms: in
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """The Gaussian model that regression on random features is equivalent to.
+    """The Gaussian model equivalent to regression on random features.
 
     Attributes:
         spectrum: rows of a weight, an eigenvalue of the features' covariance and the teacher's variance along it.
-        unexplained: variance of the label that no linear function of the features holds: noise, beside the label's own.
+        unexplained: variance of the label that no linear function of the features explains; it acts as extra noise.
         moments: (E s(z), E z s(z), E s(z)^2) of the activation.
 
     Example:
@@ -84,7 +97,7 @@ class RandomFeatures:
 
 
 def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *, atoms: int = 60) -> RandomFeatures:
-    """Linear regression on p features s(F x / sqrt(d)) of inputs x in d dimensions, F and x of standard normal entries.
+    """Return the spectrum of p random features s(F x / sqrt(d)), x in d dimensions, F and x standard normal.
 
     The weights are the p of the last layer, so that alpha = n / p; labels are x . t / sqrt(d) + noise of a standard
     normal t. Features are replaced by k1 F x / sqrt(d) + k* z of the same covariance (Mei, Montanari, Commun. Pure
@@ -95,11 +108,11 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
 
     Args:
         ratio: p / d.
-        activation: of an array; its mean is taken off, as a trained bias does.
+        activation: function of an array; its mean is subtracted, as by a trained bias.
         atoms: nodes of the Marchenko-Pastur law of F F^T / d, by the Gauss rule of its weight.
 
     Raises:
-        InputError: a ratio that is not positive, or an activation without a finite second moment or a linear part.
+        InputError: the ratio is not positive, or the activation has no finite second moment or no linear part.
 
     Example:
         >>> features = sf.random_features(2.0, np.tanh)
@@ -111,8 +124,8 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
     require_whole("atoms", atoms, 2)
     if not callable(activation):
         raise InputError(f"activation = {activation!r}: a function of an array is expected, as np.tanh")
-    # Both sides of zero apart, where activations may bend.
-    nodes, weights = np.polynomial.legendre.leggauss(_GAUSS)
+    # Separately on both sides of zero, where activations may have kinks.
+    nodes, weights = np.polynomial.legendre.leggauss(SpectrumOptions.current().activation_nodes)
     z = 5.5 * (nodes + 1)
     z, weights = np.concatenate([-z, z]), np.tile(5.5 * weights, 2)
     weights = weights * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)

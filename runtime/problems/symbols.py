@@ -1,4 +1,4 @@
-"""Symbols of a reader's own in tables: what stands for q, V, m, theta and the parameters, as text and in LaTeX."""
+"""User-defined symbols in tables for q, V, m, theta and the parameters, as text and in LaTeX."""
 
 from __future__ import annotations
 
@@ -8,72 +8,78 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base.errors import InputError, describe_unknown
-from ..derive.report.names import GREEK, RENAMED, both_forms
-from .columns import column_of
+from ..derive.report.names import GREEK, RENAMED, text_and_latex
+from .columns import column_name
 from .overlaps import OVERLAPS
 
 if TYPE_CHECKING:
     from .problem import Problem
 
-Symbols = dict[str, tuple[str, str]]  # name -> (text, LaTeX), of parameters and trained numbers as `column_of` has it
+Symbols = dict[str, tuple[str, str]]  # name -> (text, LaTeX), of parameters and trained numbers as `column_name` has it
 
 
 def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symbols:
-    """Every name that a table may show, and its symbol. The same `names` do for a derivation, whose other symbols pass.
+    """Return the symbol of every name that a table may show.
 
     Args:
-        names: {"theta": "T", "omega": "a"}: of a parameter, or else of the theory (theory.theta is that of the theory,
-            too); in LaTeX.
+        problem: whose parameters are shown.
+        names: symbols in LaTeX, {"theta": "T", "omega": "a"}, of parameters or else of the theory (explicitly as
+            theory.theta); those of derivations alone are ignored.
 
     Raises:
         InputError: a name is unknown, or a symbol would stand for two things.
     """
     own = [*problem.parameters, *(str(number["name"]) for number in problem.trained)]
-    columns = {"alpha": "alpha", **{name.rstrip("_"): column_of(name) for name in own}}
-    symbols: Symbols = {name: (name, _latex(name)) for name in (*OVERLAPS, *columns.values())}
+    columns = {"alpha": "alpha", **{name.rstrip("_"): column_name(name) for name in own}}
+    symbols: Symbols = {name: (name, _default_latex(name)) for name in (*OVERLAPS, *columns.values())}
     known = list(symbols)
     columns |= {name: name for name in problem.lines}
-    symbols |= {name: (name, _latex(name)) for name in problem.lines}
+    symbols |= {name: (name, _default_latex(name)) for name in problem.lines}
 
-    def key_of(name: str) -> str:
+    def canonical_key(name: str) -> str:
         return columns.get(name.rstrip("_"), name.removeprefix("theory."))
 
     for name, symbol in (names or {}).items():
-        key = key_of(name)
+        key = canonical_key(name)
         if not symbol.strip():
             raise InputError(f"the new symbol for {name} is empty")
         if key in symbols and not (name.startswith("theory.") and key in columns.values()):
-            symbols[key] = both_forms(symbol)
+            symbols[key] = text_and_latex(symbol)
         elif key not in RENAMED:
             raise InputError(describe_unknown("symbol", name, known, "a table"))
     for name in names or {}:
-        key = key_of(name)
+        key = canonical_key(name)
         for other in symbols:
             if key in symbols and other != key and symbols[other][0] == symbols[key][0]:
                 raise InputError(f"{symbols[key][0]} would stand for {name} and for {other}; rename {other}, too")
     for name, value in problem.parameters.items():
-        _add_parts(symbols, name.rstrip("_"), columns.get(name.rstrip("_"), name), np.shape(value))
+        _add_array_parts(symbols, name.rstrip("_"), columns.get(name.rstrip("_"), name), np.shape(value))
     return symbols
 
 
-def _add_parts(symbols: Symbols, name: str, column: str, shape: tuple[int, ...]) -> None:
-    """What of an array a curve goes along by other names: a factor on it, its entries."""
+def _add_array_parts(symbols: Symbols, name: str, column: str, shape: tuple[int, ...]) -> None:
+    """Add the symbols of parts of an array that a curve may vary: a factor on it, and its entries."""
     if not shape:
         return
     text, latex = symbols[column]
-    symbols.setdefault(f"scale_{name}", (f"scale_{name}", _latex(f"scale_{name}")))
+    symbols.setdefault(f"scale_{name}", (f"scale_{name}", _default_latex(f"scale_{name}")))
     for index in np.ndindex(shape):
         place = [str(i + 1) for i in index]
-        symbols[f"{name}[{','.join(place)}]"] = f"{text}[{','.join(place)}]", with_index(latex, place)
+        symbols[f"{name}[{','.join(place)}]"] = f"{text}[{','.join(place)}]", add_latex_index(latex, place)
 
 
-def _latex(name: str) -> str:
+def _default_latex(name: str) -> str:
     if name in GREEK:
         return rf"\{name}"
     return name if len(name) == 1 else rf"\mathrm{{{name.replace('_', ' ')}}}"
 
 
-def with_index(symbol: str, index: Sequence[str]) -> str:
-    """A LaTeX symbol with an index behind it, its own kept apart."""
+def add_latex_index(symbol: str, index: Sequence[str]) -> str:
+    """Return a LaTeX symbol with an index appended, braced if it has a subscript already.
+
+    Args:
+        symbol: in LaTeX.
+        index: its parts, joined by commas; empty for none.
+    """
     base = f"{{{symbol}}}" if "_" in symbol else symbol
     return f"{base}_{{{','.join(index)}}}" if index else base

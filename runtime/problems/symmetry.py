@@ -1,8 +1,8 @@
 """Discrete symmetries: permutations of the tokens, with signs of the columns of student and teacher.
 
-Where the loss, the regulariser and the law of the tokens do not change, a state that starts invariant stays so: its
-iterates are averaged over the group, Newton works in the invariant subspace, and product rules visit one node of Y of
-every orbit.
+If the loss, the regulariser and the law of the tokens are invariant, an invariant state stays invariant: its iterates
+are averaged over the group, Newton works in the invariant subspace, and product rules evaluate one node of Y of every
+orbit.
 """
 
 from __future__ import annotations
@@ -14,18 +14,31 @@ from itertools import permutations, product
 
 import numpy as np
 
+from ..base.options import AlgorithmOptions
 from .overlaps import Overlaps, Sizes, packed_length
 from .problem import Problem
 
-_PROBES = 4
-_MOST = 512  # candidates; beyond, permutations of tokens are left out
-EXACT = 1e-13
-INVARIANT = 1e-9
+EXACT = 1e-13  # rounding of losses and laws relative to 1, within which they count as equal
+
+
+@dataclass(frozen=True)
+class ExchangeOptions(AlgorithmOptions):
+    """Options of the search for permutations and signs that leave a problem invariant.
+
+    Attributes:
+        test_points: random points at which the invariance of the loss is tested.
+        max_candidates: number of candidates beyond which permutations of tokens are not tried.
+        state_tolerance: deviation in block scales within which a state counts as invariant.
+    """
+
+    test_points: int = 4
+    max_candidates: int = 512
+    state_tolerance: float = 1e-9
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """X_la -> student_a X_{tokens(l) a}, Y_lb -> teacher_b Y_{tokens(l) b}, Gaussian noise times `noise`."""
+    """An exchange X_la -> student_a X_{tokens(l) a}, Y_lb -> teacher_b Y_{tokens(l) b}, noise -> `noise` times it."""
 
     tokens: tuple[int, ...]
     student: tuple[int, ...]
@@ -34,27 +47,37 @@ class Exchange:
 
     @property
     def order(self) -> list[int]:
-        """`tokens` as a list, which picks rows of an array: row l of the image is row tokens(l)."""
+        """The index list of the permutation: row l of the image is row tokens(l)."""
         return list(self.tokens)
 
-    def of_students(self, values: np.ndarray) -> np.ndarray:
-        """The image of an array (L, s)."""
+    def exchange_students(self, values: np.ndarray) -> np.ndarray:
+        """Return the image of student fields (L, s)."""
         return values[self.order] * np.array(self.student, float)
 
-    def of_teachers(self, values: np.ndarray) -> np.ndarray:
-        """The image of an array (L, t)."""
+    def exchange_teachers(self, values: np.ndarray) -> np.ndarray:
+        """Return the image of teacher fields (L, t)."""
         return values[self.order] * np.array(self.teacher, float)
 
-    def of_moments(self, rows: np.ndarray, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
-        """The image of the channel's averages (L, row), whose columns the generated MOMENTS describe."""
-        return rows[self.order] * _signs_of_moments(self, tuple(moments), rows.shape[1])
+    def exchange_moments(self, rows: np.ndarray, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
+        """Return the image of the channel's averages.
+
+        Args:
+            rows: averages of every token, (L, row).
+            moments: the generated MOMENTS, which describe their columns.
+        """
+        return rows[self.order] * _moment_signs(self, tuple(moments), rows.shape[1])
 
     def contexts(self, clusters: int) -> np.ndarray:
-        """Where each context (token, cluster) is taken from, (C,)."""
+        """Return the index of the context (token, cluster) that each context is replaced by, (C,)."""
         return (np.array(self.order)[:, None] * clusters + np.arange(clusters)).ravel()
 
-    def of_overlaps(self, overlaps: Overlaps, clusters: int) -> Overlaps:
-        """The image of a state: contexts exchanged, the signs of their columns on q, V, m and theta; phi stays."""
+    def exchange_overlaps(self, overlaps: Overlaps, clusters: int) -> Overlaps:
+        """Return the image of a state: contexts permuted, columns of q, V, m and theta with their signs, phi unchanged.
+
+        Args:
+            overlaps: the state.
+            clusters: K.
+        """
         contexts = self.contexts(clusters)
         student, teacher = np.array(self.student, float), np.array(self.teacher, float)
         square = np.multiply.outer(student, student)
@@ -68,10 +91,8 @@ class Exchange:
 
 
 @lru_cache(maxsize=1024)
-def _signs_of_moments(
-    exchange: Exchange, moments: tuple[tuple[str, tuple[int, ...], int], ...], row: int
-) -> np.ndarray:
-    """(row,)."""
+def _moment_signs(exchange: Exchange, moments: tuple[tuple[str, tuple[int, ...], int], ...], row: int) -> np.ndarray:
+    """Return the sign of every average of a row, (row,)."""
     student, teacher = np.array(exchange.student, float), np.array(exchange.teacher, float)
     axes = {"g": [student], "domega": [student], "dY": [teacher], "loss_q": [student, student]}
     out = np.ones(row)
@@ -86,11 +107,12 @@ def _signs_of_moments(
 
 @dataclass(frozen=True)
 class Symmetry:
-    """What a state keeps: components that vanish, and exchanges that leave it as it is.
+    """The symmetry of a state: components that vanish, and exchanges that leave it invariant.
 
     Attributes:
         frozen: packed components that vanish exactly, (n,), or None.
-        exchanges: a group, the identity left out; clusters: K of the model.
+        exchanges: a group, without the identity.
+        clusters: K of the model.
     """
 
     frozen: np.ndarray | None = field(default=None, compare=False)
@@ -99,13 +121,18 @@ class Symmetry:
 
     @property
     def is_trivial(self) -> bool:
-        """Whether it asks nothing of a state: every one keeps it."""
+        """Whether every state has it."""
         return self.frozen is None and not self.exchanges
 
     def project(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The invariant part of a packed state."""
+        """Return the invariant part of a packed state.
+
+        Args:
+            u: packed overlaps, (n,).
+            sizes: (C, s, t, P).
+        """
         if self.exchanges:
-            numbers, signs = _images(self.exchanges, self.clusters, sizes)
+            numbers, signs = _component_images(self.exchanges, self.clusters, sizes)
             u = (u + (signs * u[numbers]).sum(axis=0)) / (1 + len(self.exchanges))
         if self.frozen is not None:
             u = u.copy()
@@ -113,7 +140,12 @@ class Symmetry:
         return u
 
     def directions(self, sizes: Sizes, count: int) -> np.ndarray:
-        """Directions (k, n) that span the invariant states, one an orbit of components, entries 0 and +-1."""
+        """Return directions (k, n) that span the invariant states, one per orbit of components, entries 0 and +-1.
+
+        Args:
+            sizes: (C, s, t, P).
+            count: n, the length of packed states.
+        """
         found: list[np.ndarray] = []
         seen = np.zeros(count, bool)
         for i in range(count):
@@ -129,20 +161,20 @@ class Symmetry:
 
 
 @lru_cache(maxsize=64)
-def _images(exchanges: tuple[Exchange, ...], clusters: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
-    """What every component of a packed state is taken from by exchanges, (k, n), and its sign."""
+def _component_images(exchanges: tuple[Exchange, ...], clusters: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """Return for k exchanges the component that replaces each component of a packed state, and its sign, (k, n)."""
     numbered = Overlaps.unpack(1.0 + np.arange(packed_length(sizes)), sizes)
-    images = np.stack([e.of_overlaps(numbered, clusters).pack() for e in exchanges])
+    images = np.stack([e.exchange_overlaps(numbered, clusters).pack() for e in exchanges])
     return np.abs(images).astype(int) - 1, np.sign(images)
 
 
 NO_SYMMETRY = Symmetry()
 
 
-def candidates(problem: Problem) -> list[Exchange]:
-    """Every permutation and sign, the identity left out.
+def candidate_exchanges(problem: Problem) -> list[Exchange]:
+    """Return all permutations and signs, without the identity.
 
-    Labels drawn with a probability that depends on Y stay as they are, and Y with them.
+    Labels drawn with a probability that depends on Y are not exchanged, nor is Y then.
     """
     labelled = bool(problem.solver.channel.LABELLED_NOISE)
     s, t = problem.student_rank, problem.teacher_rank
@@ -150,25 +182,25 @@ def candidates(problem: Problem) -> list[Exchange]:
     teachers = [(1,) * t] if labelled else list(product((1, -1), repeat=t))
     noises = (1, -1) if len(problem.noise_scale) and not labelled else (1,)
     orders = list(permutations(range(problem.tokens)))
-    if labelled or len(orders) * len(students) * len(teachers) > _MOST:
+    if labelled or len(orders) * len(students) * len(teachers) > ExchangeOptions.current().max_candidates:
         orders = orders[:1]
     found = [Exchange(*parts) for parts in product(orders, students, teachers, noises)]
     return found[1:]
 
 
 def loss_exchanges(problem: Problem) -> dict[tuple[int, ...], list[Exchange]]:
-    """Labels -> permutations of tokens and signs of columns that leave the loss as it is."""
-    return problem.once(_loss_exchanges)
+    """Return the permutations of tokens and signs of columns that leave the loss invariant, by labels."""
+    return problem.compute_once(_find_loss_exchanges)
 
 
 def exchanges(problem: Problem) -> tuple[Exchange, ...]:
-    """Those that leave the regulariser and the law of the tokens as they are, too."""
-    return problem.once(_exchanges)
+    """Return the exchanges that leave loss, regulariser and the law of the tokens invariant."""
+    return problem.compute_once(_find_exchanges)
 
 
-def _loss_exchanges(problem: Problem) -> dict[tuple[int, ...], list[Exchange]]:
-    """Labels -> exchanges that take the loss there to itself at the exchanged labels, probed at random points."""
-    every = candidates(problem)
+def _find_loss_exchanges(problem: Problem) -> dict[tuple[int, ...], list[Exchange]]:
+    """Return by labels the exchanges that map the loss to itself at the exchanged labels, tested at random points."""
+    every = candidate_exchanges(problem)
     return {labels: [e for e in every if _keeps_loss(problem, e, labels)] for labels, _ in problem.label_choices}
 
 
@@ -177,7 +209,7 @@ def _keeps_loss(problem: Problem, exchange: Exchange, labels: tuple[int, ...]) -
     generator = np.random.default_rng(23)
     exchanged = tuple(labels[l] for l in exchange.tokens)
     contexts, s, t, trained = problem.sizes
-    for _ in range(_PROBES):
+    for _ in range(ExchangeOptions.current().test_points):
         mixed = generator.standard_normal((contexts, s, s))
         overlaps = Overlaps(
             q=mixed @ mixed.transpose(0, 2, 1),
@@ -186,14 +218,20 @@ def _keeps_loss(problem: Problem, exchange: Exchange, labels: tuple[int, ...]) -
             theta=np.zeros((contexts, s, t)),
             phi=generator.standard_normal(trained),
         )
-        image = exchange.of_overlaps(overlaps, problem.clusters)
+        image = exchange.exchange_overlaps(overlaps, problem.clusters)
         x, y = (generator.standard_normal((problem.tokens, size)) for size in (s, t))
         noise = generator.standard_normal(len(problem.noise_scale)) * problem.noise_scale
         for drawn in channel.LABELLED_NOISE or ((),):
             values = []
             for at, state, students, teachers, extra in (
                 (labels, overlaps, x, y, noise),
-                (exchanged, image, exchange.of_students(x), exchange.of_teachers(y), exchange.noise * noise),
+                (
+                    exchanged,
+                    image,
+                    exchange.exchange_students(x),
+                    exchange.exchange_teachers(y),
+                    exchange.noise * noise,
+                ),
             ):
                 c = problem.constants(at, state)
                 known = channel.features(*teachers.ravel(), *extra, *drawn, c)
@@ -203,19 +241,25 @@ def _keeps_loss(problem: Problem, exchange: Exchange, labels: tuple[int, ...]) -
     return True
 
 
-def of_state(problem: Problem, overlaps: Overlaps) -> tuple[Exchange, ...]:
-    """Exchanges that change neither the problem nor this state."""
+def exchanges_of_state(problem: Problem, overlaps: Overlaps) -> tuple[Exchange, ...]:
+    """Return the exchanges that leave both the problem and this state invariant.
+
+    Args:
+        problem: that the state belongs to.
+        overlaps: the state.
+    """
     u, scales = overlaps.pack(), overlaps.block_scales
+    tolerance = ExchangeOptions.current().state_tolerance
 
-    def same(exchange: Exchange) -> bool:
-        image = exchange.of_overlaps(overlaps, problem.clusters).pack()
-        return bool(np.all(np.abs(image - u) <= INVARIANT * scales))
+    def _is_invariant(exchange: Exchange) -> bool:
+        image = exchange.exchange_overlaps(overlaps, problem.clusters).pack()
+        return bool(np.all(np.abs(image - u) <= tolerance * scales))
 
-    return tuple(exchange for exchange in exchanges(problem) if same(exchange))
+    return tuple(exchange for exchange in exchanges(problem) if _is_invariant(exchange))
 
 
-def _exchanges(problem: Problem) -> tuple[Exchange, ...]:
-    """Exchanges that leave loss, regulariser and the law of the tokens as they are."""
+def _find_exchanges(problem: Problem) -> tuple[Exchange, ...]:
+    """Return the exchanges that leave loss, regulariser and the law of the tokens invariant."""
     by_labels = loss_exchanges(problem)
     common = [e for e in by_labels[problem.label_choices[0][0]] if all(e in found for found in by_labels.values())]
     return tuple(e for e in common if _keeps_law(problem, e) and _keeps_regulariser(problem, e))

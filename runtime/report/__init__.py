@@ -1,6 +1,6 @@
-"""Results for people and machines: text, JSON, tables and figures, registered with `presenting`.
+"""Results as text, JSON, tables and figures, registered with `presenting`.
 
-Only the names of modules stand here; each is loaded with the first result that asks for it.
+This module lists the modules of renderers by name; each is imported when a result first needs it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from ..base import presenting
 
 _DATASET = "xarray.core.dataset"  # the module of xarray.Dataset
 # Module of this package -> modules that define the results it renders.
-_WORDS = {
+_TEXT_MODULES = {
     "solution": "solving.solution",
     "thresholds": "thresholds.threshold",
-    "responses": "responses.answers responses.tuning responses.joint",
+    "responses": "responses.sensitivity_results responses.tuning responses.joint_tuning",
     "precise": "extensions.reference.solution",
     "bayes": "extensions.bayes.solution extensions.bayes.thresholds extensions.bayes.messages",
     "breaking": "extensions.breaking.solution",
@@ -21,42 +21,42 @@ _WORDS = {
     "phases": "extensions.planes.diagram",
     "dynamics": "extensions.descent.dynamics extensions.descent.escape extensions.descent.stationary",
 }
-_TABLES = {
-    "tables": "branches.along extensions.breaking.curve following.follow following.critical",
+_TABLE_MODULES = {
+    "tables": "branches.curve_results extensions.breaking.curve following.follow following.critical",
     "simulation_tables": "extensions.simulation.simulation",
     "dynamics_tables": "extensions.descent.dynamics",
     "sweep_tables": "extensions.sweeping.sweep",
     "phase_tables": "extensions.planes.diagram",
 }
-_COMPARED = "extensions.comparison.compare extensions.comparison.own_points"
-_JUDGED = "stability.assess stability.jumps channel.landscape"
-_FACES = (
-    (presenting.table, {**_WORDS, "comparison": _COMPARED}),
+_COMPARISON_RESULTS = "extensions.comparison.compare extensions.comparison.measurements"
+_STABILITY_RESULTS = "stability.assess stability.jumps channel.landscape"
+_RENDERERS = (
+    (presenting.table, {**_TEXT_MODULES, "comparison": _COMPARISON_RESULTS}),
     (presenting.table, {"responses": "responses.tuned_curve"}),
-    (presenting.to_json, {**_WORDS, "stability": _JUDGED}),
+    (presenting.to_json, {**_TEXT_MODULES, "stability": _STABILITY_RESULTS}),
     (presenting.to_json, {"solution": "solving.thermal"}),
-    (presenting.to_dataset, _TABLES),
+    (presenting.to_dataset, _TABLE_MODULES),
     (presenting.to_dataset, {"tables": "responses.tuned_curve extensions.bayes.thresholds"}),
-    (presenting.to_frame, {"frames": f"branches.along following.follow base.presenting {_DATASET}"}),
-    (presenting.to_frame, {"responses": "responses.answers", "comparison": _COMPARED}),
-    (presenting.to_tabular, {"frames": "branches.along"}),
+    (presenting.to_frame, {"frames": f"branches.curve_results following.follow base.presenting {_DATASET}"}),
+    (presenting.to_frame, {"responses": "responses.sensitivity_results", "comparison": _COMPARISON_RESULTS}),
+    (presenting.to_tabular, {"frames": "branches.curve_results"}),
     (presenting.save, {"tables": _DATASET}),
-    (presenting.plot, {"plots.figures": f"base.presenting {_DATASET}", "plots.simulation": _COMPARED}),
+    (presenting.plot, {"plots.figures": f"base.presenting {_DATASET}", "plots.simulation": _COMPARISON_RESULTS}),
 )
 
 
-def renderers() -> list[tuple[presenting.Face, str, str]]:
-    """(face, module that registers with it, module that defines what that is for)."""
+def renderers() -> list[tuple[presenting.RendererRegistry, str, str]]:
+    """Return triples: registry, module that registers a renderer with it, module that defines the result."""
     root = __name__.rpartition(".")[0]
     return [
-        (face, f"{__name__}.{module}", name if name == _DATASET else f"{root}.{name}")
-        for face, found in _FACES
+        (registry, f"{__name__}.{module}", name if name == _DATASET else f"{root}.{name}")
+        for registry, found in _RENDERERS
         for module, names in found.items()
         for name in names.split()
     ]
 
 
 def register() -> None:
-    """Tell `presenting` where the renderers are."""
-    for face, module, results in renderers():
-        face.found_in(module, results)
+    """Register the modules of renderers with `presenting`."""
+    for registry, module, results in renderers():
+        registry.register_module(module, results)

@@ -1,5 +1,8 @@
-"""Warnings of results whose replica symmetry is unstable beyond the digits shown: the verdict comes first, numbers are
-headed, and a step of breaking is offered with its cost."""
+"""Warnings of results whose replica symmetry is unstable by more than the digits shown.
+
+The verdict comes first, numbers are marked as replica symmetric, and a step of symmetry breaking is suggested with its
+cost.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ HEADING = "replica symmetric"
 
 
 def known_stability(solution: Solution) -> Stability | None:
-    """Return the stability of a solution where it has been worked out already."""
+    """Return the stability of a solution if it has already been computed, else None."""
     return solution.__dict__.get("stability")
 
 
 def is_unstable_beyond_digits(solution: Solution) -> bool:
-    """Return whether a solution is known to be unstable, with more of its overlap lost than its error bars hold."""
+    """Return whether replica symmetry is unstable and the overlap drop exceeds the error bars of the overlaps."""
     stability = known_stability(solution)
     if stability is None or stability.replica_symmetry != UNSTABLE:
         return False
@@ -30,31 +33,34 @@ def is_unstable_beyond_digits(solution: Solution) -> bool:
     return not lost <= solution.relative_error
 
 
-def offer(solution: Solution, along: bool = False) -> str:
-    """Return what would say how far off replica symmetric numbers are, and what it costs, as a sentence.
+def suggest_symmetry_breaking(solution: Solution, along: bool = False) -> str:
+    """Return the sentence that suggests a step of symmetry breaking, and its cost.
+
+    The step measures by how much replica symmetric numbers are off.
 
     Args:
-        along: a branch along a parameter rather than the solution alone.
+        solution: the replica symmetric solution.
+        along: whether it is for a branch along a parameter.
     """
     from ..extensions.breaking.rules import expected_seconds
-    from ..extensions.breaking.solve import checked_steps
+    from ..extensions.breaking.solve import check_steps
 
     try:
-        checked_steps(1, solution.problem, most=1, along=along)
+        check_steps(1, solution.problem, most=1, along=along)
     except InputError as error:
         return f"how far off they are is not known here ({error}); `saddleforge simulate` minimises at finite d"
     seconds = expected_seconds(solution)
     point = " a point" if along else ""
-    return f"one step of breaking (`--rsb 1`, rsb=1) says how far off they are, in {duration(seconds)}{point}"
+    return f"one step of breaking (`--rsb 1`, rsb=1) says how far off they are, in {format_duration(seconds)}{point}"
 
 
-def offer_elsewhere(solution: Solution) -> str:
-    """Return `offer` for a command that has no steps of breaking itself."""
-    return offer(solution).replace("`--rsb 1`, rsb=1", "`solve --rsb 1` next to it")
+def suggest_solve_with_breaking(solution: Solution) -> str:
+    """Return `suggest_symmetry_breaking` for a command without steps of symmetry breaking."""
+    return suggest_symmetry_breaking(solution).replace("`--rsb 1`, rsb=1", "`solve --rsb 1` next to it")
 
 
-def duration(seconds: float) -> str:
-    """Return a time in words, to an order of magnitude that it is known to.
+def format_duration(seconds: float) -> str:
+    """Return a time in words, to one digit.
 
     >>> duration(0.4), duration(23), duration(340)
     ('about a second', 'about 20 s', 'about 6 min')
@@ -68,20 +74,26 @@ def duration(seconds: float) -> str:
 
 
 def warning_lines(solution: Solution, elsewhere: bool = False) -> list[str]:
-    """Return the verdict, and whose numbers follow, of a solution that is unstable beyond its digits; else nothing.
+    """Return the verdict and a note that numbers are replica symmetric, if unstable beyond the digits; else nothing.
 
     Args:
-        elsewhere: for a command that has no steps of breaking itself.
+        solution: the solution.
+        elsewhere: whether the command has no steps of symmetry breaking.
     """
     stability = known_stability(solution)
     if stability is None or not is_unstable_beyond_digits(solution):
         return []
-    sentence = offer_elsewhere(solution) if elsewhere else offer(solution)
+    sentence = suggest_solve_with_breaking(solution) if elsewhere else suggest_symmetry_breaking(solution)
     return [f"  {stability.verdict}", f"  the numbers below are {HEADING}; {sentence}"]
 
 
-def with_verdict(lines: Sequence[str], solution: Solution) -> list[str]:
-    """Return lines about a solution with its verdict: first where they cannot be trusted, else last."""
+def add_verdict(lines: Sequence[str], solution: Solution) -> list[str]:
+    """Return lines about a solution with its verdict: first if the numbers cannot be trusted, else last.
+
+    Args:
+        lines: the lines.
+        solution: the solution.
+    """
     stability = solution.stability
     if warning := warning_lines(solution, elsewhere=True):
         return [*warning, *lines]
@@ -89,7 +101,7 @@ def with_verdict(lines: Sequence[str], solution: Solution) -> list[str]:
 
 
 def verdict_cell(solution: Solution) -> str:
-    """Return the verdict in a word or two for a table; a dash where there is none."""
+    """Return the verdict as the short text of a table cell; a dash if there is none."""
     stability = known_stability(solution)
     if stability is None:
         return "-"
@@ -99,19 +111,19 @@ def verdict_cell(solution: Solution) -> str:
     return words + ("" if stability.longitudinal == STABLE else f"; longitudinally {stability.longitudinal}")
 
 
-def is_judged_other_than_stable(solutions: Iterable[Solution]) -> bool:
-    """Return whether any of them is known to be marginal or unstable."""
+def has_nonstable_verdict(solutions: Iterable[Solution]) -> bool:
+    """Return whether any solution is known to be marginal or unstable."""
     found = [known_stability(solution) for solution in solutions]
     return any(s is not None and (s.replica_symmetry, s.longitudinal) != (STABLE, STABLE) for s in found)
 
 
-def warning_along(solutions: Sequence[Solution]) -> list[str]:
-    """Return a line about points of a branch that are unstable beyond their digits, where there are any."""
+def branch_warning_lines(solutions: Sequence[Solution]) -> list[str]:
+    """Return a line about the points of a branch that are unstable beyond their digits; empty if there are none."""
     beyond = [solution for solution in solutions if is_unstable_beyond_digits(solution)]
     if not beyond:
         return []
     where = "all" if len(beyond) == len(solutions) else f"{len(beyond)} of {len(solutions)}"
     return [
         f"  {HEADING} numbers; replica symmetry is unstable beyond their digits at {where} points: "
-        f"{offer(beyond[0], along=True)}"
+        f"{suggest_symmetry_breaking(beyond[0], along=True)}"
     ]

@@ -1,4 +1,4 @@
-"""Bayes-optimal inference: as `bayes` prints it, for people and as JSON."""
+"""Bayes-optimal inference as text and JSON of the command `bayes`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.numbers import aligned, with_error
+from ..base.numbers import align_columns, format_with_error
 from ..base.presenting import table, to_json
 from ..extensions.bayes.messages import BayesMessages
 from ..extensions.bayes.solution import BayesSolution, erm_cosine
 from ..extensions.bayes.thresholds import BayesLine, BayesThreshold
-from ..problems.columns import by_context
+from ..problems.columns import split_contexts
 from ..saddle_point.iteration import Status
-from .contract import chosen, errors_of, identity_json, located_json, parameters_json, problem_json
-from .layout import text_of
+from .contract import identity_json, location_json, parameters_json, problem_json, select_attributes, select_errors
+from .layout import format_attribute
 from .solution import problem_line
 
 if TYPE_CHECKING:
@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 @table.register(BayesSolution)
 def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
-    """What `saddleforge bayes` prints; beside an empirical risk minimiser if one is given."""
+    """Return the text of `bayes`, compared with an empirical risk minimiser if one is given.
+
+    Args:
+        solution: the Bayes-optimal solution.
+        erm: the solution of empirical risk minimisation, or None.
+    """
     problem = solution.problem
     lines = [
         problem_line(problem),
@@ -40,30 +45,30 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
         parts = []
         for a, b in combinations_with_replacement(range(problem.teacher_rank), 2):
             index = "" if problem.teacher_rank == 1 else f"_{a + 1}{b + 1}"
-            value = with_error(solution.q[context, a, b], solution.half_widths[context, a, b])
+            value = format_with_error(solution.q[context, a, b], solution.error_bars[context, a, b])
             parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
-        lines.append(f"  {problem.context_in_words(context):<10} " + "   ".join(parts))
+        lines.append(f"  {problem.describe_context(context):<10} " + "   ".join(parts))
     if problem.teacher_rank > 1 and np.isfinite(solution.growth):
         held = [str(c + 1) for c in range(problem.teacher_rank) if c not in solution.columns]
         words = f" (columns {', '.join(held)} fixed at 0)" if held else ""
         stable = "stable" if solution.growth < 1 else "unstable"
         lines.append(f"  {stable}: small overlaps change by {solution.growth:.6g} a step at most{words}")
-    lines.append(f"  free entropy {text_of(solution, 'free_entropy')} per d")
-    lines += _beside(solution, erm)
+    lines.append(f"  free entropy {format_attribute(solution, 'free_entropy')} per d")
+    lines += _comparison_lines(solution, erm)
     if problem.metric_names and len(solution.errors) > 1:
         rows = [["", "least error", "of nothing known", *["risk minimisation"] * (erm is not None)]]
         for name, found in solution.errors.items():
             values = [found, solution.errors_unlearned[name]]
             if erm is not None:
-                values.append((erm.test_errors[name], erm.half_widths.test_errors[name]))
-            rows.append([name, *(with_error(*value) for value in values)])
-        lines += [f"  {line}" for line in aligned(rows)]
+                values.append((erm.test_errors[name], erm.error_bars.test_errors[name]))
+            rows.append([name, *(format_with_error(*value) for value in values)])
+        lines += [f"  {line}" for line in align_columns(rows)]
     return "\n".join(lines)
 
 
-def _beside(solution: BayesSolution, erm: Solution | None) -> list[str]:
-    """Cosines and test errors, Bayes-optimal and, where given, of risk minimisation."""
-    best = text_of(solution, "test_error")
+def _comparison_lines(solution: BayesSolution, erm: Solution | None) -> list[str]:
+    """Return cosines and test errors, Bayes-optimal and, if given, of risk minimisation."""
+    best = format_attribute(solution, "test_error")
     columns = range(solution.problem.teacher_rank)
     names = [f"cosine with column {a + 1}" if len(columns) > 1 else "cosine with the teacher" for a in columns]
     cosines = [f"{solution.cosine(column=a):.9g}" for a in columns]
@@ -72,32 +77,32 @@ def _beside(solution: BayesSolution, erm: Solution | None) -> list[str]:
         return [f"  {name} {value}" for name, value in pairs]
     minimised = [f"{abs(erm_cosine(erm, column=a)):.9g}" for a in columns]
     rows = [["", "Bayes-optimal", "risk minimisation"], *map(list, zip(names, cosines, minimised, strict=True))]
-    rows.append(["test error", best, text_of(erm, "test_error")])
+    rows.append(["test error", best, format_attribute(erm, "test_error")])
     if np.isfinite(erm.baseline_error):
         rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
-    elsewhere = f": {erm.branch}" if erm.status is Status.ENDED_ELSEWHERE else ""
+    elsewhere = f": {erm.branch}" if erm.status is Status.LEFT_BASIN else ""
     rows.append(["reached from", solution.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
-    return [f"  {line}" for line in aligned(rows)]
+    return [f"  {line}" for line in align_columns(rows)]
 
 
 @to_json.register(BayesSolution)
 def bayes_json(solution: BayesSolution) -> dict[str, Any]:
-    """The object that --json prints."""
+    """Return the object of `bayes --json`."""
     problem = solution.problem
-    block = partial(by_context, problem)
+    block = partial(split_contexts, problem)
     return {
         **problem_json(problem),
-        **chosen(solution, "start", "status", "residual"),
+        **select_attributes(solution, "start", "status", "residual"),
         "iterations": solution.steps,
         "columns": [column + 1 for column in solution.columns],
         "growth": solution.growth,
         "overlaps": {"q": block(solution.q), "q_star": block(problem.law.rho_star)},
         "conjugates": {"q": block(solution.q_hat)},
         "cosine": [solution.cosine(c) for c in range(problem.contexts)],
-        **chosen(solution, "free_entropy", "test_error"),
+        **select_attributes(solution, "free_entropy", "test_error"),
         "errors": {
-            "overlaps": {"q": block(solution.half_widths)},
-            **errors_of(solution, ("free_entropy", "test_error")),
+            "overlaps": {"q": block(solution.error_bars)},
+            **select_errors(solution, ("free_entropy", "test_error")),
         },
         "error_kind": "estimated",
         "test_errors": {
@@ -109,32 +114,40 @@ def bayes_json(solution: BayesSolution) -> dict[str, Any]:
 
 @table.register(BayesThreshold)
 def bayes_threshold_table(threshold: BayesThreshold) -> str:
-    """One line and what it rests on."""
+    """Return a threshold as text: one line, then its evidence."""
     lines = [f"{threshold.problem.solver.name}, Bayes-optimal: {threshold.kind.replace('_', ' ')} threshold"]
-    lines.append(f"  alpha = {with_error(threshold.value, threshold.error)}")
+    lines.append(f"  alpha = {format_with_error(threshold.value, threshold.error)}")
     lines += [f"  {name.replace('_', ' ')}: {value}" for name, value in threshold.evidence.items()]
     return "\n".join(lines)
 
 
 @to_json.register(BayesThreshold)
 def bayes_threshold_json(threshold: BayesThreshold) -> dict[str, Any]:
-    """The object that --json prints."""
+    """Return the object of `bayes --threshold --json`."""
     found = threshold.problem, threshold.kind, "alpha", threshold.value, threshold.error, "converged", "estimated"
-    return {**located_json(*found), "evidence": threshold.evidence}
+    return {**location_json(*found), "evidence": threshold.evidence}
 
 
 @table.register(BayesLine)
 def bayes_line_table(line: BayesLine) -> str:
-    """One line a point."""
+    """Return a line of thresholds as text, a line a point."""
     rows = [[line.over.rstrip("_"), "alpha"]]
     for at, value, error, evidence in zip(line.over_values, line.values, line.errors, line.evidence, strict=True):
-        rows.append([f"{at:.6g}", with_error(float(value), float(error)) if np.isfinite(value) else evidence["reason"]])
+        rows.append(
+            [f"{at:.6g}", format_with_error(float(value), float(error)) if np.isfinite(value) else evidence["reason"]]
+        )
     ending = [line.ending] if line.ending else []
-    return "\n".join([f"{line.problem.solver.name}, Bayes-optimal: {line.title}", *aligned(rows), *ending])
+    return "\n".join([f"{line.problem.solver.name}, Bayes-optimal: {line.title}", *align_columns(rows), *ending])
 
 
 def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str, Any]:
-    """The object of `bayes --threshold --along --json`."""
+    """Return the object of `bayes --threshold --along --json`.
+
+    Args:
+        line: the line of thresholds.
+        status: how the command ended.
+        file: the file written with -o; None: none.
+    """
     rows = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), line.evidence, strict=True)
     return {
         **identity_json(line.problem),
@@ -155,22 +168,22 @@ def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str
 
 
 @to_json.register(BayesLine)
-def bayes_line_object(line: BayesLine) -> dict[str, Any]:
-    """`bayes_line_json` of a line that is in no file."""
+def bayes_line_without_file_json(line: BayesLine) -> dict[str, Any]:
+    """Return `bayes_line_json` of a line that is in no file."""
     return bayes_line_json(line, "converged" if line.success else "not_converged", None)
 
 
 @table.register(BayesMessages)
 def messages_table(passed: BayesMessages) -> str:
-    """What every draw ended with, and the means."""
+    """Return message passing as text: the result of every draw, and the means."""
     problem = passed.problem
     shown = [(c, a) for c in range(problem.contexts) for a in range(problem.teacher_rank)]
 
-    def label(context: int, column: int) -> str:
-        where = problem.context_in_words(context)
+    def _overlap_label(context: int, column: int) -> str:
+        where = problem.describe_context(context)
         return f"{where}, column {column + 1}" if problem.teacher_rank > 1 else where
 
-    rows = [["seed", "status", "iterations", *(label(*one) for one in shown)]]
+    rows = [["seed", "status", "iterations", *(_overlap_label(*one) for one in shown)]]
     for run in passed.runs:
         found = [f"{run.overlaps[c, a, a]:.4f} ({run.known[c, a, a]:.4f})" for c, a in shown]
         rows.append([str(run.seed), run.status.replace("_", " "), str(run.iterations), *found])
@@ -180,14 +193,14 @@ def messages_table(passed: BayesMessages) -> str:
         [
             problem_line(problem),
             f"Bayes-optimal message passing at d = {passed.d}: overlap with the teacher (what the messages say of it)",
-            *(f"  {line}" for line in aligned(rows)),
+            *(f"  {line}" for line in align_columns(rows)),
         ]
     )
 
 
 @to_json.register(BayesMessages)
 def messages_json(passed: BayesMessages) -> dict[str, Any]:
-    """The object that --json prints."""
+    """Return the object of `bayes -d --json`."""
     mean, error = passed.estimate("overlaps")
     return {
         **problem_json(passed.problem),
@@ -197,7 +210,7 @@ def messages_json(passed: BayesMessages) -> dict[str, Any]:
         "standard_errors": {"q": error},
         "runs": [
             {
-                **chosen(run, "seed", "status", "iterations", "change"),
+                **select_attributes(run, "seed", "status", "iterations", "change"),
                 "overlaps": {"q": run.overlaps},
                 "known": {"q": run.known},
             }

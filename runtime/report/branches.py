@@ -1,4 +1,4 @@
-"""Branches and critical lines: as `curve`, `follow` and `threshold --along` print them, for people and as JSON."""
+"""Branches and critical lines as text and JSON of the commands `curve`, `follow` and `threshold --along`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError, describe_unknown
-from ..base.numbers import aligned, near_zero, with_error
+from ..base.numbers import align_columns, format_near_zero, format_with_error
 from ..extensions.breaking.curve import BrokenCurve
-from ..problems.columns import METRIC, column_of, observed_by
+from ..problems.columns import METRIC, column_name, observed_quantities
 from ..problems.overlaps import OVERLAPS
 from ..problems.quantities import matching_columns
 from ..problems.symbols import Symbols, symbols_of
 from ..solving.solution import Solution
-from .ansatz import is_judged_other_than_stable, verdict_cell, warning_along
+from .ansatz import branch_warning_lines, has_nonstable_verdict, verdict_cell
 from .contract import identity_json, parameters_json
-from .layout import text_of
+from .layout import format_attribute
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..branches.along import Curve
+    from ..branches.curve_results import Curve
     from ..extensions.breaking.solution import BrokenSolution
     from ..following.critical import CriticalLine
     from ..following.follow import Followed
@@ -35,29 +35,32 @@ def curve_table(
     columns: Sequence[str] | None = None,
     descending: bool = False,
 ) -> str:
-    """One line a point, and where the branch ends; `names` as in `symbols.symbols_of`.
+    """Return a branch as text, a line a point, and where it ends.
 
-    With a step of breaking: overlaps of one minimiser and between states, y, and how far the training loss moved.
+    With a step of replica symmetry breaking: overlaps of one minimiser and between states, y, and the change of the
+    training loss.
 
     Args:
-        columns: what is shown beside the parameter, as of `chosen_columns`.
-        descending: the last point first.
+        curve: the branch.
+        names: symbols of the user's own, see `symbols.symbols_of`.
+        columns: columns to show, see `select_columns`; None: the default ones.
+        descending: whether the last point comes first.
     """
     if not curve.solutions:
         return curve.end_text()
     if columns is not None:
-        return _chosen_table(curve, names, columns, descending)
+        return _selected_columns_table(curve, names, columns, descending)
     problem = curve.solutions[0].problem
     shown = symbols_of(problem, names)
-    parameter, overlaps = shown[column_of(curve.parameter)][0], [shown[name][0] for name in OVERLAPS]
-    told = "one step of breaking, " if isinstance(curve, BrokenCurve) else ""
+    parameter, overlaps = shown[column_name(curve.parameter)][0], [shown[name][0] for name in OVERLAPS]
+    prefix = "one step of breaking, " if isinstance(curve, BrokenCurve) else ""
     order: Sequence[Any] = curve.solutions[::-1] if descending else curve.solutions
-    found = _broken_columns(shown) if told else _symmetric_columns(shown, order)
+    found = _broken_columns(shown) if prefix else _symmetric_columns(shown, order)
     rows = [[parameter, *(head for head, _ in found)]]
     for solution in order:
         rows.append([f"{solution.problem.value_of(curve.parameter):.6g}", *(cell(solution) for _, cell in found)])
-    warned = [] if told else warning_along(order)
-    lines = [f"{problem.solver.name}, {told}{curve.end_text(parameter)}", *warned, *aligned(rows)]
+    warned = [] if prefix else branch_warning_lines(order)
+    lines = [f"{problem.solver.name}, {prefix}{curve.end_text(parameter)}", *warned, *align_columns(rows)]
     if problem.contexts > 1 or problem.student_rank > 1 or problem.teacher_rank > 1:
         lines.append(
             f"{', '.join(overlaps)} are those of token 1, first column; --columns shows others, -o FILE.nc all"
@@ -66,66 +69,72 @@ def curve_table(
 
 
 Column = tuple[str, Callable[[Any], str]]
-"""Head of a column, and what it shows of a solution."""
+"""Header of a column, and the function that formats its cell of a solution."""
 
 
 def _symmetric_columns(shown: Symbols, solutions: Sequence[Solution]) -> list[Column]:
     thermal = solutions[0].problem.inverse_temperature is not None
-    observed = observed_by(solutions[0].problem)
+    observed = observed_quantities(solutions[0].problem)
     return [
-        *[("verdict", verdict_cell)] * is_judged_other_than_stable(solutions),
+        *[("verdict", verdict_cell)] * has_nonstable_verdict(solutions),
         *_overlap_columns(shown),
-        *(("free energy" if thermal and n == "training_loss" else n.replace("_", " "), _number(n)) for n in observed),
+        *(
+            ("free energy" if thermal and n == "training_loss" else n.replace("_", " "), _format_quantity(n))
+            for n in observed
+        ),
         ("status", lambda s: s.status.words),
     ]
 
 
 def _broken_columns(shown: Symbols) -> list[Column]:
-    def of_states(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
+    def format_of_states(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
         return lambda s: "-" if s.state is None else cell(s)
 
-    def of_both(name: str) -> Callable[[BrokenSolution], str]:
+    def format_state_overlap(name: str) -> Callable[[BrokenSolution], str]:
         part = attrgetter(name)
-        return of_states(lambda s: _first(part(s.state), part(s.state_half_widths)))
+        return format_of_states(lambda s: _format_first_entry(part(s.state), part(s.state_error_bars)))
 
     return [
         *_overlap_columns(shown),
-        (f"{shown['q'][0]} between", of_both("between.q")),
-        ("Delta", of_both("distance")),
-        ("y", of_states(_number("parisi"))),
-        ("training loss", _number("training_loss")),
-        ("moved by", lambda s: "no RS" if s.alone else of_states(lambda s: with_error(*s.energy_moved))(s)),
-        ("test error", _number("test_error")),
+        (f"{shown['q'][0]} between", format_state_overlap("between.q")),
+        ("Delta", format_state_overlap("distance")),
+        ("y", format_of_states(_format_quantity("parisi"))),
+        ("training loss", _format_quantity("training_loss")),
+        (
+            "moved by",
+            lambda s: "no RS" if s.alone else format_of_states(lambda s: format_with_error(*s.energy_moved))(s),
+        ),
+        ("test error", _format_quantity("test_error")),
         ("status", lambda s: s.status.words + ("" if s.state is not None else "; no breaking found")),
     ]
 
 
 def _overlap_columns(shown: Symbols) -> list[Column]:
-    """The first entry of every overlap."""
+    """Return columns with the first entry of every overlap."""
 
-    def first(name: str) -> Callable[[Any], str]:
-        return lambda s: _first(getattr(s.overlaps, name), getattr(s.half_widths, name))
+    def format_overlap(name: str) -> Callable[[Any], str]:
+        return lambda s: _format_first_entry(getattr(s.overlaps, name), getattr(s.error_bars, name))
 
-    return [(shown[name][0], first(name)) for name in OVERLAPS]
-
-
-def _number(name: str) -> Callable[[Any], str]:
-    return lambda solution: text_of(solution, name)
+    return [(shown[name][0], format_overlap(name)) for name in OVERLAPS]
 
 
-def _first(values: np.ndarray, widths: np.ndarray) -> str:
-    """The first entry with its half width; 0 where it vanishes."""
-    return near_zero(float(values.flat[0]), float(widths.flat[0]))
+def _format_quantity(name: str) -> Callable[[Any], str]:
+    return lambda solution: format_attribute(solution, name)
 
 
-def _chosen_table(
+def _format_first_entry(values: np.ndarray, widths: np.ndarray) -> str:
+    """Return the first entry of an array with its error bar; 0 if it vanishes."""
+    return format_near_zero(float(values.flat[0]), float(widths.flat[0]))
+
+
+def _selected_columns_table(
     curve: Curve | BrokenCurve | Followed, names: Mapping[str, str] | None, columns: Sequence[str], descending: bool
 ) -> str:
-    """One line a point of columns that were chosen of those of the frame."""
+    """Return the chosen columns of the frame of a branch as text, a line a point."""
     frame = curve.to_pandas(names=names)
     parameter = str(frame.columns[0])
     metric = curve.solutions[0].problem.metric_name
-    shown = [parameter, *chosen_columns([str(name) for name in frame.columns[1:]], columns, metric)]
+    shown = [parameter, *select_columns([str(name) for name in frame.columns[1:]], columns, metric)]
     rows = [shown]
     for _, point in frame[::-1].iterrows() if descending else frame.iterrows():
         cells = [f"{point[parameter]:.6g}"]
@@ -134,44 +143,49 @@ def _chosen_table(
             if isinstance(value, str):
                 cells.append(value)
             elif f"{name}_error" in frame.columns:
-                cells.append(near_zero(float(value), float(point[f"{name}_error"])))
+                cells.append(format_near_zero(float(value), float(point[f"{name}_error"])))
             else:
                 cells.append(f"{float(value):.6g}")
         rows.append(cells)
     name = curve.solutions[0].problem.solver.name
     symmetric = [s for s in curve.solutions if isinstance(s, Solution)]
-    return "\n".join([f"{name}, {curve.end_text(parameter)}", *warning_along(symmetric), *aligned(rows)])
+    return "\n".join([f"{name}, {curve.end_text(parameter)}", *branch_warning_lines(symmetric), *align_columns(rows)])
 
 
 def check_columns(
     problem: Problem, parameter: str, names: Mapping[str, str] | None, columns: Sequence[str] | None, *more: str
 ) -> None:
-    """That there will be columns of these names in the frame of a branch, before it is followed.
+    """Raise InputError unless the frame of a branch will have these columns; called before the branch is followed.
 
     Args:
-        more: columns beside those of a replica symmetric curve.
+        problem: the problem.
+        parameter: the parameter along the branch.
+        names: symbols of the user's own, see `symbols.symbols_of`.
+        columns: names of columns.
+        more: columns in addition to those of a replica symmetric curve.
 
     Raises:
-        InputError: as `chosen_columns`.
+        InputError: see `select_columns`.
     """
     if columns is None:
         return
-    from .frames import dataset_frame, renamed
-    from .tables import empty_branch
+    from .frames import dataset_frame, rename_columns
+    from .tables import empty_branch_table
 
-    frame = renamed(dataset_frame(empty_branch(problem, parameter)), problem, parameter, names)
-    chosen_columns([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
+    frame = rename_columns(dataset_frame(empty_branch_table(problem, parameter)), problem, parameter, names)
+    select_columns([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
 
 
-def chosen_columns(known: Sequence[str], wanted: Sequence[str], metric: str = "") -> list[str]:
-    """Columns of a frame by name, as `matching_columns` reads them.
+def select_columns(known: Sequence[str], wanted: Sequence[str], metric: str = "") -> list[str]:
+    """Return the columns of a frame that names stand for, see `matching_columns`.
 
     Args:
-        known: of the frame, half widths (_error) among them.
-        metric: the name of that of `test_error`, where metrics have names.
+        known: columns of the frame, with error bars (_error).
+        wanted: names given by the user.
+        metric: name of the metric of `test_error`; empty if metrics have no names.
 
     Raises:
-        InputError: there is no such column; the sentence lists those that there are.
+        InputError: there is no such column; the message lists the known ones.
     """
     values = [name for name in known if not (name.endswith("_error") and name.removesuffix("_error") in known)]
     found: list[str] = []
@@ -187,7 +201,15 @@ def chosen_columns(known: Sequence[str], wanted: Sequence[str], metric: str = ""
 def curve_json(
     problem: Problem, curve: Curve | BrokenCurve, status: str, file: Path | None, descending: bool = False
 ) -> dict[str, Any]:
-    """The object of `curve --json`: every point is one of `solve --json`, the last one first where `descending`."""
+    """Return the object of `curve --json`, whose points are objects of `solve --json`.
+
+    Args:
+        problem: the problem.
+        curve: the branch.
+        status: how the command ended.
+        file: the file written with -o; None: none.
+        descending: whether the last point comes first.
+    """
     order = curve.solutions[::-1] if descending else curve.solutions
     ends = zip(("below", "above"), curve.ends, strict=True)
     return {
@@ -211,19 +233,32 @@ def _branch_json(problem: Problem, branch: Curve | BrokenCurve | Followed, statu
 def followed_table(
     followed: Followed, names: Mapping[str, str] | None = None, columns: Sequence[str] | None = None
 ) -> str:
-    """As `curve_table`, then the events."""
+    """Return a branch followed by arclength as text: `curve_table`, then the events.
+
+    Args:
+        followed: the branch.
+        names: symbols of the user's own, see `symbols.symbols_of`.
+        columns: columns to show; None: the default ones.
+    """
     lines = [curve_table(followed, names, columns)]
     if followed.events:
-        symbol = symbols_of(followed.events[0].problem, names)[column_of(followed.parameter)][0]
+        symbol = symbols_of(followed.events[0].problem, names)[column_name(followed.parameter)][0]
         lines.append("events:")
     for event in followed.events:
-        lines.append(f"  {event.told(symbol)}")
+        lines.append(f"  {event.describe(symbol)}")
         lines.append(f"    {event.rs_verdict}; {event.evidence['type']}, {event.evidence['toward']}")
     return "\n".join(lines)
 
 
 def followed_json(problem: Problem, followed: Followed, status: str, file: Path | None) -> dict[str, Any]:
-    """The object of `follow --json`: points in the order of the arclength, events as of `threshold --json`."""
+    """Return the object of `follow --json`: points in order of arclength, events as objects of `threshold --json`.
+
+    Args:
+        problem: the problem.
+        followed: the branch.
+        status: how the command ended.
+        file: the file written with -o; None: none.
+    """
     return {
         **_branch_json(problem, followed, status),
         "ending": followed.ending,
@@ -235,15 +270,21 @@ def followed_json(problem: Problem, followed: Followed, status: str, file: Path 
 
 
 def line_table(line: CriticalLine) -> str:
-    """One line a point, and how far it goes."""
+    """Return a critical line as text, a line a point, and where it ends."""
     rows = [[line.over, line.parameter]]
     for second, value, error in zip(line.over_values, line.values, line.errors, strict=True):
-        rows.append([f"{second:.6g}", with_error(float(value), float(error))])
-    return "\n".join([repr(line), *aligned(rows)])
+        rows.append([f"{second:.6g}", format_with_error(float(value), float(error))])
+    return "\n".join([repr(line), *align_columns(rows)])
 
 
 def line_json(line: CriticalLine, status: str, file: Path | None) -> dict[str, Any]:
-    """The object of `threshold --along --json`: that of the first event, and the line."""
+    """Return the object of `threshold --along --json`: that of the first event, with the line.
+
+    Args:
+        line: the critical line.
+        status: how the command ended.
+        file: the file written with -o; None: none.
+    """
     points = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), strict=True)
     return {
         **line.first.to_json(),

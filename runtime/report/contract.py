@@ -1,4 +1,4 @@
-"""JSON of the command line (docs/design.md section 5): fixed keys, null for what is missing or not finite, no times."""
+"""JSON of the command line (docs/design.md section 5): fixed keys, null if missing or not finite, no times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from .._version import __version__
 from ..base.errors import InputError
-from ..problems.columns import by_context
+from ..problems.columns import split_contexts
 from ..problems.overlaps import OVERLAPS
 
 if TYPE_CHECKING:
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 1
-"""Of JSON objects and netCDF tables: raised where a name or an axis changes or goes, not where one is added. What an
-older file lacks or calls otherwise is put right by `report.tables` and `report.starting` as they read it, for ever."""
+"""Of JSON objects and netCDF tables: increased when a name or an axis changes or is removed, not when one is added.
+Older files stay readable: `report.tables` and `report.starting` convert them."""
 
 
 def check_schema(path: object, found: Any) -> None:
-    """Refuse a file that a later release wrote; without a number it is of the first.
+    """Raise InputError for a file of a later release; a file without a number has the first schema.
+
+    Args:
+        path: of the file, for the message.
+        found: the number in the file, or None.
 
     Raises:
-        InputError: its schema is none that is known here.
+        InputError: the schema is unknown to this release.
     """
     try:
         number = int(1 if found is None else found)
@@ -41,38 +45,39 @@ def check_schema(path: object, found: Any) -> None:
         )
 
 
-def clean(value: Any) -> Any:
-    """Plain Python numbers, lists and dicts; numbers that are not finite become None."""
+def to_plain_json(value: Any) -> Any:
+    """Return plain Python numbers, lists and dicts, in which numbers that are not finite are None."""
     if isinstance(value, dict):
-        return {key: clean(item) for key, item in value.items()}
+        return {key: to_plain_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        return clean(value.tolist())
+        return to_plain_json(value.tolist())
     if isinstance(value, list | tuple):
-        return [clean(item) for item in value]
+        return [to_plain_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
 def dumps(value: Any) -> str:
-    """One JSON object, deterministic to the byte."""
-    return json.dumps(clean(value), indent=2, ensure_ascii=False, allow_nan=False)
+    """Return one JSON object as text, deterministic to the byte."""
+    return json.dumps(to_plain_json(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def document(data: dict[str, Any]) -> str:
-    """An object as commands print and write it, its schema first."""
+def versioned_document(data: dict[str, Any]) -> str:
+    """Return the object that commands print and write, its schema first."""
     return dumps({"schema": SCHEMA, **data})
 
 
 def parameters_json(problem: Problem, *varied: str) -> dict[str, Any]:
-    """alpha (None if left open), sizes, parameters and, where they are given, spectrum and inverse temperature.
+    """Return alpha (None if left open), sizes, parameters and, if given, spectrum and inverse temperature.
 
-    Of an array on a line {from, to}, and its place there.
+    An array on a line is {from, to}, with the position on the line.
 
     Args:
-        varied: parameters that are left out, since a result is about several values of them.
+        problem: the problem.
+        varied: parameters to leave out, because the result has several values of them.
     """
-    named = {name.rstrip("_"): value for name, value in {**problem.parameters, **problem.along_lines}.items()}
+    named = {name.rstrip("_"): value for name, value in {**problem.parameters, **problem.line_parameters}.items()}
     given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
     given = {name: value for name, value in given.items() if value is not None}
     every = {"alpha": problem.sample_complexity, **problem.solver.structure, **named, **given}
@@ -80,33 +85,54 @@ def parameters_json(problem: Problem, *varied: str) -> dict[str, Any]:
     return {name: value for name, value in every.items() if name not in without}
 
 
-def chosen(result: Any, *names: str) -> dict[str, Any]:
-    """Return attributes of a result by their names."""
+def select_attributes(result: Any, *names: str) -> dict[str, Any]:
+    """Return attributes of a result by name.
+
+    Args:
+        result: the result.
+        names: of the attributes.
+    """
     return {name: getattr(result, name) for name in names}
 
 
-def errors_of(result: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return the error bars of attributes of a result, NAME_error, by the names of these."""
+def select_errors(result: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the error bars of attributes of a result, NAME_error, by NAME.
+
+    Args:
+        result: the result.
+        names: of the attributes.
+    """
     return {name: getattr(result, f"{name}_error") for name in names}
 
 
 def identity_json(problem: Problem) -> dict[str, Any]:
-    """Return by what a result is recognised: model, version of the package, digest of the physics."""
+    """Return model, version of the package and digest of the physics, which identify a result."""
     return {"model": problem.solver.name, "version": __version__, "digest": problem.solver.digest}
 
 
 def problem_json(problem: Problem, *varied: str) -> dict[str, Any]:
-    """Return the keys with which an object about one problem begins; `varied` as of `parameters_json`."""
+    """Return the first keys of an object about one problem.
+
+    Args:
+        problem: the problem.
+        varied: see `parameters_json`.
+    """
     return {**identity_json(problem), "parameters": parameters_json(problem, *varied)}
 
 
-def located_json(
+def location_json(
     problem: Problem, kind: Any, parameter: Any, value: Any, error: Any, status: str, error_kind: str | None
 ) -> dict[str, Any]:
-    """Return the keys of a value of a parameter at which something holds, or of one that was not found.
+    """Return the keys of a located value of a parameter, or of one that was not found.
 
     Args:
-        parameter: its name, or those of several; kind, value and error then hold one for each by name.
+        problem: the problem.
+        kind: of the event, or one for each parameter by name.
+        parameter: its name, or names of several; then kind, value and error hold one for each by name.
+        value: of the parameter; NaN if not found.
+        error: its error bar.
+        status: how the search ended.
+        error_kind: "estimated" or "proved".
     """
     names = [parameter] if isinstance(parameter, str) else parameter
     return {
@@ -122,10 +148,21 @@ def located_json(
 
 
 def blocks_json(problem: Problem, blocks: Overlaps | Conjugates, names: Sequence[str] = OVERLAPS) -> dict[str, Any]:
-    """q[l][k][a][b], V, m[l][k][a], theta[l][k][a][b]."""
-    return {name: by_context(problem, getattr(blocks, name)).tolist() for name in names}
+    """Return q[l][k][a][b], V, m[l][k][a], theta[l][k][a][b] by name.
+
+    Args:
+        problem: the problem.
+        blocks: overlaps or their error bars.
+        names: of the overlaps.
+    """
+    return {name: split_contexts(problem, getattr(blocks, name)).tolist() for name in names}
 
 
 def trained_json(problem: Problem, blocks: Overlaps) -> dict[str, float]:
-    """Numbers trained with the weights, by name."""
+    """Return the numbers trained with the weights by name.
+
+    Args:
+        problem: the problem.
+        blocks: overlaps or their error bars.
+    """
     return {number["name"]: float(value) for number, value in zip(problem.trained, blocks.phi, strict=True)}

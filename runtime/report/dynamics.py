@@ -1,4 +1,4 @@
-"""Descent in time: as `dynamics` prints it, for people and as JSON."""
+"""Dynamics of one-pass descent as text and JSON of the command `dynamics`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base.numbers import with_error
+from ..base.numbers import format_with_error
 from ..base.presenting import table, to_json
-from ..extensions.descent.averages import across_jumps
+from ..extensions.descent.averages import describe_kinks
 from ..extensions.descent.dynamics import Dynamics, Plateau
 from ..extensions.descent.escape import Escape
 from ..extensions.descent.state import Moments
@@ -18,22 +18,23 @@ from ..extensions.descent.stationary import RateLimit, StationaryPoint
 from ..problems.columns import entry_columns
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.starts import branch_of
-from .contract import blocks_json, chosen, errors_of, problem_json, trained_json
+from ..saddle_point.starts import name_branch
+from .contract import blocks_json, problem_json, select_attributes, select_errors, trained_json
+from .layout import ReportOptions
 from .solution import overlap_lines, problem_line
 
-SHOWN = ("q", "m", "theta")
-"""Overlaps that descent knows."""
-_ROWS = 11
+DYNAMIC_OVERLAPS = ("q", "m", "theta")
+"""Overlaps of the dynamics."""
 
 
 @table.register(Dynamics)
 def dynamics_table(dynamics: Dynamics) -> str:
-    """What `dynamics` prints: overlaps and errors at some of the times, events, plateaus and what is reached."""
+    """Return the text of `dynamics`: overlaps and errors at some times, events, plateaus and the state reached."""
     problem, times = dynamics.problem, dynamics.times
     has_means = bool(problem.law.has_means.any())
-    points = sorted({round(x) for x in np.linspace(0, len(times) - 1, min(_ROWS, len(times)))})
-    shown = [name for name in SHOWN if has_means or name != "m"]
+    count = min(ReportOptions.current().time_rows, len(times))
+    points = sorted({round(x) for x in np.linspace(0, len(times) - 1, count)})
+    shown = [name for name in DYNAMIC_OVERLAPS if has_means or name != "m"]
     places = {column: place for column, place in entry_columns(problem).items() if place[0] in (*shown, "phi")}
     losses = ["loss", *["test_error"] * bool(np.isfinite(dynamics.test_error).any())]
     rows = [["time", *(column.removeprefix("trained_") for column in places), *(n.replace("_", " ") for n in losses)]]
@@ -41,7 +42,7 @@ def dynamics_table(dynamics: Dynamics) -> str:
         blocks, errors = dynamics.overlaps[n], dynamics.overlap_errors[n]
         found = [(getattr(blocks, of).flat[at], getattr(errors, of).flat[at]) for of, at in places.values()]
         found += [(getattr(dynamics, name)[n], getattr(dynamics, f"{name}_error")[n]) for name in losses]
-        rows.append([f"{times[n]:g}", *(_said(*pair) for pair in found)])
+        rows.append([f"{times[n]:g}", *(_format_value(*pair) for pair in found)])
     flow = "gradient flow on the population risk" if dynamics.rate.flow else f"rate {dynamics.rate.words}"
     batch = "" if dynamics.rate.flow else f", batch {dynamics.batch.words}"
     integrator = dynamics.integrator
@@ -49,24 +50,24 @@ def dynamics_table(dynamics: Dynamics) -> str:
         problem_line(problem),
         f"one-pass descent from {dynamics.start}: {flow}{batch}; {dynamics.status.replace('_', ' ')} "
         f"({integrator['rule']} {integrator['points']}, {dynamics.method}, {dynamics.evaluations} averages)",
-        *_aligned(rows),
+        *_align_rows(rows),
     ]
-    if across := across_jumps(problem, integrator["rule"]):
+    if across := describe_kinks(problem, integrator["rule"]):
         lines.append(f"  {across}")
     for event in dynamics.events:
-        lines.append(f"  {event.name} passes {event.value:g} at t = {with_error(event.time, event.error)}")
+        lines.append(f"  {event.name} passes {event.value:g} at t = {format_with_error(event.time, event.error)}")
     lines += [_plateau_line(plateau) for plateau in dynamics.plateaus]
-    lines.append(f"  at the end: {dynamics.branch}" + _reached_words(dynamics))
-    if all(branch_of(overlaps) == "uninformed" for overlaps in (dynamics.overlaps[0], dynamics.overlaps[-1])):
+    lines.append(f"  at the end: {dynamics.branch}" + _describe_final_state(dynamics))
+    if all(name_branch(overlaps) == "uninformed" for overlaps in (dynamics.overlaps[0], dynamics.overlaps[-1])):
         lines.append("  overlaps that vanish at the start stay so: --d D draws those that rows of finite d have")
     return "\n".join(lines)
 
 
-def _said(value: float, error: float) -> str:
-    return with_error(value, error) if np.isfinite(error) else f"{value:.6g}"
+def _format_value(value: float, error: float) -> str:
+    return format_with_error(value, error) if np.isfinite(error) else f"{value:.6g}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  " + "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
 
@@ -82,20 +83,20 @@ def _plateau_line(plateau: Plateau) -> str:
     )
 
 
-def _reached_words(dynamics: Dynamics) -> str:
+def _describe_final_state(dynamics: Dynamics) -> str:
     if dynamics.reached is not None:
         slowest = -dynamics.reached.eigenvalues[0].real
         return f", next to the stable stationary point of this kind (the slowest direction decays at {slowest:.4g})"
-    # None is looked for where the rate changes, or of a map.
+    # No stationary point is computed if the rate changes, or for a map.
     has_points = dynamics.rate.is_constant and dynamics.batch.share is None
     return "; no stable stationary point is near" if has_points else ""
 
 
 @table.register(StationaryPoint)
 def stationary_table(point: StationaryPoint) -> str:
-    """Overlaps, spectrum and verdict."""
+    """Return overlaps, spectrum and verdict of a stationary point as text."""
     problem = point.problem
-    half = _overlaps_of(point)
+    half = _stationary_overlaps(point)
     rates = ", ".join(
         f"{value.real:.5g}" + (f"{value.imag:+.3g}i" if value.imag else "") for value in point.eigenvalues
     )
@@ -111,43 +112,44 @@ def stationary_table(point: StationaryPoint) -> str:
     )
 
 
-def _overlaps_of(point: StationaryPoint) -> tuple[Overlaps, Overlaps]:
-    """Overlaps and error bars, of V nothing."""
-    widths = Moments.unpack(np.abs(point.half_widths), point.problem).overlaps(point.problem)
+def _stationary_overlaps(point: StationaryPoint) -> tuple[Overlaps, Overlaps]:
+    """Return overlaps and error bars of a stationary point, with V = NaN."""
+    widths = Moments.unpack(np.abs(point.error_bars), point.problem).overlaps(point.problem)
     nothing = np.full_like(point.overlaps.q, np.nan)
     return replace(point.overlaps, V=nothing), replace(widths, V=nothing)
 
 
 @to_json.register(StationaryPoint)
 def stationary_json(point: StationaryPoint) -> dict[str, Any]:
-    """Overlaps, spectrum and verdict of a stationary point."""
+    """Return overlaps, spectrum and verdict of a stationary point."""
     return {
-        **chosen(point, "branch", "stable", "residual"),
-        "overlaps": blocks_json(point.problem, point.overlaps, SHOWN),
+        **select_attributes(point, "branch", "stable", "residual"),
+        "overlaps": blocks_json(point.problem, point.overlaps, DYNAMIC_OVERLAPS),
         "trained": trained_json(point.problem, point.overlaps),
         "eigenvalues": [[float(value.real), float(value.imag)] for value in point.eigenvalues],
     }
 
 
 @table.register(RateLimit)
-def limit_table(limit: RateLimit) -> str:
-    """The rate, why it is the last, and how fast the slowest direction decays just below."""
+def rate_limit_table(limit: RateLimit) -> str:
+    """Return the largest stable rate as text: the reason, and the slowest decay rate just below."""
     last = limit.last
     why = {"lost": "it ends there, or diverges", "unstable": "it goes on, and is unstable"}
     return "\n".join(
         [
             problem_line(last.problem),
-            f"{last.branch} stationary point of descent, stable up to rate {with_error(limit.value, limit.error)}: "
-            f"{why[limit.kind]} (just below, the slowest direction decays at {-last.eigenvalues[0].real:.4g})",
+            f"{last.branch} stationary point of descent, stable up to rate "
+            f"{format_with_error(limit.value, limit.error)}: {why[limit.kind]} "
+            f"(just below, the slowest direction decays at {-last.eigenvalues[0].real:.4g})",
         ]
     )
 
 
 @to_json.register(RateLimit)
-def limit_json(limit: RateLimit) -> dict[str, Any]:
-    """The rate with its half width, why it is the last, and the stationary point just below."""
+def rate_limit_json(limit: RateLimit) -> dict[str, Any]:
+    """Return the largest stable rate with its error bar, the reason, and the stationary point just below."""
     return {
-        **chosen(limit, "value", "error"),
+        **select_attributes(limit, "value", "error"),
         "error_kind": "estimated",
         "kind": limit.kind,
         "stationary_point": stationary_json(limit.last),
@@ -155,29 +157,32 @@ def limit_json(limit: RateLimit) -> dict[str, Any]:
 
 
 def _path_json(problem: Problem, every: Sequence[Overlaps]) -> dict[str, Any]:
-    """q, m and theta, tokens and clusters first in each, and the trained numbers at every time."""
-    blocks, trained = [blocks_json(problem, each, SHOWN) for each in every], [trained_json(problem, u) for u in every]
+    """Return q, m and theta (token and cluster first) and the trained numbers at every time."""
+    blocks, trained = (
+        [blocks_json(problem, each, DYNAMIC_OVERLAPS) for each in every],
+        [trained_json(problem, u) for u in every],
+    )
     return {
-        "overlaps": {name: np.array([each[name] for each in blocks]) for name in SHOWN},
+        "overlaps": {name: np.array([each[name] for each in blocks]) for name in DYNAMIC_OVERLAPS},
         "trained": {number["name"]: [each[number["name"]] for each in trained] for number in problem.trained},
     }
 
 
 @to_json.register(Dynamics)
 def dynamics_json(dynamics: Dynamics) -> dict[str, Any]:
-    """The object that --json prints."""
+    """Return the object of `dynamics --json`."""
     problem = dynamics.problem
     return {
         **problem_json(problem),
         "start": dynamics.start,
         "rate": dynamics.rate.words,
         "batch": dynamics.batch.words,
-        **chosen(dynamics, "status", "times"),
+        **select_attributes(dynamics, "status", "times"),
         **_path_json(problem, dynamics.overlaps),
-        **chosen(dynamics, "loss", "test_error"),
+        **select_attributes(dynamics, "loss", "test_error"),
         "errors": {
             **_path_json(problem, dynamics.overlap_errors),
-            **errors_of(dynamics, ("loss", "test_error")),
+            **select_errors(dynamics, ("loss", "test_error")),
         },
         "error_kind": "estimated",
         "events": [vars(event) for event in dynamics.events],
@@ -185,7 +190,7 @@ def dynamics_json(dynamics: Dynamics) -> dict[str, Any]:
         "branch": dynamics.branch,
         "reached": _point_json(dynamics.reached),
         "integrator": dict(dynamics.integrator),
-        **chosen(dynamics, "method", "evaluations"),
+        **select_attributes(dynamics, "method", "evaluations"),
     }
 
 
@@ -195,7 +200,7 @@ def _point_json(point: StationaryPoint | None) -> dict[str, Any] | None:
 
 @table.register(Escape)
 def escape_table(escape: Escape) -> str:
-    """What grows from no overlap, how fast, and when it is escaped from."""
+    """Return the growth rates at zero overlap and the escape times as text."""
     point = escape.point
     lines = [
         problem_line(point.problem),
@@ -219,10 +224,10 @@ def escape_table(escape: Escape) -> str:
 
 @to_json.register(Escape)
 def escape_json(escape: Escape) -> dict[str, Any]:
-    """The linearised rates, the information exponent and the times of escape."""
+    """Return the linearised growth rates, the information exponent and the escape times."""
     return {
         "stationary_point": stationary_json(escape.point),
         "growths": [{"rate": each.rate, "along": each.words} for each in escape.growths],
-        **chosen(escape, "information_exponent", "d", "threshold", "times"),
+        **select_attributes(escape, "information_exponent", "d", "threshold", "times"),
         "reached": list(escape.branches),
     }

@@ -10,29 +10,37 @@ import pandas
 import xarray
 
 from ..base.errors import InputError
-from ..base.numbers import with_error
-from ..base.presenting import Recorded, to_dataset, to_frame, to_tabular
-from ..branches.along import Along
+from ..base.numbers import format_with_error
+from ..base.presenting import DatasetResult, to_dataset, to_frame, to_tabular
+from ..branches.curve_results import CurveResults
 from ..following.follow import Followed
-from ..problems.columns import QUANTITIES, column_of, entry_columns, entry_values, index_text, observed_by, quantity_of
+from ..problems.columns import (
+    QUANTITIES,
+    column_name,
+    entry_columns,
+    entry_suffix,
+    entry_values,
+    observed_quantities,
+    quantity_of,
+)
 from ..problems.problem import Problem
-from ..problems.symbols import symbols_of, with_index
-from .layout import text_of
+from ..problems.symbols import add_latex_index, symbols_of
+from .layout import format_attribute
 
 
 @to_frame.register(xarray.Dataset)
 def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
-    """One row a point; the entries of an overlap in columns of their own.
+    """Return one row a point, with a column for each entry of an overlap.
 
-    Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2.
-    The errors follow as q_1_error and so on; multiplier_1 belongs to the first column of W.
+    Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2. The
+    errors follow as q_1_error and so on; multiplier_1 belongs to the first column of W.
     """
-    lead = dataset["status"].dims if "status" in dataset else (column_of(dataset.attrs["parameter"]),)
+    lead = dataset["status"].dims if "status" in dataset else (column_name(dataset.attrs["parameter"]),)
     points = np.meshgrid(*(dataset[name].values for name in lead), indexing="ij")
     columns: dict[str, Any] = {str(name): values.ravel() for name, values in zip(lead, points, strict=True)}
     for key, values in dataset.data_vars.items():
         if values.dims[: len(lead)] != lead:
-            continue  # of a line, not of a point
+            continue  # of a line of the sweep, not of a point
         stem, suffix = str(key), ""
         if stem.endswith("_error") and values.ndim > len(lead):
             stem, suffix = stem.removesuffix("_error"), "_error"
@@ -40,42 +48,57 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
         flat = values.values.reshape(-1, *inner)
         for index in np.ndindex(inner):
             is_block = "token" in quantity_of(stem).axes
-            entry = index_text(index, inner) if is_block else "".join(f"_{i + 1}" for i in index)
+            entry = entry_suffix(index, inner) if is_block else "".join(f"_{i + 1}" for i in index)
             columns[stem + entry + suffix] = flat[(slice(None), *index)]
     return pandas.DataFrame(columns)
 
 
-@to_frame.register(Recorded)
-def table_frame(result: Recorded) -> pandas.DataFrame:
-    """`dataset_frame` of a result that is a table of points."""
+@to_frame.register(DatasetResult)
+def table_frame(result: DatasetResult) -> pandas.DataFrame:
+    """Return `dataset_frame` of a result that is a table of points."""
     return dataset_frame(result.to_xarray())
 
 
-@to_frame.register(Along)
+@to_frame.register(CurveResults)
 @to_frame.register(Followed)
 def curve_frame(
-    curve: Along[Any] | Followed, stability: bool = True, names: Mapping[str, str] | None = None
+    curve: CurveResults[Any] | Followed, stability: bool = True, names: Mapping[str, str] | None = None
 ) -> pandas.DataFrame:
-    """`curve_dataset` with flat columns, see `dataset_frame`; `names` as in `symbols.symbols_of`.
+    """Return `curve_dataset` with flat columns, see `dataset_frame`.
+
+    Args:
+        curve: the branch.
+        stability: also assess the stability of every solution.
+        names: symbols of the user's own, see `symbols.symbols_of`.
 
     Raises:
         InputError: a name is unknown, or a symbol would stand for two columns.
     """
     frame = dataset_frame(to_dataset(curve, stability))
-    return renamed(frame, curve.solutions[0].problem, curve.parameter, names) if curve.solutions else frame
+    return rename_columns(frame, curve.solutions[0].problem, curve.parameter, names) if curve.solutions else frame
 
 
-def renamed(
+def rename_columns(
     frame: pandas.DataFrame, problem: Problem, parameter: str, names: Mapping[str, str] | None
 ) -> pandas.DataFrame:
-    """Return the frame of a branch with symbols of a reader's own among its columns, see `curve_frame`."""
+    """Return the frame of a branch with the user's symbols in its columns, see `curve_frame`.
+
+    Args:
+        frame: the frame.
+        problem: its problem.
+        parameter: the parameter along the branch.
+        names: symbols of the user's own, see `symbols.symbols_of`.
+
+    Raises:
+        InputError: a name is unknown, or a symbol would stand for two columns.
+    """
     if not names:
         return frame
     shown = symbols_of(problem, names)
-    columns = {column_of(parameter): shown[column_of(parameter)][0]}
+    columns = {column_name(parameter): shown[column_name(parameter)][0]}
     for suffix in ("", "_error"):
         for column, (block, place) in entry_columns(problem).items():
-            key = column_of(problem.trained[place]["name"]) if block == "phi" else block
+            key = column_name(problem.trained[place]["name"]) if block == "phi" else block
             stem, _, index = column.partition("_")
             parts = (stem, shown[key][0]) if block == "phi" else (shown[key][0], index)
             columns[column + suffix] = "_".join(parts) + suffix
@@ -85,9 +108,13 @@ def renamed(
     return frame.rename(columns=columns)
 
 
-@to_tabular.register(Along)
-def curve_tabular(curve: Along[Any], names: Mapping[str, str] | None = None) -> str:
-    """A branch as a LaTeX tabular, values with their half widths in the last digits.
+@to_tabular.register(CurveResults)
+def curve_tabular(curve: CurveResults[Any], names: Mapping[str, str] | None = None) -> str:
+    """Return a branch as a LaTeX tabular, values with error bars in units of the last digit.
+
+    Args:
+        curve: the branch.
+        names: symbols of the user's own, see `symbols.symbols_of`.
 
     Raises:
         InputError: the branch was not found, a name is unknown, or a symbol would stand for two things.
@@ -96,20 +123,20 @@ def curve_tabular(curve: Along[Any], names: Mapping[str, str] | None = None) -> 
         raise InputError(f"there is nothing to tabulate: {curve.end_text()}")
     problem = curve.solutions[0].problem
     shown = symbols_of(problem, names)
-    heads = [shown[column_of(curve.parameter)][1]]
+    heads = [shown[column_name(curve.parameter)][1]]
     for column, (block, place) in entry_columns(problem).items():
         stem, *index = column.split("_")
         if block == "phi":
-            heads.append(shown[column_of(problem.trained[place]["name"])][1])
+            heads.append(shown[column_name(problem.trained[place]["name"])][1])
         else:
-            heads.append(with_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
-    heads += [QUANTITIES[name].latex for name in observed_by(problem)]
+            heads.append(add_latex_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
+    heads += [QUANTITIES[name].latex for name in observed_quantities(problem)]
     rows = []
     for solution in curve.solutions:
-        values, widths = (entry_values(problem, blocks) for blocks in (solution.overlaps, solution.half_widths))
+        values, widths = (entry_values(problem, blocks) for blocks in (solution.overlaps, solution.error_bars))
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
-        cells += [with_error(values[name], widths[name]) for name in values]
-        cells += [text_of(solution, name) for name in observed_by(problem)]
+        cells += [format_with_error(values[name], widths[name]) for name in values]
+        cells += [format_attribute(solution, name) for name in observed_quantities(problem)]
         rows.append(" & ".join(cells) + r" \\")
     head = " & ".join(f"${symbol}$" for symbol in heads) + r" \\"
     frame = [rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]

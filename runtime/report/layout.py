@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from ..base.numbers import with_error
+from ..base.numbers import format_with_error
+from ..base.options import AlgorithmOptions
 
 
-def text_of(result: Any, name: str) -> str:
-    """Return a number of a result with its error bar: NAME and NAME_error."""
-    return with_error(getattr(result, name), getattr(result, f"{name}_error"))
+@dataclass(frozen=True)
+class ReportOptions(AlgorithmOptions):
+    """Options of results as text.
+
+    Attributes:
+        max_lines: largest number of lines of a sweep.
+        time_rows: number of times of a trajectory.
+    """
+
+    max_lines: int = 40
+    time_rows: int = 11
+
+
+def format_attribute(result: Any, name: str) -> str:
+    """Return an attribute of a result with its error bar, NAME_error, as text.
+
+    Args:
+        result: the result.
+        name: of the attribute.
+    """
+    return format_with_error(getattr(result, name), getattr(result, f"{name}_error"))
 
 
 def value_line(label: str, text: str) -> str:
-    """Return a line about one of the numbers that a result lists below each other."""
+    """Return a line with the label and the text of a number.
+
+    Args:
+        label: of the number.
+        text: value with error bar.
+    """
     return f"  {label:<13} {text}"

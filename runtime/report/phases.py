@@ -1,23 +1,26 @@
-"""Phase diagrams for people and as JSON."""
+"""Phase diagrams as text and JSON of the command `phases`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from ..base.numbers import aligned, with_error
+from ..base.numbers import align_columns, format_with_error
 from ..base.presenting import table, to_json
 from ..extensions.planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
+from ..extensions.planes.codim2_points import ENDS, TRIPLE
 from ..extensions.planes.diagram import PhaseDiagram
-from ..extensions.planes.meetings import ENDS, TRIPLE
-from .contract import clean, problem_json
+from .contract import problem_json, to_plain_json
 from .sweeps import verdict_lines
 
 
 @table.register(PhaseDiagram)
 def phases_table(diagram: PhaseDiagram) -> str:
-    """The phases with their shares of the grid, every boundary, a row a value of the second parameter, and where they
-    meet."""
+    """Return a phase diagram as text.
+
+    Lists the phases with their fractions of the grid, every boundary (a row a value of the second parameter), and
+    codimension-2 points.
+    """
     first, second = (name.rstrip("_") for name in (diagram.first, diagram.second))
     points = sum(diagram.phases.values())
     text = [
@@ -26,35 +29,53 @@ def phases_table(diagram: PhaseDiagram) -> str:
     ]
     if not diagram.judged:
         text.append("  replica symmetry is not judged (--stability does it)")
-    lowest = [(row, n, row.lowest(n)) for row in diagram.rows for n in range(len(row.values))]
-    text += verdict_lines(row.records[name][n] for row, n, name in lowest if name)
+    lowest_branch = [(row, n, row.lowest_branch(n)) for row in diagram.rows for n in range(len(row.values))]
+    text += verdict_lines(row.records[name][n] for row, n, name in lowest_branch if name)
     text += [f"  {count:5d} points  {phase_name(*phase)}" for phase, count in diagram.phases.items()]
     for (kind, branches), boundaries in diagram.lines().items():
         text.append(f"  {boundary_name(kind, branches)}")
-        text += aligned(
+        text += align_columns(
             [
-                [f"    {second} = {b.at:.4g}", f"{first} = {with_error(b.value, b.error)}", b.status.replace("_", " ")]
+                [
+                    f"    {second} = {b.at:.4g}",
+                    f"{first} = {format_with_error(b.value, b.error)}",
+                    b.status.replace("_", " "),
+                ]
                 for b in boundaries
             ]
         )
-    if diagram.meetings:
+    if diagram.codim2_points:
         text.append("  triple points")
-        where = [(with_error(m.value, m.error), with_error(m.at, m.at_error)) for m in diagram.meetings]
-        words = [(meeting_name(m.kind, m.branches), m.status.replace("_", " ")) for m in diagram.meetings]
+        where = [
+            (format_with_error(m.value, m.error), format_with_error(m.at, m.at_error)) for m in diagram.codim2_points
+        ]
+        words = [(codim2_point_name(m.kind, m.branches), m.status.replace("_", " ")) for m in diagram.codim2_points]
         met = zip(where, words, strict=True)
-        text += aligned([[f"    {first} = {value}", f"{second} = {at}", *told] for (value, at), told in met])
+        text += align_columns(
+            [[f"    {first} = {value}", f"{second} = {at}", *description] for (value, at), description in met]
+        )
     return "\n".join(text)
 
 
-def phase_name(lowest: str, others: tuple[str, ...]) -> str:
-    """A phase in words."""
-    if not lowest:
+def phase_name(lowest_branch: str, others: tuple[str, ...]) -> str:
+    """Return a phase in words.
+
+    Args:
+        lowest_branch: the branch of lowest training loss; empty if none was found.
+        others: further branches that exist there.
+    """
+    if not lowest_branch:
         return "no branch found"
-    return lowest + (f", {' and '.join(others)} there too" if others else "")
+    return lowest_branch + (f", {' and '.join(others)} there too" if others else "")
 
 
 def boundary_name(kind: str, branches: tuple[str, ...]) -> str:
-    """A boundary in words."""
+    """Return a boundary in words.
+
+    Args:
+        kind: CROSSING, SPINODAL, REPLICON or JUMPS.
+        branches: the branches it is about.
+    """
     both = " and ".join(branches)
     return {
         CROSSING: f"{both} cross",
@@ -64,8 +85,13 @@ def boundary_name(kind: str, branches: tuple[str, ...]) -> str:
     }[kind]
 
 
-def meeting_name(kind: str, branches: tuple[str, ...]) -> str:
-    """A point where boundaries meet in words."""
+def codim2_point_name(kind: str, branches: tuple[str, ...]) -> str:
+    """Return a codimension-2 point in words.
+
+    Args:
+        kind: TRIPLE, ENDS or the end of a branch on a crossing.
+        branches: the branches it is about.
+    """
     if kind == TRIPLE:
         return f"equal losses of {', '.join(branches[:-1])} and {branches[-1]}"
     if kind == ENDS:
@@ -78,7 +104,7 @@ def meeting_name(kind: str, branches: tuple[str, ...]) -> str:
 
 @to_json.register(PhaseDiagram)
 def phases_json(diagram: PhaseDiagram) -> dict[str, Any]:
-    """The object of `phases --json`."""
+    """Return the object of `phases --json`."""
     return {
         **problem_json(diagram.problem, diagram.first, diagram.second),
         "first": diagram.first.rstrip("_"),
@@ -86,9 +112,9 @@ def phases_json(diagram: PhaseDiagram) -> dict[str, Any]:
         "branches": list(diagram.branches),
         "stability": diagram.judged,
         "phases": [
-            {"lowest": lowest, "others": list(others), "points": count}
-            for (lowest, others), count in diagram.phases.items()
+            {"lowest": lowest_branch, "others": list(others), "points": count}
+            for (lowest_branch, others), count in diagram.phases.items()
         ],
-        "boundaries": [clean(asdict(boundary)) for boundary in diagram.boundaries],
-        "triple_points": [clean(asdict(meeting)) for meeting in diagram.meetings],
+        "boundaries": [to_plain_json(asdict(boundary)) for boundary in diagram.boundaries],
+        "triple_points": [to_plain_json(asdict(point)) for point in diagram.codim2_points],
     }

@@ -1,4 +1,4 @@
-"""Simulations: as `simulate` prints them, for people and as JSON."""
+"""Simulations as text and JSON of the command `simulate`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ..base.numbers import with_error
+from ..base.numbers import format_with_error
 from ..base.presenting import table, to_json
 from ..extensions.simulation.estimate import Estimate
 from ..extensions.simulation.methods import METHODS
 from ..extensions.simulation.run import Run
 from ..extensions.simulation.simulation import POLISH, SCALARS, Simulation
-from .contract import blocks_json, chosen, problem_json, trained_json
+from .contract import blocks_json, problem_json, select_attributes, trained_json
 from .layout import value_line
 from .solution import multiplier_line, overlap_lines, problem_line
 
 
 @table.register(Simulation)
 def simulation_table(simulation: Simulation) -> str:
-    """What `simulate` prints: means over seeds with standard errors, and how the seeds ended."""
+    """Return the text of `simulate`: means over seeds with standard errors, and how the runs ended."""
     plan, problem, runs = simulation.plan, simulation.problem, simulation.converged
     held = f" with {plan.project} fixed at zero" if plan.project else ""
     lines = [
@@ -40,10 +40,10 @@ def simulation_table(simulation: Simulation) -> str:
         lines.append(multiplier_line(kept.mean, kept.standard_error))
     loss, test = simulation.estimate("training_loss"), simulation.estimate("test_error")
     if math.isfinite(loss.mean):
-        lines.append(value_line("training loss", f"{_shown(loss)} per d"))
+        lines.append(value_line("training loss", f"{_format_estimate(loss)} per d"))
     if math.isfinite(test.mean):
         which = f" ({problem.metric_name})" if problem.metric_name else ""
-        lines.append(value_line("test error", _shown(test) + which))
+        lines.append(value_line("test error", _format_estimate(test) + which))
     iterations = simulation.estimate("iterations").mean
     how = f"gradient norm at most {max(run.gradient for run in runs):.1e}, {iterations:.0f} iterations on average"
     if METHODS[plan.method].one_pass:
@@ -57,8 +57,8 @@ def simulation_table(simulation: Simulation) -> str:
         lines += _polish_lines(simulation, done)
     if math.isfinite(simulation.estimate("late").mean):
         lines.append(
-            f"  replicon measured {_shown(simulation.estimate('contraction'))}: factor on the squared distance of "
-            "two estimates with the same overlaps"
+            f"  replicon measured {_format_estimate(simulation.estimate('contraction'))}: factor on the squared "
+            "distance of two estimates with the same overlaps"
         )
         apart = [run.late for run in simulation.runs if run.status == "max_iterations"]
         if apart:
@@ -66,18 +66,18 @@ def simulation_table(simulation: Simulation) -> str:
     return "\n".join(lines)
 
 
-def _shown(estimate: Estimate, unit: float = 1.0) -> str:
-    return with_error(unit * estimate.mean, unit * estimate.standard_error)
+def _format_estimate(estimate: Estimate, unit: float = 1.0) -> str:
+    return format_with_error(unit * estimate.mean, unit * estimate.standard_error)
 
 
 def _polish_lines(simulation: Simulation, done: dict[str, Estimate]) -> list[str]:
-    """What polishing did, over converged runs."""
+    """Return the lines about the refinement of minima, averaged over converged runs."""
     restarts = simulation.plan.restarts
     deeper = f" ({done['deeper'].mean:.1f} of {restarts} restarts ended lower)" if restarts else ""
     return [
-        f"  polished: {_shown(done['wrong_before'], 100)} % of the samples in wrong wells before, "
-        f"{_shown(done['wrong_after'], 100)} % after{deeper}",
-        f"  training loss gained {_shown(done['gained'])} per d, paired by seed; "
+        f"  polished: {_format_estimate(done['wrong_before'], 100)} % of the samples in secondary minima before, "
+        f"{_format_estimate(done['wrong_after'], 100)} % after{deeper}",
+        f"  training loss gained {_format_estimate(done['gained'])} per d, paired by seed; "
         f"{done['descents'].mean:.1f} descents, {done['seconds'].mean:.1f} s a seed; "
         f"{max(run.polish.memory for run in simulation.converged if run.polish) / 1e9:.2f} GB at the most",
     ]
@@ -85,7 +85,7 @@ def _polish_lines(simulation: Simulation, done: dict[str, Estimate]) -> list[str
 
 @to_json.register(Simulation)
 def simulation_json(simulation: Simulation) -> dict[str, Any]:
-    """The object of `saddleforge simulate --json`."""
+    """Return the object of `simulate --json`."""
     problem, plan = simulation.problem, simulation.plan
     means, errors = (_means_json(simulation, part) for part in ("mean", "standard_error"))
     return {
@@ -93,9 +93,9 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "d": plan.d,
         "n": max(1, round(problem.alpha * plan.d)),
         "metric": problem.metric_name or None,
-        **chosen(plan, "start", "method", "rate", "batch"),
+        **select_attributes(plan, "start", "method", "rate", "batch"),
         "exact_teacher": plan.exact,
-        **chosen(plan, "polish", "restarts", "project", "controls"),
+        **select_attributes(plan, "polish", "restarts", "project", "controls"),
         "status": (
             "interrupted" if simulation.interrupted else "time_limit" if simulation.out_of_time else simulation.status
         ),
@@ -110,7 +110,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
 
 
 def _means_json(simulation: Simulation, part: str) -> dict[str, Any]:
-    """Means over converged runs, or their standard errors."""
+    """Return means over converged runs, or their standard errors."""
     problem, kept = simulation.problem, simulation.multipliers
     overlaps = simulation.overlaps[part != "mean"] if simulation.converged else None
     return {
@@ -124,11 +124,11 @@ def _means_json(simulation: Simulation, part: str) -> dict[str, Any]:
 
 def _run_json(simulation: Simulation, run: Run) -> dict[str, Any]:
     return {
-        **chosen(run, "seed", "status"),
+        **select_attributes(run, "seed", "status"),
         "branch": simulation.branch(run),
         "overlaps": blocks_json(simulation.problem, run.overlaps),
         "trained": trained_json(simulation.problem, run.overlaps),
         "multipliers": run.multipliers,
-        "polished": chosen(run.polish, *POLISH) if run.polish else None,
-        **chosen(run, *SCALARS),
+        "polished": select_attributes(run.polish, *POLISH) if run.polish else None,
+        **select_attributes(run, *SCALARS),
     }

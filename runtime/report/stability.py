@@ -1,4 +1,4 @@
-"""Stability of a solution, its jumps and the minima behind them: as `stability` prints them, for people and as JSON."""
+"""Stability of a solution, its jumps and the minima behind them, as text and JSON of the command `stability`."""
 
 from __future__ import annotations
 
@@ -6,76 +6,76 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.numbers import aligned, with_error
+from ..base.numbers import align_columns, format_with_error
 from ..base.presenting import to_json
 from ..channel.landscape import Landscape
 from ..stability.assess import NEGLIGIBLE_LOSS, Stability
 from ..stability.jumps import Jumps
-from .contract import chosen
-from .layout import text_of
+from .contract import select_attributes
+from .layout import format_attribute
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
 
-VANISHING = 1e-9  # an eigenvalue below is shown as zero
+EIGENVALUE_ROUNDING = 1e-9  # rounding of an eigenvalue: below it is shown as zero
 
 
 def stability_table(solution: Solution) -> str:
-    """The stability of a solution, each number with what it means."""
+    """Return the stability of a solution as text, each number with its meaning."""
     stability = solution.stability
     assert stability is not None
     problem = solution.problem
     values = stability.eigenvalues
     known = np.isfinite(stability.longitudinal_error)
-    lead = with_error(values[0].real, stability.longitudinal_error) if known else f"{values[0].real:.4g}"
+    lead = format_with_error(values[0].real, stability.longitudinal_error) if known else f"{values[0].real:.4g}"
     radius, damping = f"{np.max(np.abs(values)):.4g}", f"{stability.damping:.2g}"
     rows = [
         ["longitudinal", lead, "largest real part; below 1: stable within replica symmetry"],
         ["", radius, "spectral radius; above 1: the iteration needs damping"],
         ["damping", damping, "largest weight on the new iterate under which plain iteration is stable"],
-        ["replicon", text_of(stability, "replicon"), "from derivatives; below 1: stable but for jumps"],
+        ["replicon", format_attribute(stability, "replicon"), "from derivatives; below 1: stable but for jumps"],
         [
             "bistable share",
             f"{stability.bistable_share:.2g}",
             "probability of a second minimum of the proximal objective",
         ],
-        ["jump weight", text_of(stability, "jump_weight"), "share of V^ that comes from jumps"],
+        ["jump weight", format_attribute(stability, "jump_weight"), "share of V^ that comes from jumps"],
     ]
     jumps, lost = stability.jumps, stability.self_overlap
     if jumps is not None and jumps.any:
         normal, shared = jumps.direction()
         shown = ", ".join(f"{value:.2f}" for value in normal.ravel())
         rows += [
-            ["jump surface", with_error(*jumps.area()), "its Gaussian measure in the fields"],
-            ["", with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
+            ["jump surface", format_with_error(*jumps.area()), "its Gaussian measure in the fields"],
+            ["", format_with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
             ["", f"({shown})", f"its leading normal, token by token, with a share {shared:.2f} of all normals"],
         ]
     if lost is not None:
         rows += [
             ["finite map", f"{lost.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
-            ["", text_of(lost, "root"), "b, above 0 where the proximal map jumps; D relative to q"],
+            ["", format_attribute(lost, "root"), "b, above 0 where the proximal map jumps; D relative to q"],
         ]
     rows += _landscape_rows(solution.landscape)
-    loss = text_of(stability, "self_overlap_loss")
+    loss = format_attribute(stability, "self_overlap_loss")
     rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
     rows.append(["", "", ""])
     for v, mode in zip(values, stability.modes, strict=True):
-        if abs(v) > VANISHING:
+        if abs(v) > EIGENVALUE_ROUNDING:
             imaginary = "" if abs(v.imag) < 1e-12 else f"{v.imag:+.4g}i"
             rows.append(["eigenvalue", f"{v.real:.4g}{imaginary}", mode])
-    vanishing = int(np.sum(np.abs(values) <= VANISHING))
+    vanishing = int(np.sum(np.abs(values) <= EIGENVALUE_ROUNDING))
     if vanishing:
         rows.append([f"and {vanishing} more", "0", "tokens or columns apart: the prior adds them up"])
     return "\n".join(
         [
             f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {stability.verdict}",
-            *(f"  {line}".rstrip() for line in aligned(rows)),
+            *(f"  {line}".rstrip() for line in align_columns(rows)),
         ]
     )
 
 
 def _landscape_rows(minima: Landscape) -> list[list[str]]:
-    """Which minima are proved global, and how far apart the two lowest are."""
+    """Return rows about the minima that are proved global, and the gap between the two lowest."""
     several = sum(share for n, share in minima.minima.items() if n > 1)
     if minima.unproved is None or minima.shortfall is None:
         rows = [["unproved minima", "all", "no bounds: the loss may be negative, or its slope jumps in several fields"]]
@@ -96,7 +96,7 @@ def _landscape_rows(minima: Landscape) -> list[list[str]]:
 
 @to_json.register(Stability)
 def stability_json(stability: Stability) -> dict[str, Any]:
-    """The object `stability`; spectral radius and damping are null where eigenvalues were not asked for."""
+    """Return the object `stability`; spectral radius and damping are null if eigenvalues were not computed."""
     values = stability.eigenvalues
     lost = stability.self_overlap
     return {
@@ -109,17 +109,19 @@ def stability_json(stability: Stability) -> dict[str, Any]:
         "modes": list(stability.modes),
         "slopes": stability.slopes_by,
         "damping": stability.damping if len(values) else np.nan,
-        **chosen(stability, "replicon", "replicon_error", "bistable_share", "jump_weight", "jump_weight_error"),
+        **select_attributes(
+            stability, "replicon", "replicon_error", "bistable_share", "jump_weight", "jump_weight_error"
+        ),
         "jump_set": stability.jumps.to_json() if stability.jumps else None,
-        **chosen(stability, "self_overlap_loss", "self_overlap_loss_error"),
+        **select_attributes(stability, "self_overlap_loss", "self_overlap_loss_error"),
         "finite_map": {"a": lost.slope, "b": lost.root, "b_error": lost.root_error} if lost else None,
-        **chosen(stability, "replica_symmetry", "verdict"),
+        **select_attributes(stability, "replica_symmetry", "verdict"),
     }
 
 
 @to_json.register(Jumps)
 def jumps_json(jumps: Jumps) -> dict[str, Any]:
-    """The object `jump_set` within `stability`."""
+    """Return the object `jump_set` within `stability`."""
     area, square = jumps.area(), jumps.mean_squared_jump()
     normal, shared = jumps.direction()
     return {
@@ -135,7 +137,7 @@ def jumps_json(jumps: Jumps) -> dict[str, Any]:
 
 @to_json.register(Landscape)
 def landscape_json(landscape: Landscape) -> dict[str, Any]:
-    """The object `landscape`."""
+    """Return the object `landscape`."""
     return {
         "points": landscape.points,
         "unproved_share": landscape.unproved,

@@ -1,4 +1,4 @@
-"""Overlaps to start from, out of files that commands wrote: a solution, the runs of a simulation, a curve."""
+"""Initial overlaps read from files of commands: a solution, the runs of a simulation, a curve."""
 
 from __future__ import annotations
 
@@ -7,57 +7,63 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.budget import sharp
+from ..base.budget import interrupt_at_limit
 from ..base.errors import InputError, TimeLimitError
-from ..base.files import finite
-from ..problems.columns import block_shape, column_of
+from ..base.files import require_finite_file
+from ..problems.columns import block_shape, column_name
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 
 
 def saved_overlaps(path: Path, problem: Problem) -> Overlaps:
-    """Overlaps to start from: those of `solve -o`, the mean of `simulate -o`, or those of the nearest point of a curve.
+    """Return initial overlaps from a file of `solve -o`, `simulate -o` (the mean) or a curve (the nearest point).
 
-    Of runs, those of the most frequent kind among the converged ones, in mirror images that agree; their V is not known
-    (see `Overlaps.measured`).
+    Of runs, the most frequent kind among the converged ones is averaged, after the symmetries of the problem are
+    aligned; their V is unknown (see `Overlaps.measured`).
+
+    Args:
+        path: of the file.
+        problem: the problem to start.
 
     Raises:
-        InputError: the file cannot be read, is of another form, or belongs to another structure.
+        InputError: the file cannot be read, has another form, or belongs to another structure.
     """
     try:
-        return _of_table(path, problem) if path.suffix == ".nc" else _of_solution(path, problem)
+        return _overlaps_from_table(path, problem) if path.suffix == ".nc" else _overlaps_from_json(path, problem)
     except InputError as error:
         text = str(error)
         raise InputError(text if str(path) in text else f"--from {path}: {text}") from error
 
 
-def _of_table(path: Path, problem: Problem) -> Overlaps:
-    from ..extensions.simulation.simulation import typical
-    from .tables import load_dataset, overlaps_of_row
+def _overlaps_from_table(path: Path, problem: Problem) -> Overlaps:
+    from ..extensions.simulation.simulation import typical_overlaps
+    from .tables import load_dataset, overlaps_from_row
 
     dataset = load_dataset(path)
     runs = dataset.attrs["parameter"] == "seed"
-    axis = "seed" if runs else column_of(dataset.attrs["parameter"])
+    axis = "seed" if runs else column_name(dataset.attrs["parameter"])
     if axis not in dataset.coords or "q" not in dataset:
         raise InputError("it contains neither runs nor a curve")
     values = dataset[axis].values
     if runs:
         rows = np.flatnonzero(dataset["status"].values == "converged")
         kinds = dataset["branch"].values
-        return typical(problem, [(str(kinds[row]), overlaps_of_row(dataset, int(row), problem)) for row in rows])
+        return typical_overlaps(
+            problem, [(str(kinds[row]), overlaps_from_row(dataset, int(row), problem)) for row in rows]
+        )
     if not len(values):
         raise InputError("the curve has no points")
     at = problem.value_of(dataset.attrs["parameter"])
-    return overlaps_of_row(dataset, int(np.argmin(np.abs(values - at))), problem)
+    return overlaps_from_row(dataset, int(np.argmin(np.abs(values - at))), problem)
 
 
-def _of_solution(path: Path, problem: Problem) -> Overlaps:
+def _overlaps_from_json(path: Path, problem: Problem) -> Overlaps:
     from .contract import check_schema
 
     try:
-        with sharp():
-            data = json.loads(finite(path).read_text(encoding="utf-8"))
-    except TimeLimitError:  # an OSError by its base
+        with interrupt_at_limit():
+            data = json.loads(require_finite_file(path).read_text(encoding="utf-8"))
+    except TimeLimitError:  # it is a subclass of OSError
         raise
     except OSError as error:
         raise InputError(f"{error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""Sweeps for people and as JSON: what was found along every line, and where branches are lost."""
+"""Sweeps as text and JSON: results along every line, and where branches are lost."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from ..extensions.sweeping.plan import BACK, Line
 from ..extensions.sweeping.sweep import Sweep
 from ..stability.assess import MARGINAL, STABLE, UNDECIDED, UNSTABLE
 from .ansatz import HEADING
-from .contract import chosen, clean, identity_json
+from .contract import identity_json, select_attributes, to_plain_json
+from .layout import ReportOptions
 
-_MOST_LINES = 40
 VERDICT_ORDER = (UNSTABLE, MARGINAL, UNDECIDED, STABLE)
 
 
 @table.register(Sweep)
 def sweep_table(sweep: Sweep) -> str:
-    """A line of text a line of the sweep, up to forty of them, and how many points ended how."""
+    """Return a sweep as text: up to forty of its lines, and the number of points by status."""
     plan = sweep.plan
     axes = " x ".join(f"{len(axis.values)} {axis.shown}" for axis in plan.axes) or f"{len(plan.rows)} rows"
     ways = ", both ways" if plan.both_ways else ""
     text = [f"{plan.problem.solver.name}  {axes}  from {', '.join(plan.starts)}{ways}: {plan.size} points"]
     text += verdict_lines(record for _, _, record in sweep.points())
-    for line, known in islice(sweep.lines(), _MOST_LINES) if plan.axes else ():
-        text.append(f"  {_name_of(sweep, line)}: {_along(line, known)}")
-    if plan.axes and len(plan.lines) > _MOST_LINES:
-        text.append(f"  and {len(plan.lines) - _MOST_LINES} lines more")
+    most = ReportOptions.current().max_lines
+    for line, known in islice(sweep.lines(), most) if plan.axes else ():
+        text.append(f"  {_line_label(sweep, line)}: {_describe_line(line, known)}")
+    if plan.axes and len(plan.lines) > most:
+        text.append(f"  and {len(plan.lines) - most} lines more")
     reasons = Counter(r["reason"] for _, _, r in sweep.points() if r["status"] in sweep.weak and r.get("reason"))
-    text.append(f"  {counted(sweep)}")
+    text.append(f"  {describe_statuses(sweep)}")
     text += [f"  {count} x {reason}" for reason, count in reasons.most_common(3) if reason != "it was not computed"]
     return "\n".join(text)
 
 
 def verdict_lines(records: Iterable[Record]) -> list[str]:
-    """Return at how many points replica symmetry is stable, marginal or unstable, and whose the numbers are then."""
+    """Return how many points are stable, marginal or unstable, with a note if numbers are replica symmetric."""
     words = Counter(record["replica_symmetry"] for record in records if record.get("replica_symmetry"))
     if not words:
         return []
@@ -48,41 +49,41 @@ def verdict_lines(records: Iterable[Record]) -> list[str]:
     return [line]
 
 
-def counted(sweep: Sweep) -> str:
-    """How many points ended how."""
+def describe_statuses(sweep: Sweep) -> str:
+    """Return the number of points by status, in words."""
     return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in sweep.statuses.items())
 
 
-def _name_of(sweep: Sweep, line: Line) -> str:
+def _line_label(sweep: Sweep, line: Line) -> str:
     plan = sweep.plan
     others = [f"{a.shown} = {a.values[i]:g}" for a, i in zip(plan.axes[1:], line.place[2:], strict=True)]
     back = ["back"] if line.direction == BACK else []
     return ", ".join([line.start, *others, *back])
 
 
-def _along(line: Line, known: Mapping[int, Record]) -> str:
-    """Where a line has its branch, in words."""
+def _describe_line(line: Line, known: Mapping[int, Record]) -> str:
+    """Return where along a line its branch was found, in words."""
     name = next(iter(line.points[0]))
     found = [n for n in sorted(known) if is_found(known[n])]
     missing = len(line.points) - len(known)
-    told = f"found at {len(found)} of {len(line.points)} points"
+    description = f"found at {len(found)} of {len(line.points)} points"
     if found:
         first, last = (float(line.points[n][name]) for n in (found[0], found[-1]))
-        told += f", {name.rstrip('_')} = {first:.4g} to {last:.4g}"
-    lost = lost_of(known)
+        description += f", {name.rstrip('_')} = {first:.4g} to {last:.4g}"
+    lost = lost_interval(known)
     if lost is not None:
-        told += f"; lost between {lost[0]:.4g} and {lost[1]:.4g}"
-    return told + (f"; {missing} {UNFINISHED}" if missing else "")
+        description += f"; lost between {lost[0]:.4g} and {lost[1]:.4g}"
+    return description + (f"; {missing} {UNFINISHED}" if missing else "")
 
 
-def lost_of(known: Mapping[int, Record]) -> list[float] | None:
-    """Where a line lost its branch: the last value with it and the first without."""
+def lost_interval(known: Mapping[int, Record]) -> list[float] | None:
+    """Return the interval in which a line lost its branch: last value with it, first value without; or None."""
     return next((record["lost"] for record in known.values() if "lost" in record), None)
 
 
 @to_json.register(Sweep)
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
-    """The object of `sweep --json`: what was asked, how many points ended how, and what each line found."""
+    """Return the object of `sweep --json`: the plan, the number of points by status, and the result of each line."""
     plan, said = sweep.plan, sweep.plan.identity
     lines = [
         {
@@ -92,16 +93,16 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
             "points": len(line.points),
             "finished": len(known),
             "found": sum(map(is_found, known.values())),
-            "lost": lost_of(known),
+            "lost": lost_interval(known),
         }
         for line, known in sweep.lines()
     ]
     return {
         **identity_json(plan.problem),
-        "parameters": clean(said["parameters"]),
-        "varied": clean(said["varied"]),
+        "parameters": to_plain_json(said["parameters"]),
+        "varied": to_plain_json(said["varied"]),
         "starts": list(plan.starts),
-        **chosen(plan, "both_ways", "ask"),
+        **select_attributes(plan, "both_ways", "ask"),
         "points": plan.size,
         "statuses": sweep.statuses,
         "lines": lines if plan.axes else [],

@@ -1,4 +1,4 @@
-"""Branches, critical lines and tuned curves as xarray Datasets, and their netCDF files, written whole."""
+"""Branches, critical lines and tuned curves as xarray Datasets, and their netCDF files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import xarray
 
 from .._version import __version__
 from ..base.errors import InputError
-from ..base.files import check_writable, finite, write_whole
+from ..base.files import check_writable, require_finite_file, write_atomically
 from ..base.presenting import save, to_dataset
-from ..branches.along import Curve
+from ..branches.curve_results import Curve
 from ..extensions.bayes.thresholds import BayesLine
 from ..extensions.breaking.curve import BrokenCurve
 from ..extensions.breaking.solution import BrokenSolution
@@ -31,49 +31,49 @@ from ..problems.columns import (
     METRIC,
     QUANTITIES,
     SOLVED,
+    add_error_columns,
     block_shape,
-    by_context,
-    column_of,
+    column_name,
     quantity_of,
-    values_of,
-    with_errors,
+    quantity_values,
+    split_contexts,
 )
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..responses.tuned_curve import TunedCurve
 from ..solving.solution import Solution
-from .contract import SCHEMA, check_schema, chosen, clean, identity_json, parameters_json
+from .contract import SCHEMA, check_schema, identity_json, parameters_json, select_attributes, to_plain_json
 
-_SIZES = {
+_AXIS_SIZES = {
     "token": "tokens",
     "cluster": "clusters",
     "column": "student_rank",
     "column2": "student_rank",
     "teacher": "teacher_rank",
 }
-"""Axes of arrays and the sizes of a problem that are their lengths."""
+"""Axes of arrays and the sizes of a problem that give their lengths."""
 
 Record = dict[str, Any]
-"""What a table holds at a point, by column: numbers, words and arrays; what is missing or None is not known there."""
+"""Values of a point by column: numbers, words and arrays; missing or None if unknown."""
 
 
-def filled_table(
+def build_table(
     lead: Mapping[str, np.ndarray],
     problems: Sequence[Problem],
     names: Iterable[str],
     records: Iterable[tuple[tuple[int, ...], Record]],
 ) -> xarray.Dataset:
-    """Return a table along leading axes; where nothing is known, numbers are nan and words empty.
+    """Return a table along leading axes; unknown numbers are NaN, unknown words empty.
 
-    Axes of arrays stand behind the leading ones and count from 1: token, cluster, column and column2 of W, teacher.
+    Axes of arrays follow the leading ones and count from 1: token, cluster, column and column2 of W, teacher.
 
     Args:
         lead: values of the leading axes by name.
-        problems: of the points; arrays have the largest of their sizes. The first one says what the columns mean.
-        names: of the columns, in their order.
-        records: index along the leading axes, and what is known there.
+        problems: of the points; arrays have the largest of their sizes. The first one determines what the columns mean.
+        names: of the columns, in order.
+        records: index along the leading axes and known values of each point.
     """
-    sizes = {axis: max((getattr(p, count) for p in problems), default=0) for axis, count in _SIZES.items()}
+    sizes = {axis: max((getattr(p, count) for p in problems), default=0) for axis, count in _AXIS_SIZES.items()}
     arrays, dims = {}, {}
     for name in names:
         quantity = quantity_of(name)
@@ -91,108 +91,136 @@ def filled_table(
         dataset[name].attrs["long_name"] = QUANTITIES[name].meaning
     if "training_loss" in arrays and problems and problems[0].inverse_temperature is not None:
         dataset["training_loss"].attrs["long_name"] = "free energy per d"
-    if "m" in arrays and problems and {a: getattr(problems[0], n) for a, n in _SIZES.items()} == sizes:
-        describe_fields(dataset, problems[0])
+    if "m" in arrays and problems and {a: getattr(problems[0], n) for a, n in _AXIS_SIZES.items()} == sizes:
+        add_overlap_attributes(dataset, problems[0])
     return dataset
 
 
-def describe_fields(dataset: xarray.Dataset, problem: Problem) -> None:
-    """Give m and theta the attributes that a reader needs.
+def add_overlap_attributes(dataset: xarray.Dataset, problem: Problem) -> None:
+    """Add the attributes of m and theta.
 
-    `present`: 1 or 0 for every (token, cluster), the cluster fastest; 0 where the overlap is 0 by construction, since
-    there is neither a mean nor an encoding, or no teacher in the loss and the law. `sign` of m: whether the sign of W
-    is `free` or `fixed` by the loss.
+    `present`: 1 or 0 for every (token, cluster), the cluster fastest; 0 if the overlap vanishes by construction,
+    because there is neither a mean nor an encoding, or no teacher in the loss and the law. `sign` of m: `free` if the
+    loss is symmetric under a change of sign of W, else `fixed`.
+
+    Args:
+        dataset: the table, changed in place.
+        problem: its problem.
     """
     dataset["m"].attrs["present"] = problem.law.has_means.astype(int)
-    dataset["m"].attrs["sign"] = "free" if gauge.sign_is_free(problem) else "fixed"
-    dataset["theta"].attrs["present"] = np.full(problem.contexts, int(problem.has_taught_overlap))
+    dataset["m"].attrs["sign"] = "free" if gauge.is_sign_symmetric(problem) else "fixed"
+    dataset["theta"].attrs["present"] = np.full(problem.contexts, int(problem.has_teacher_overlap))
 
 
 def overlaps_record(problem: Problem, overlaps: Overlaps, errors: Overlaps | None = None) -> dict[str, Any]:
-    """Return overlaps, trained numbers and their error bars by column."""
+    """Return overlaps, trained numbers and their error bars by column.
+
+    Args:
+        problem: the problem.
+        overlaps: their values.
+        errors: their error bars; None: without.
+    """
     found: dict[str, Any] = {}
     for suffix, blocks in (("", overlaps), ("_error", errors)):
         if blocks is not None:
-            found |= {name + suffix: by_context(problem, getattr(blocks, name)) for name in OVERLAPS}
-            found |= {f"{name}{suffix}": value for name, value in zip(trained_names(problem), blocks.phi, strict=True)}
+            found |= {name + suffix: split_contexts(problem, getattr(blocks, name)) for name in OVERLAPS}
+            found |= {
+                f"{name}{suffix}": value for name, value in zip(trained_columns(problem), blocks.phi, strict=True)
+            }
     return found
 
 
-def trained_names(problem: Problem) -> list[str]:
+def trained_columns(problem: Problem) -> list[str]:
     """Return the columns of the numbers trained with the weights."""
     return [f"trained_{number['name']}" for number in problem.trained]
 
 
 def table_attributes(problem: Problem | None, parameter: str, *varied: str) -> dict[str, Any]:
-    """Return what every table says of itself: model, version and digest, what it goes along, parameters (JSON).
+    """Return the attributes of every table: model, version, digest, parameter along it, other parameters (JSON).
 
     Args:
-        varied: parameters of which there are several values.
+        problem: the problem; None if the table is empty.
+        parameter: the parameter along the table.
+        varied: parameters that take several values.
     """
     if problem is None:
         return {"model": "", "digest": "", "version": __version__, "parameter": parameter, "parameters": "{}"}
-    held = json.dumps(clean(parameters_json(problem, *varied)), ensure_ascii=False)
+    held = json.dumps(to_plain_json(parameters_json(problem, *varied)), ensure_ascii=False)
     return {**identity_json(problem), "parameter": parameter, "parameters": held}
 
 
 def _solution_record(solution: Solution | BrokenSolution, stability: bool) -> Record:
-    """Return what a table holds of a solution; of a step of breaking, the verdict is that on the solution beside it."""
-    record = overlaps_record(solution.problem, solution.overlaps, solution.half_widths) | values_of(solution, SOLVED)
+    """Return the record of a solution; with replica symmetry breaking the verdict is that of the symmetric solution."""
+    record = overlaps_record(solution.problem, solution.overlaps, solution.error_bars) | quantity_values(
+        solution, SOLVED
+    )
     for name, (value, error) in solution.other_errors.items():
         record |= {METRIC + name: value, f"{METRIC}{name}_error": error}
-    beside = solution.symmetric if isinstance(solution, BrokenSolution) else solution
+    judged = solution.symmetric if isinstance(solution, BrokenSolution) else solution
     if stability:
-        record |= values_of(beside.stability, JUDGED)
+        record |= quantity_values(judged.stability, JUDGED)
     return record | _states_record(solution) if isinstance(solution, BrokenSolution) else record
 
 
 def _states_record(solution: BrokenSolution) -> Record:
-    """Return what is known of the states; where no breaking was found, q_0 and Delta are those of a single one."""
-    state, errors = solution.state, solution.state_half_widths
+    """Return the quantities of the states; without breaking, q_0 and Delta are those of a single state."""
+    state, errors = solution.state, solution.state_error_bars
     if state is None or errors is None:
         none = np.zeros_like(solution.overlaps.q)
-        between, distance = (solution.overlaps.q, solution.half_widths.q), (none, none)
+        between, distance = (solution.overlaps.q, solution.error_bars.q), (none, none)
     else:
         between, distance = (state.between.q, errors.between.q), (state.distance, errors.distance)
-    blocks = zip(with_errors(["q_between", "distance"]), (*between, *distance), strict=True)
-    scalars = values_of(solution, (name for name, quantity in BROKEN.items() if not quantity.axes))
-    return scalars | {name: by_context(solution.problem, values) for name, values in blocks}
+    blocks = zip(add_error_columns(["q_between", "distance"]), (*between, *distance), strict=True)
+    scalars = quantity_values(solution, (name for name, quantity in BROKEN.items() if not quantity.axes))
+    return scalars | {name: split_contexts(solution.problem, values) for name, values in blocks}
 
 
 def overlap_columns(problems: Sequence[Problem], names: Sequence[str] = OVERLAPS, errors: bool = True) -> list[str]:
-    """Return the columns of overlaps and of all numbers trained with the weights, then those of their error bars."""
-    every = [*names, *dict.fromkeys(name for problem in problems for name in trained_names(problem))]
+    """Return the columns of overlaps and of all numbers trained with the weights, then those of their error bars.
+
+    Args:
+        problems: of the points of the table.
+        names: of the overlaps.
+        errors: whether to add columns of error bars.
+    """
+    every = [*names, *dict.fromkeys(name for problem in problems for name in trained_columns(problem))]
     return [*every, *(f"{name}_error" for name in every)] if errors else every
 
 
 def solution_columns(problems: Sequence[Problem], metrics: Iterable[str] = ()) -> list[str]:
-    """Return the columns of solutions in their order.
+    """Return the columns of solutions in order.
 
     Args:
-        metrics: names of those beside the first.
+        problems: of the points of the table.
+        metrics: names of the metrics after the first.
     """
     keep_norms = any(problem.regulariser.keeps_norms for problem in problems)
     solved = [name for name in SOLVED if name != "multiplier" or keep_norms]
     further = [f"{METRIC}{name}{suffix}" for name in metrics for suffix in ("", "_error")]
-    return [*overlap_columns(problems), *with_errors(solved), *further, *with_errors(JUDGED)]
+    return [*overlap_columns(problems), *add_error_columns(solved), *further, *add_error_columns(JUDGED)]
 
 
-def empty_branch(problem: Problem, parameter: str) -> xarray.Dataset:
-    """Return the table of a branch along a parameter without a point: which columns there will be."""
+def empty_branch_table(problem: Problem, parameter: str) -> xarray.Dataset:
+    """Return the table of a branch without points, which has its columns.
+
+    Args:
+        problem: the problem.
+        parameter: the parameter along the branch.
+    """
     columns = solution_columns([problem], problem.metric_names[1:])
-    return filled_table({column_of(parameter): np.empty(0)}, [problem], columns, ()).assign_attrs(parameter=parameter)
+    return build_table({column_name(parameter): np.empty(0)}, [problem], columns, ()).assign_attrs(parameter=parameter)
 
 
 def _branch_table(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
-    """Return the solutions of a branch in their order, along the parameter."""
+    """Return the solutions of a branch in order, along the parameter."""
     solutions: Sequence[Solution | BrokenSolution] = curve.solutions
     problems = [solution.problem for solution in solutions]
     problem = problems[0] if problems else None
     columns = solution_columns(problems, problem.metric_names[1:] if problem else ())
     if isinstance(curve, BrokenCurve):
-        columns += with_errors(BROKEN)
+        columns += add_error_columns(BROKEN)
     records = (((n,), _solution_record(solution, stability)) for n, solution in enumerate(solutions))
-    dataset = filled_table({column_of(curve.parameter): np.asarray(curve.values, float)}, problems, columns, records)
+    dataset = build_table({column_name(curve.parameter): np.asarray(curve.values, float)}, problems, columns, records)
     if isinstance(curve, BrokenCurve):
         dataset["q"].attrs["long_name"] = "overlap of a minimiser's weights with themselves, q_1"
         dataset["training_loss"].attrs["long_name"] = "training loss per d of the lowest states"
@@ -204,52 +232,62 @@ def _branch_table(curve: Curve | BrokenCurve | Followed, stability: bool) -> xar
 @to_dataset.register(Curve)
 @to_dataset.register(BrokenCurve)
 def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True) -> xarray.Dataset:
-    """A branch as a Dataset along the parameter.
+    """Return a branch as a Dataset along the parameter.
 
-    Axes: the parameter under its own name, then those of `filled_table` (of length 1 where there is one). Variables:
-    those of `columns.SOLVED`, multiplier where norms are given, test_error_NAME of further metrics, trained_NAME, with
-    error bars in `*_error`; and, with `stability`, of `columns.JUDGED`. The attributes name model, digest, version,
-    parameters (JSON), branch and where it ends.
+    Axes: the parameter under its own name, then those of `build_table` (of length 1 if there is one token, cluster or
+    column). Variables: those of `columns.SOLVED`, multiplier if norms are constrained, test_error_NAME of further
+    metrics, trained_NAME, with error bars in `*_error`; and, with `stability`, those of `columns.JUDGED`. The
+    attributes hold model, digest, version, parameters (JSON), branch and its ends.
 
-    With a step of breaking: of one minimiser (q is q_1); replicon, jumps and verdict are of the solution beside it.
-    Variables more are those of `columns.BROKEN`; rsb is 0 where no breaking was found, and energy_moved is not a number
-    where replica symmetry has no solution on the branch.
+    With a step of replica symmetry breaking the overlaps are those of one minimiser (q is q_1); replicon, jumps and
+    verdict are those of the symmetric solution. Additional variables are those of `columns.BROKEN`; rsb is 0 if no
+    breaking was found, and energy_moved is NaN if replica symmetry has no solution on the branch.
 
     Args:
-        stability: also judge the stability of every solution, which takes about as long as solving.
+        curve: the branch.
+        stability: also assess the stability of every solution, which takes about as long as solving.
     """
     dataset = _branch_table(curve, stability)
     for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
-        # (where found, where not found); empty where the branch reaches the edge of the grid.
+        # (last value found, first value not found); empty if the branch reaches the edge of the grid.
         dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
     return dataset
 
 
 @to_dataset.register(Followed)
 def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
-    """As `curve_dataset`, in the order in which the branch was followed, so that the parameter may go back and forth.
+    """Return a branch followed by arclength as a Dataset, in order of arclength; the parameter may not be monotonic.
 
-    One variable more, `arclength`, in units of the block scales and of the interval; the attribute `events` (JSON)
-    holds kind, type, value, error, status and words of every event.
+    Variables and attributes as of `curve_dataset`, and `arclength` in units of the block scales and of the interval;
+    the attribute `events` (JSON) holds kind, type, value, error, status and words of every event.
+
+    Args:
+        followed: the branch.
+        stability: also assess the stability of every solution.
     """
     dataset = _branch_table(followed, stability)
-    dataset["arclength"] = (column_of(followed.parameter), followed.arclength)
+    dataset["arclength"] = (column_name(followed.parameter), followed.arclength)
     dataset.attrs["slopes"] = "; ".join(followed.slopes_by)
     events = []
     for event in followed.events:
         of_evidence = {name: event.evidence[name] for name in ("type", "toward")}
-        events.append(chosen(event, "kind", "value", "error", "status") | of_evidence)
+        events.append(select_attributes(event, "kind", "value", "error", "status") | of_evidence)
     dataset.attrs["events"] = json.dumps(events)
     return dataset
 
 
 @to_dataset.register(TunedCurve)
 def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
-    """`curve_dataset` of a tuned curve, with the best value of the tuned parameter, its half width, kind and status."""
+    """Return `curve_dataset` of a tuned curve with the best value of the parameter, its error bar, kind and status.
+
+    Args:
+        tuned: the tuned curve.
+        stability: also assess the stability of every solution.
+    """
     dataset = curve_dataset(tuned.curve, stability)
     if not tuned.optima:
         return dataset
-    first, axis = tuned.optima[0], column_of(tuned.over)
+    first, axis = tuned.optima[0], column_name(tuned.over)
     name = first.parameter.rstrip("_")
     for column, attribute in {f"best_{name}": "value", f"best_{name}_error": "error"}.items():
         dataset[column] = (axis, np.array([getattr(optimum, attribute) for optimum in tuned.optima]))
@@ -267,17 +305,17 @@ def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
 
 @to_dataset.register(CriticalLine)
 def line_dataset(line: CriticalLine) -> xarray.Dataset:
-    """A critical line: variables value, error and over along `point`; attributes name the event and both parameters.
+    """Return a critical line as a Dataset along `point`, with variables value, error and over.
 
-    `special` (JSON) holds points of codimension 2.
+    Attributes name the event and both parameters; `special` (JSON) holds codimension-2 points.
     """
-    dataset = _points_of(line)
+    dataset = _event_columns(line)
     dataset.attrs = {
         **table_attributes(line.first.problem, line.parameter, line.parameter),
         "kind": line.kind,
         "over": line.over.rstrip("_"),
         "branches": " and ".join(line.first.branches),
-        "special": json.dumps(clean(list(line.special))),
+        "special": json.dumps(to_plain_json(list(line.special))),
         "ends": line.ending,
     }
     return dataset
@@ -285,21 +323,21 @@ def line_dataset(line: CriticalLine) -> xarray.Dataset:
 
 @to_dataset.register(BayesLine)
 def bayes_line_dataset(line: BayesLine) -> xarray.Dataset:
-    """A threshold of Bayes-optimal inference along a parameter: as a critical line; NaN where there is none."""
-    dataset = _points_of(line)
+    """Return a line of Bayes-optimal thresholds as a Dataset like that of a critical line; NaN where there is none."""
+    dataset = _event_columns(line)
     dataset.attrs = {
         **table_attributes(line.problem, "alpha", "alpha", line.over),
         "kind": line.title,
         "over": line.over.rstrip("_"),
         "branches": "Bayes-optimal inference",
         "special": "[]",
-        "evidence": json.dumps(clean(list(line.evidence))),
+        "evidence": json.dumps(to_plain_json(list(line.evidence))),
         "ends": line.ending,
     }
     return dataset
 
 
-def _points_of(line: CriticalLine | BayesLine) -> xarray.Dataset:
+def _event_columns(line: CriticalLine | BayesLine) -> xarray.Dataset:
     columns = {"over": line.over_values, "value": line.values, "error": line.errors}
     return xarray.Dataset({name: ("point", np.asarray(values, float)) for name, values in columns.items()})
 
@@ -308,7 +346,11 @@ def _points_of(line: CriticalLine | BayesLine) -> xarray.Dataset:
 def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
     """Write netCDF 4, whole or not at all.
 
-    Its bytes are made in memory: HDF5 ends the process on a disk that is full.
+    The bytes are made in memory, since HDF5 ends the process when the disk is full.
+
+    Args:
+        dataset: the table.
+        path: of the file.
 
     Raises:
         InputError: the file cannot be written.
@@ -316,14 +358,19 @@ def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
     path, whole = check_writable(Path(path)), io.BytesIO()
     with h5netcdf.File(whole, "w") as file:
         dataset.assign_attrs(schema=SCHEMA).dump_to_store(xarray.backends.H5NetCDFStore(file))
-    write_whole(path, whole.getvalue())
+    write_atomically(path, whole.getvalue())
 
 
-def overlaps_of_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Overlaps:
-    """The overlaps of one point or run of a table of this problem's structure.
+def overlaps_from_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Overlaps:
+    """Return the overlaps of one point or run of a table.
+
+    Args:
+        dataset: the table.
+        row: index along its first axis.
+        problem: determines the structure.
 
     Raises:
-        InputError: it is of another structure.
+        InputError: the table has another structure.
     """
     blocks = {}
     for name in OVERLAPS:
@@ -332,46 +379,55 @@ def overlaps_of_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Over
         if found.shape != expected:
             raise InputError(f"{name} has shape {found.shape} in the table; {expected} is expected")
         blocks[name] = found.reshape(problem.contexts, *expected[2:])
-    names = trained_names(problem)
+    names = trained_columns(problem)
     missing = [name for name in names if name not in dataset]
     if missing:
         raise InputError(f"the trained number {missing[0].removeprefix('trained_')!r} is missing in the table")
     return Overlaps(**blocks, phi=np.array([float(dataset[name].values[row]) for name in names]))
 
 
-def loss_difference_along(first: xarray.Dataset, second: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values of the parameter at which both branches were found, training loss of the first less that of the second,
-    half width."""
-    one, other = (dataset[column_of(dataset.attrs["parameter"])].values for dataset in (first, second))
+def loss_difference_curve(first: xarray.Dataset, second: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the difference of training losses of two branches along their parameter.
+
+    Args:
+        first: table of the first branch.
+        second: table of the second branch.
+
+    Returns:
+        Values of the parameter at which both branches were found, training loss of the first minus that of the second,
+        error bar of the difference; each (N,).
+    """
+    one, other = (dataset[column_name(dataset.attrs["parameter"])].values for dataset in (first, second))
     common, left, right = np.intersect1d(one, other, return_indices=True)
     difference = first["training_loss"].values[left] - second["training_loss"].values[right]
     return common, difference, first["training_loss_error"].values[left] + second["training_loss_error"].values[right]
 
 
-def _read(path: Path) -> tuple[xarray.Dataset | None, str]:
-    """A file of netCDF, or why there is none."""
+def _read_netcdf(path: Path) -> tuple[xarray.Dataset | None, str]:
+    """Return a netCDF file as a Dataset and an empty string, or None and the reason why it cannot be read."""
     hook = sys.unraisablehook
-    sys.unraisablehook = lambda _: None  # h5netcdf closes what it could not open
+    sys.unraisablehook = lambda _: None  # raised by h5netcdf for files that it could not open
     try:
-        with h5py.File(finite(path, again=True), "r"):
+        with h5py.File(require_finite_file(path, again=True), "r"):
             pass
         return xarray.load_dataset(path, engine="h5netcdf"), ""
     except OSError as error:
         return None, error.strerror or "it is not a netCDF 4 file"
-    except Exception:  # whatever the libraries meet in bytes that are no table
+    except Exception:  # any error of the libraries in bytes that are no table
         return None, "it is damaged, or not a netCDF 4 file"
     finally:
         sys.unraisablehook = hook
 
 
 def load_dataset(path: str | Path) -> xarray.Dataset:
-    """Read a file written by `save_dataset`, of this release or an earlier one, into memory.
+    """Return a file written by `save_dataset`, of this release or an earlier one, loaded into memory.
 
     Raises:
-        InputError: no such file, damaged or not netCDF, not a table of this package, or one of a later schema.
+        InputError: the file does not exist, is damaged or not netCDF, is no table of this package, or has a later
+            schema.
     """
     path = Path(path)
-    dataset, reason = _read(path)
+    dataset, reason = _read_netcdf(path)
     if dataset is None:
         raise InputError(
             f"cannot read {path}: {reason}; curves, lines, simulations and sweeps are written as such by -o FILE.nc"

@@ -1,1 +1,1 @@
-"""`saddleforge reproduce`: the tables and figures of the attention paper beside the published numbers."""
+"""`saddleforge reproduce`: tables and figures of the attention paper, compared with the published numbers."""

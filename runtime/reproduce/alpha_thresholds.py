@@ -1,7 +1,7 @@
-"""Thresholds in alpha, located near a guess, as plain numbers and words; where there is none, the evidence for that.
+"""Thresholds in alpha, located near a guess, as plain numbers and words; or the evidence that there is none.
 
-A threshold starts from the stored overlaps of a neighbouring one, which makes its digits the same whether the neighbour
-was computed just now or long ago.
+A threshold starts from the stored overlaps of a neighbouring one, so that its digits do not depend on when the
+neighbour was computed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..thresholds.crossing import loss_difference
 from ..thresholds.threshold import Threshold
 from .run import BRANCHES
 
-GAIN = "test_error = baseline_error"  # of the semantic branch: alpha_l
-# Of the overlaps on which a threshold is located. Phi is stationary: 1e-3 costs 1e-6 of the training loss. The test
-# error is not, and is solved again more finely where its error bar asks for that.
+GAIN_CONDITION = "test_error = baseline_error"  # of the semantic branch: alpha_l
+# Accuracy of the overlaps on which a threshold is located. Phi is stationary: 1e-3 costs 1e-6 of the loss. The test
+# error is not, and is solved again more accurately if its error bar requires it.
 OVERLAP_ACCURACY = 1e-3
 
 
@@ -42,26 +42,29 @@ def threshold_near(
     overlap_accuracy: float = OVERLAP_ACCURACY,
     reached: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """A threshold in alpha near a guess, as plain numbers and words; where there is none, the evidence for that.
+    """Return a threshold in alpha near a guess as plain numbers and words; or the evidence that there is none.
 
     Args:
-        kind: alpha_c, equal training loss; alpha_l, test error of the semantic branch equal to the baseline.
+        kind: alpha_c (equal training loss) or alpha_l (test error of the semantic branch equal to the baseline).
+        at: the problem.
+        guess: value of alpha.
         step: between the values of alpha tried until the sign changes.
         seeds: overlaps near the guess to start each branch from.
-        overlap_accuracy: of the overlaps on which the threshold is located, relative.
-        reached: what the solutions of a branch go by where that is not its name (see `Branch`).
+        accuracy: of the threshold.
+        overlap_accuracy: relative accuracy of the overlaps on which the threshold is located.
+        reached: name of the branch that solutions reach if it differs from the start (see `Branch`).
     """
-    followers = followers_near(kind, at, guess + step / 2, seeds, overlap_accuracy, reached)
-    bracket = bracketed(kind, followers, guess + step / 2, step)
+    followers = start_branches_near(kind, at, guess + step / 2, seeds, overlap_accuracy, reached)
+    bracket = bracket_threshold(kind, followers, guess + step / 2, step)
     if isinstance(bracket, str):
         return absent_result(kind, followers, bracket)
     try:
-        return threshold_result(threshold_in(kind, at, followers, bracket, accuracy))
+        return threshold_result(locate_in_bracket(kind, at, followers, bracket, accuracy))
     except NotConvergedError as error:
         return {**absent_result(kind, followers, str(error)), "status": "not_converged"}
 
 
-def followers_near(
+def start_branches_near(
     kind: str,
     at: Problem,
     value: float,
@@ -69,28 +72,45 @@ def followers_near(
     accuracy: float = OVERLAP_ACCURACY,
     reached: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Branch]:
-    """The branches that a threshold compares, begun at a value of alpha where there are overlaps to begin from."""
+    """Return the branches that a threshold compares, started at a value of alpha if overlaps are stored for it.
+
+    Args:
+        kind: alpha_c or alpha_l.
+        at: the problem.
+        value: of alpha.
+        seeds: overlaps to start each branch from.
+        accuracy: relative accuracy of the overlaps.
+        reached: name of the branch that solutions reach if it differs from the start.
+    """
     names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
     followers = {n: Branch(at, "alpha", n, accuracy, reached=reached.get(n)) for n in names}
     for name, follower in followers.items():
         if name in seeds:
-            follower.begin(value, seeds[name])
+            follower.solve_from(value, seeds[name])
     return followers
 
 
-def bracketed(
+def bracket_threshold(
     kind: str, followers: Mapping[str, Branch], first: float, step: float, lowest: float = 0.1, highest: float = 4.0
 ) -> tuple[float, float] | str:
-    """An interval with a sign change, to be searched from its upper end; or a sentence saying why there is none.
+    """Return an interval with a sign change, to be searched from its upper end; or a sentence why there is none.
 
     Above a threshold the compared difference is negative. Solutions at small alpha are costly and may not exist: the
-    walk goes down only from where the difference is negative, and stops soon after a branch has ended.
+    search goes down only from a negative difference, and stops soon after a branch has ended.
+
+    Args:
+        kind: alpha_c or alpha_l.
+        followers: the branches by name.
+        first: first value of alpha.
+        step: between values of alpha.
+        lowest: smallest alpha.
+        highest: largest alpha.
     """
 
     def difference(alpha: float) -> float | None:
         found = [follower.at(alpha) for follower in followers.values()]
         solutions = [solution for solution in found if solution is not None]
-        return compared(kind, solutions)["difference"] if len(solutions) == len(found) else None
+        return compared_difference(kind, solutions)["difference"] if len(solutions) == len(found) else None
 
     above, value = first, difference(first)
     below: tuple[float, float] | None = None
@@ -116,16 +136,23 @@ def bracketed(
             above, value = alpha, lower
             if missing is None:
                 step *= 1.5
-    # The search walks down in quarters: its first step is to end a little below the root of the chord.
+    # The search goes down in steps of a quarter: the first one should end a little below the root of the chord.
     root = above - value * (above - below[0]) / (value - below[1])
     second = max(below[0], root - 0.15 * (above - below[0]))
     return above - 4 * (above - second), above
 
 
-def threshold_in(
+def locate_in_bracket(
     kind: str, at: Problem, followers: Mapping[str, Branch], bracket: tuple[float, float], accuracy: float
 ) -> Threshold:
-    """The threshold inside a bracket: a crossing of both branches (alpha_c), or `GAIN` on the semantic one (alpha_l).
+    """Return the threshold in a bracket: a crossing of both branches (alpha_c), or the gain of one (alpha_l).
+
+    Args:
+        kind: alpha_c or alpha_l.
+        at: the problem.
+        followers: the branches by name.
+        bracket: interval of alpha.
+        accuracy: of the threshold.
 
     Raises:
         NotConvergedError: the difference does not change sign where the branches exist.
@@ -134,11 +161,11 @@ def threshold_in(
         pair = (followers[BRANCHES[0]], followers[BRANCHES[1]])
         return crossing(at, "alpha", between=BRANCHES, bracket=bracket, accuracy=accuracy, branches=pair)
     (branch,) = followers.values()
-    return condition_threshold(at, GAIN, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
+    return condition_threshold(at, GAIN_CONDITION, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
 
 
 def threshold_result(threshold: Threshold) -> dict[str, Any]:
-    """What is kept of a threshold: value, half width, evidence, and for each branch its verdict and packed overlaps."""
+    """Return the stored values of a threshold: value, error bar, evidence, verdicts and packed overlaps of branches."""
     pairs = list(zip(threshold.branches, threshold.solutions, strict=True))
     return {
         **{name: getattr(threshold, name) for name in ("value", "error", "error_kind", "status")},
@@ -151,10 +178,16 @@ def threshold_result(threshold: Threshold) -> dict[str, Any]:
 
 
 def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> dict[str, Any]:
-    """No threshold was found: what was compared, and where each branch was seen and not seen."""
+    """Return the stored values of a threshold that was not found: what was compared, and where each branch exists.
+
+    Args:
+        kind: alpha_c or alpha_l.
+        followers: the branches by name.
+        sentence: the reason.
+    """
     known = [follower.known for follower in followers.values()]
     common = sorted(set(known[0]).intersection(*known[1:]))
-    rows = [{"alpha": alpha, **compared(kind, [k[alpha] for k in known])} for alpha in common]
+    rows = [{"alpha": alpha, **compared_difference(kind, [k[alpha] for k in known])} for alpha in common]
     lost = {n: max([a for a in f.failed if a not in f.known], default=None) for n, f in followers.items()}
     lowest = {n: min(f.known, default=None) for n, f in followers.items()}
     nearest = {n: f.known[min(f.known)].overlaps.pack() for n, f in followers.items() if f.known}
@@ -169,14 +202,20 @@ def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> 
     }
 
 
-def is_settled(result: Mapping[str, Any]) -> bool:
-    """Whether a threshold was located to its accuracy, or has no sign change to be found."""
+def is_located_or_absent(result: Mapping[str, Any]) -> bool:
+    """Return whether a threshold was located to its accuracy, or has no sign change."""
     return result["status"] in ("converged", "absent")
 
 
-def compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
-    """What vanishes at the threshold, and its half width: the difference of the two training losses (alpha_c), or test
-    error minus baseline (alpha_l)."""
+def compared_difference(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
+    """Return the function that vanishes at the threshold, with its error bar.
+
+    It is the difference of the two training losses (alpha_c), or test error minus baseline (alpha_l).
+
+    Args:
+        kind: alpha_c or alpha_l.
+        solutions: of the branches.
+    """
     if kind == "alpha_c":
         difference, error = loss_difference(*solutions)
         return {"difference": difference, "error": error}
@@ -185,7 +224,13 @@ def compared(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
 
 
 def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
-    """Overlaps of a curve's table at its value of alpha nearest to the one given."""
+    """Return the overlaps of a curve's table at its value of alpha nearest to the given one.
+
+    Args:
+        at: the problem.
+        dataset: table of the curve.
+        alpha: the given value.
+    """
     row = dataset.sel(alpha=alpha, method="nearest")
     s, t = at.student_rank, at.teacher_rank
     shapes = {"q": (s, s), "V": (s, s), "m": (s,), "theta": (s, t)}
@@ -193,10 +238,15 @@ def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Over
 
 
 def guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> float:
-    """The sign change along the curves, by linear interpolation; their upper end if there is none."""
+    """Return the sign change along the curves by linear interpolation; their upper end if there is none.
+
+    Args:
+        kind: alpha_c or alpha_l.
+        datasets: tables of the branches.
+    """
     semantic = datasets["semantic"]
     if kind == "alpha_c":
-        alpha, difference, _ = tables.loss_difference_along(semantic, datasets["positional"])
+        alpha, difference, _ = tables.loss_difference_curve(semantic, datasets["positional"])
     else:
         alpha, difference = semantic["alpha"].values, (semantic["test_error"] - semantic["baseline_error"]).values
     changes = np.nonzero(difference[:-1] * difference[1:] <= 0)[0]
@@ -206,10 +256,14 @@ def guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> floa
     return float(alpha[i] - difference[i] * (alpha[i + 1] - alpha[i]) / (difference[i + 1] - difference[i]))
 
 
-def extrapolated(points: Mapping[float, float], omega: float) -> float:
-    """A threshold at omega from those at others: its logarithm through the nearest three or two, or of slope 2.5.
+def extrapolate_threshold(points: Mapping[float, float], omega: float) -> float:
+    """Return a threshold at omega extrapolated from others, within [0.3, 2.5].
 
-    Kept in [0.3, 2.5].
+    The logarithm is interpolated through the nearest three or two points; through one with slope 2.5.
+
+    Args:
+        points: omega -> threshold.
+        omega: where to extrapolate to.
     """
     near = sorted(points, key=lambda w: abs(w - omega))[:3]
     if not near:

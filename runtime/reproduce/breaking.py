@@ -1,8 +1,8 @@
-"""By how much are replica symmetric numbers off? One step of breaking beside them, in the base case.
+"""The error of replica symmetry in the base case, from one step of symmetry breaking.
 
-Both branches are followed down in alpha at omega = 0.3, replica symmetric and with one step of breaking, their
-crossing is located under both, and the positional branch is followed at other omega for a map. What is finished is
-kept, a branch at an omega being one step.
+Both branches are followed down in alpha at omega = 0.3, replica symmetric and with one step of breaking, their crossing
+is located under both, and the positional branch is followed at other omega for a map. A step of the run is a branch at
+an omega.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..base.errors import NotConvergedError
-from ..base.progress import say
-from ..branches.along import Curve
+from ..base.progress import print_message
+from ..branches.curve_results import Curve
 from ..extensions.breaking.crossing import crossing
 from ..extensions.breaking.curve import BrokenCurve, curve
 from ..extensions.breaking.solution import BrokenSolution
-from ..extensions.breaking.solve import broken, solve
+from ..extensions.breaking.solve import break_replica_symmetry, solve
 from ..solving.solution import Solution
-from .run import BRANCHES, SHOWN_OMEGA, Run, Task
+from .run import BRANCHES, SHOWN_OMEGA, Run, RunTask
 
 BREAKING = "rsb"
 GRIDS: dict[str, tuple[float, ...]] = {
@@ -30,56 +30,66 @@ GRIDS: dict[str, tuple[float, ...]] = {
 MAP_ALPHAS = GRIDS["positional"]
 MAP_OMEGAS = (0.3, 0.2, 0.1, 0.4)
 TIMED = (("positional", 2.0), ("semantic", 0.8))
-ACCURACY, SYMMETRIC_ACCURACY = 3e-3, 1e-4  # of the overlaps; replica symmetry beside costs little
-REFINE_END = 2  # bisections where the semantic branch ends at omega = 0.3
+ACCURACY, SYMMETRIC_ACCURACY = 3e-3, 1e-4  # of the overlaps; replica symmetry costs little
 BRACKET = (1.1, 1.4)  # of the crossing
-CROSSING_ACCURACY = 2e-3
 
 
 class BreakingRun(Run):
-    """Both branches, their crossing, the map and times."""
+    """The run with one step of symmetry breaking: both branches, their crossing, the map and timings.
+
+    Attributes:
+        end_bisections: bisections of the end of the semantic branch at omega = 0.3.
+        crossing_accuracy: of alpha_c with one step of symmetry breaking.
+    """
 
     draws = (BREAKING,)
     page, data = "rsb", "breaking"
+    end_bisections: ClassVar[int] = 2
+    crossing_accuracy: ClassVar[float] = 2e-3
 
     def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
         super().__init__(out, figures)
         self.results.update(curves={}, map={}, times=[])
 
-    def plan(self) -> Iterator[Task]:
-        """The branches at omega = 0.3, their crossing, the positional branch at the omega of the map, times."""
+    def plan(self) -> Iterator[RunTask]:
+        """Return the tasks: branches at omega = 0.3, their crossing, the positional branch at other omega, timings."""
         for name in BRANCHES:
-            yield self._branch(f"on the {name} branch", name, SHOWN_OMEGA, ("curves", name))
+            yield self._branch_task(f"on the {name} branch", name, SHOWN_OMEGA, ("curves", name))
         title = "locating alpha_c with one step of breaking"
-        yield Task(title, 120, "rsb_crossing", self.crossing, into=("crossing",))
-        for omega in MAP_OMEGAS:  # that shown is kept from before
-            yield self._branch(f"at omega = {omega:g}", "positional", omega, ("map", f"{omega:g}"))
+        yield RunTask(title, 120, "rsb_crossing", self.locate_crossing, into=("crossing",))
+        for omega in MAP_OMEGAS:  # the shown omega is computed already
+            yield self._branch_task(f"at omega = {omega:g}", "positional", omega, ("map", f"{omega:g}"))
         for name, alpha in TIMED:
             title, step = f"timing the {name} branch at alpha = {alpha:g}", f"rsb_time_{name}_{alpha:g}"
-            yield Task(title, 45, step, self.timed, (name, alpha), ("times",))
+            yield RunTask(title, 45, step, self.measure_times, (name, alpha), ("times",))
 
-    def _branch(self, which: str, name: str, omega: float, into: tuple[str, str]) -> Task:
+    def _branch_task(self, which: str, name: str, omega: float, into: tuple[str, str]) -> RunTask:
         title, seconds = f"one step of breaking {which}", 20 * len(GRIDS[name])
-        return Task(title, seconds, f"rsb_{name}_{omega:g}", self.branch, (name, omega), into)
+        return RunTask(title, seconds, f"rsb_{name}_{omega:g}", self.compute_branch, (name, omega), into)
 
-    def branch(self, name: str, omega: float) -> dict[str, Any]:
-        """A branch at an omega, replica symmetric and with one step of breaking."""
+    def compute_branch(self, name: str, omega: float) -> dict[str, Any]:
+        """Compute a branch at an omega, replica symmetric and with one step of symmetry breaking.
+
+        Args:
+            name: of the branch.
+            omega: value of omega.
+        """
         at, kinds = self.base.with_(omega=omega), {}
-        refined = REFINE_END if omega == SHOWN_OMEGA else 0
+        refined = self.end_bisections if omega == SHOWN_OMEGA else 0
         for kind, rsb, accuracy, point in (
             ("symmetric", 0, SYMMETRIC_ACCURACY, symmetric_point),
             ("broken", 1, ACCURACY, broken_point),
         ):
-            clock = _Clock()
+            clock = _SolutionTimer()
             found = curve(at, rsb=rsb, start=name, values=GRIDS[name], accuracy=accuracy, refine_end=refined,
                           on_point=clock)  # fmt: skip
-            kinds[kind] = kept_of(found, point, clock)
+            kinds[kind] = stored_branch(found, point, clock)
         return kinds
 
-    def crossing(self) -> dict[str, Any]:
-        """alpha_c with one step of breaking, and what is known of it."""
+    def locate_crossing(self) -> dict[str, Any]:
+        """Locate alpha_c with one step of symmetry breaking, and return it with its evidence."""
         try:
-            found = crossing(self.base, between=BRANCHES, bracket=BRACKET, accuracy=CROSSING_ACCURACY, rsb=1)
+            found = crossing(self.base, between=BRANCHES, bracket=BRACKET, accuracy=self.crossing_accuracy, rsb=1)
         except NotConvergedError as error:
             return {"broken": None, "sentence": str(error)}
         return {
@@ -90,26 +100,31 @@ class BreakingRun(Run):
             "sentence": "",
         }
 
-    def timed(self, name: str, alpha: float) -> dict[str, Any]:
-        """Seconds of both from a named start, code being compiled and loaded: solved once before at half the effort."""
+    def measure_times(self, name: str, alpha: float) -> dict[str, Any]:
+        """Measure the seconds of both from a named start, after compilation by a first solution of half the accuracy.
+
+        Args:
+            name: of the branch.
+            alpha: value of alpha.
+        """
         at = self.base.with_(alpha=alpha)
         solve(at, name, accuracy=10 * ACCURACY)
-        clock = _Clock()
+        clock = _SolutionTimer()
         symmetric = solve(at, name, accuracy=ACCURACY)
         seconds = clock(symmetric)
-        found = broken(symmetric, accuracy=ACCURACY)
+        found = break_replica_symmetry(symmetric, accuracy=ACCURACY)
         return {"branch": name, **broken_point(found), "seconds": clock(found), "symmetric_seconds": seconds}
 
     def is_complete(self) -> bool:
-        """Whether every solution was reached to its accuracy, and the crossing."""
+        """Return whether every solution and the crossing reached their accuracy."""
         curves = [*self.results["curves"].values(), *self.results["map"].values()]
         points = [point for one in curves for kind in one.values() for point in kind["points"]]
         found = [self.results["crossing"]["broken"] or {"status": "not_converged"}, *points]
         return all(one["status"] == "converged" for one in found)
 
 
-class _Clock:
-    """Called with one solution after another: seconds that each took, by its alpha."""
+class _SolutionTimer:
+    """A callback for one solution after another that records the seconds of each by its alpha."""
 
     def __init__(self) -> None:
         self.seconds: dict[float, float] = {}
@@ -119,30 +134,38 @@ class _Clock:
         alpha, now = solution.problem.alpha, time.monotonic()
         taken = self.seconds[alpha] = now - self._last
         self._last = now
-        say(f"  {solution.branch} at alpha = {alpha:g}: {taken:.0f} s")
+        print_message(f"  {solution.branch} at alpha = {alpha:g}: {taken:.0f} s")
         return taken
 
 
-def kept_of(found: Curve | BrokenCurve, point: Callable[[Any], dict[str, Any]], clock: _Clock) -> dict[str, Any]:
-    """What is kept of a branch: its points with their seconds, and where it ends."""
+def stored_branch(
+    found: Curve | BrokenCurve, point: Callable[[Any], dict[str, Any]], clock: _SolutionTimer
+) -> dict[str, Any]:
+    """Return the stored values of a branch: its points with their seconds, and where it ends.
+
+    Args:
+        found: the branch.
+        point: function that returns the stored values of a solution.
+        clock: the recorded seconds.
+    """
     points = [{**point(s), "seconds": clock.seconds.get(s.problem.alpha)} for s in found.solutions]
     return {"points": points, "ends": [list(end) if end else None for end in found.ends], "words": found.end_text()}
 
 
 def symmetric_point(solution: Solution | BrokenSolution) -> dict[str, Any]:
-    """What is kept of a replica symmetric solution; overlaps of the first token, which the others mirror."""
+    """Return the stored values of a replica symmetric solution, with overlaps of the first token."""
     point: dict[str, Any] = {"alpha": solution.problem.alpha, "status": solution.status.value}
     for name in ("q", "m", "theta"):
         point[name] = abs(float(getattr(solution.overlaps, name).ravel()[0]))
-        point[f"{name}_error"] = float(getattr(solution.half_widths, name).ravel()[0])
+        point[f"{name}_error"] = float(getattr(solution.error_bars, name).ravel()[0])
     for name in ("training_loss", "training_loss_error", "test_error", "test_error_error"):
         point[name] = float(getattr(solution, name))
     return point
 
 
 def broken_point(solution: BrokenSolution) -> dict[str, Any]:
-    """What is kept of one step of breaking."""
-    state, widths, stability = solution.state, solution.state_half_widths, solution.stability
+    """Return the stored values of a solution with one step of symmetry breaking."""
+    state, widths, stability = solution.state, solution.state_error_bars, solution.stability
     point = {
         **symmetric_point(solution),
         "alone": solution.alone,

@@ -1,4 +1,4 @@
-"""The coarse rules of the publication, and what they make of its numbers."""
+"""The coarse quadrature rules of the publication, and their results."""
 
 from __future__ import annotations
 
@@ -16,33 +16,46 @@ from ..integration.sampled import Integrand, NodeSets
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
-from ..saddle_point.iteration import damped
-from ..saddle_point.starts import branch_of, start_overlaps
+from ..saddle_point.iteration import run_damped_iteration
+from ..saddle_point.starts import name_branch, start_overlaps
 from ..saddle_point.state_map import StateMap
 from .run import BRANCHES
 
 
 @dataclass(frozen=True)
 class PlaneRule(GaussHermite):
-    """Twelve points of degree 7 in the plane of Y and in that of omega (Stroud's E_2^{r^2} 7-1), two tokens only."""
+    """A rule with twelve points of degree 7 (Stroud's E_2^{r^2} 7-1) in the planes of Y and omega, two tokens only."""
 
     points: int = 12
     starts: int = 0
     name: str = "planes of 12 points"
 
     def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        """Return the exchanges, as of `Sampled`."""
+        """Return the symmetry reduction, see `Sampled`.
+
+        Args:
+            problem: the problem.
+            fields: fields of the average.
+            labels: labels of the average.
+        """
         return Reduction(())
 
     def node_sets(self, problem: Problem, fields: Fields, reduction: Reduction, of: Integrand = "averages") -> NodeSets:
-        """Return nodes and weights, as of `Sampled`."""
+        """Return nodes and weights, see `Sampled`.
+
+        Args:
+            problem: the problem.
+            fields: fields of the average.
+            reduction: of `reduction_of`.
+            of: see `Sampled`.
+        """
         nodes, weights = plane_rule()
         pairs = np.concatenate([np.repeat(nodes, len(nodes), axis=0), np.tile(nodes, (len(nodes), 1))], axis=1)
         return [(np.ascontiguousarray(pairs), np.outer(weights, weights).ravel())]
 
 
 def plane_rule() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes (12, 2) and weights of degree 7 for the standard normal law of the plane (Stroud, E_2^{r^2} 7-1)."""
+    """Return nodes (12, 2) and weights of degree 7 for the standard normal law of the plane (Stroud, E_2^{r^2} 7-1)."""
     root = np.sqrt(5.0)
     outer, near, far = np.sqrt(6.0), np.sqrt((9 - 3 * root) / 4), np.sqrt((9 + 3 * root) / 4)
     corners = np.array([(1, 1), (1, -1), (-1, 1), (-1, -1)], float)
@@ -59,7 +72,14 @@ COARSE_RULES: dict[str, Rule] = {
 
 
 def coarse_crossing(base: Problem, rule: Rule, low: float = 0.8, high: float = 1.8) -> dict[str, Any]:
-    """Where the two branches cross under a coarse rule: value (None without a crossing), residual, sentence."""
+    """Return the crossing of the two branches under a coarse rule: value (None without a crossing), residual, sentence.
+
+    Args:
+        base: the problem.
+        rule: name of the rule.
+        low: lower end of the search in alpha.
+        high: upper end.
+    """
     last: dict[str, Overlaps] = {}
     worst = 0.0
 
@@ -69,8 +89,10 @@ def coarse_crossing(base: Problem, rule: Rule, low: float = 0.8, high: float = 1
         state_map = StateMap(at, rule)
         losses = []
         for name in BRANCHES:
-            point = damped(state_map, last.get(name) or start_overlaps(at, name), 1e-7, max_iterations=2000)
-            if not point.status.success or branch_of(point.overlaps) != name:
+            point = run_damped_iteration(
+                state_map, last.get(name) or start_overlaps(at, name), 1e-7, max_iterations=2000
+            )
+            if not point.status.success or name_branch(point.overlaps) != name:
                 raise NotConvergedError(f"the {name} branch was lost at alpha = {alpha:g}")
             last[name], worst = point.overlaps, max(worst, point.residual)
             averages = state_map.averages(point.overlaps)
@@ -86,11 +108,11 @@ def coarse_crossing(base: Problem, rule: Rule, low: float = 0.8, high: float = 1
 
 
 def baseline_by_planes(base: Problem) -> float:
-    """Error of the linear baseline by the 12 points of the coarse rule."""
+    """Return the error of the linear baseline by the 12 points of the coarse rule."""
     nodes, weights = plane_rule()
     metric = base.solver.metric
     (labels, _), *_ = base.label_choices
-    contexts = base.context_of(labels)
+    contexts = base.context_indices(labels)
     error, gradient, hessian = metric.baseline_terms(
         np.ascontiguousarray(nodes),
         np.ascontiguousarray(weights),

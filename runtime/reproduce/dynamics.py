@@ -1,8 +1,8 @@
-"""Which solution does one-pass descent reach? Trajectory, basins and escape in the base case (docs/theory.md section
-19).
+"""The final state of one-pass descent in the base case: trajectory, basins and escape (docs/theory.md section 19).
 
-The trajectory of a start with both overlaps beside simulations; for three rates and three mixings the plane of initial
-(theta, m), each start followed to what it reaches, its boundary refined; times of escape from no overlap against d.
+The trajectory of a start with both overlaps is compared with simulations. For three rates and three mixings, starts on
+the plane of initial (theta, m) are followed to their final state, and the boundary between basins is refined. Escape
+times from zero overlap are computed against d.
 """
 
 from __future__ import annotations
@@ -10,107 +10,121 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.integrate import solve_ivp
 
 from ..base.errors import DomainError, InputError
-from ..extensions.descent.averages import sizes_for
+from ..extensions.descent.averages import average_rules_for
 from ..extensions.descent.dynamics import dynamics
 from ..extensions.descent.escape import escape
 from ..extensions.descent.flow import Flow
 from ..extensions.descent.schedule import Batch, Schedule
-from ..extensions.descent.state import Moments, start_of
+from ..extensions.descent.state import Moments, named_moments
 from ..extensions.simulation.instance import Instance
-from ..extensions.simulation.methods.sgd import one_pass, weights_with
-from ..extensions.simulation.orientation import kind_of
+from ..extensions.simulation.methods.sgd import draw_weights, one_pass
+from ..extensions.simulation.orientation import classify_state
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.starts import branch_of
-from .run import SHOWN_OMEGA, Run, Task
+from ..saddle_point.starts import name_branch
+from .run import SHOWN_OMEGA, Run, RunTask
 
 DYNAMICS = "dynamics"
-STRENGTH = 0.002  # of the ridge, per sentence
+RIDGE_PER_SAMPLE = 0.002  # of the ridge, per sample
 START = "q=0.125,theta=0.025,m_1=0.1"
 RATE, END = 4.0, 60.0
 RATES, OMEGAS = (1.0, 4.0, 16.0), (0.0, 0.3, 0.45)
-SIDE = 9  # starts an axis of a plane
-Q = 0.125  # of all starts of a plane
-THETA, M = 0.12, 0.35  # largest of a plane: within what q allows together
-SETTLED = 6000.0  # times of a plane end there, over the rate: the slower of two overlaps has died out
-ROUNDING = 1e-12  # of the slope of a moment that does not move, per rate
-PASSED = 800.0  # the same of simulations in it: overlaps are told from what weights without any have
-REFINED = 5  # bisections of the boundary
+START_Q = 0.125  # q of all starts of a plane
+THETA, M = 0.12, 0.35  # largest values of a plane: q allows both together
+PLANE_END_TIME = 6000.0  # end time of a plane, over the rate: the slower of two overlaps has decayed
+SLOPE_ROUNDING = 1e-12  # rounding of the slope of a constant moment, per rate
+SIMULATION_END_TIME = 800.0  # end time of simulations: overlaps exceed those of random weights
 SIMULATED, SEEDS = 500, 6
 IN_PLANE, EVERY = 200, 4  # simulations of a plane: dimension, and starts along both axes
 DIMENSIONS, DRAWS = (100, 1000, 10_000, 100_000, 1_000_000), 24
 
 
 class DynamicsRun(Run):
-    """The three parts."""
+    """The run about one-pass descent: trajectory, basins of attraction, escape.
+
+    Attributes:
+        starts_per_axis: starts along each axis of a plane.
+        boundary_bisections: bisections of the boundary between basins.
+    """
 
     draws = (DYNAMICS,)
     page, data = "dynamics", "dynamics_results"
+    starts_per_axis: ClassVar[int] = 9
+    boundary_bisections: ClassVar[int] = 5
 
     def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
         super().__init__(out, figures)
         self.results |= {"basins": {}, "escape": {}}
 
-    def plan(self) -> Iterator[Task]:
-        """The trajectory, a step a plane, and the times of escape."""
-        title = "the base case in time, beside simulations"
-        yield Task(title, 60, "dynamics_trajectory", self.trajectory, into=("trajectory",))
+    def plan(self) -> Iterator[RunTask]:
+        """Return the tasks: the trajectory, a step a plane, and the escape times."""
+        title = "the base case in time, with simulations"
+        yield RunTask(title, 60, "dynamics_trajectory", self.compute_trajectory, into=("trajectory",))
         for omega in OMEGAS:
             for rate in RATES:
                 title, step = f"basins at rate {rate:g}, omega = {omega:g}", f"dynamics_basins_{rate:g}_{omega:g}"
-                yield Task(title, 60, step, self.plane, (rate, omega), ("basins", f"{rate:g}, {omega:g}"))
-        yield Task("times of escape against d", 60, "dynamics_escape", self.escape, into=("escape",))
+                yield RunTask(title, 60, step, self.compute_basins, (rate, omega), ("basins", f"{rate:g}, {omega:g}"))
+        yield RunTask("times of escape against d", 60, "dynamics_escape", self.compute_escape_times, into=("escape",))
 
     def is_complete(self) -> bool:
-        """Whether the trajectory has its accuracy."""
+        """Return whether the trajectory has its accuracy."""
         return bool(self.results["trajectory"]["status"] == "converged")
 
-    def _at(self, omega: float) -> Problem:
-        return self.base.with_(omega=omega, **{"lambda": STRENGTH})
+    def _problem_at(self, omega: float) -> Problem:
+        return self.base.with_(omega=omega, **{"lambda": RIDGE_PER_SAMPLE})
 
-    def trajectory(self) -> dict[str, Any]:
-        """Overlaps in time, and means of simulations."""
-        problem, times = self._at(SHOWN_OMEGA), np.linspace(0.0, END, 121)
+    def compute_trajectory(self) -> dict[str, Any]:
+        """Compute overlaps in time, and means of simulations."""
+        problem, times = self._problem_at(SHOWN_OMEGA), np.linspace(0.0, END, 121)
         found = dynamics(problem, RATE, times, START, accuracy=1e-5)
         measured = times[::20]
         runs = [simulated_path(problem, SIMULATED, seed, RATE, START, measured) for seed in range(SEEDS)]
         return {
-            "status": found.status, "times": times, "path": _shown([o.pack() for o in found.overlaps]),
+            "status": found.status, "times": times, "path": _first_token_overlaps([o.pack() for o in found.overlaps]),
             "test_error": found.test_error, "measured": measured,
-            "means": _shown(np.mean(runs, axis=0)), "errors": _shown(np.std(runs, axis=0, ddof=1) / SEEDS**0.5),
+            "means": _first_token_overlaps(np.mean(runs, axis=0)), "errors":
+            _first_token_overlaps(np.std(runs, axis=0, ddof=1) / SEEDS**0.5),
         }  # fmt: skip
 
-    def plane(self, rate: float, omega: float) -> dict[str, Any]:
-        """What starts of given overlaps reach, the boundary in m, and what one pass at finite d reaches."""
-        problem = self._at(omega)
-        flow = Flow(problem, sizes_for(problem)[1])
-        thetas, ms = np.linspace(0.0, THETA, SIDE).tolist(), np.linspace(0.0, M, SIDE).tolist()
-        reached = [[end_of(flow, rate, theta, m) for m in ms] for theta in thetas]
+    def compute_basins(self, rate: float, omega: float) -> dict[str, Any]:
+        """Compute the final state of starts with given overlaps, the boundary in m, and final states at finite d.
+
+        Args:
+            rate: learning rate.
+            omega: value of omega.
+        """
+        problem = self._problem_at(omega)
+        flow = Flow(problem, average_rules_for(problem)[1])
+        thetas, ms = (
+            np.linspace(0.0, THETA, self.starts_per_axis).tolist(),
+            np.linspace(0.0, M, self.starts_per_axis).tolist(),
+        )
+        reached = [[final_state(flow, rate, theta, m) for m in ms] for theta in thetas]
         boundary = []
         for theta, row in zip(thetas, reached, strict=True):
             for (low, name), (high, other) in pairwise(zip(ms, row, strict=True)):
                 if name != other:
-                    for _ in range(REFINED):
+                    for _ in range(self.boundary_bisections):
                         middle = (low + high) / 2
-                        low, high = (middle, high) if end_of(flow, rate, theta, middle) == name else (low, middle)
+                        low, high = (middle, high) if final_state(flow, rate, theta, middle) == name else (low, middle)
                     boundary.append([theta, (low + high) / 2, (high - low) / 2])
         simulated = [
-            [theta, m, simulated_end_of(problem, rate, theta, m)]
+            [theta, m, simulated_final_state(problem, rate, theta, m)]
             for theta, row in zip(thetas[::EVERY], reached[::EVERY], strict=True)
             for m, name in zip(ms[::EVERY], row[::EVERY], strict=True)
             if name
         ]
         return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary, "simulated": simulated}
 
-    def escape(self) -> dict[str, Any]:
-        """Times of escape from random starts in all dimensions."""
-        problem = self._at(SHOWN_OMEGA)
+    def compute_escape_times(self) -> dict[str, Any]:
+        """Compute escape times from random starts in all dimensions."""
+        problem = self._problem_at(SHOWN_OMEGA)
         found = [escape(problem, RATE, d=d, seeds=DRAWS, time=400.0, accuracy=1e-3) for d in DIMENSIONS]
         return {
             "d": DIMENSIONS,
@@ -121,41 +135,66 @@ class DynamicsRun(Run):
         }
 
 
-def _shown(packed: Any) -> np.ndarray:
-    """q, m and theta of the first token, (n, 3), of packed overlaps of attention on two tokens."""
+def _first_token_overlaps(packed: Any) -> np.ndarray:
+    """Return q, m and theta of the first token, (n, 3), from packed overlaps of attention on two tokens."""
     return np.asarray(packed)[:, [0, 4, 6]]
 
 
-def _start(theta: float, m: float) -> dict[str, float]:
-    return {"q": Q, "theta": theta, "m_1": m}
+def _start_overlaps(theta: float, m: float) -> dict[str, float]:
+    return {"q": START_Q, "theta": theta, "m_1": m}
 
 
-def end_of(flow: Flow, rate: float, theta: float, m: float) -> str:
-    """What a start of given overlaps has reached when descent has settled; empty where no weights have them."""
+def final_state(flow: Flow, rate: float, theta: float, m: float) -> str:
+    """Return the state that a start of given overlaps converges to; empty if no weights have these overlaps.
+
+    Args:
+        flow: the equations of motion.
+        rate: learning rate.
+        theta: initial overlap with the teacher.
+        m: initial overlap with the mean.
+    """
     problem = flow.problem
     try:
-        begin = start_of(problem, _start(theta, m))[1].pack()
+        begin = named_moments(problem, _start_overlaps(theta, m))[1].pack()
     except (InputError, DomainError):
         return ""
-    # An overlap that vanishes and does not move stays so by symmetry; of unstable points rounding would lead away.
-    still = (begin == 0) & (np.abs(flow.packed(begin, rate)) < ROUNDING * rate)
+    # A vanishing constant overlap stays zero by symmetry; at unstable points rounding would let it grow.
+    still = (begin == 0) & (np.abs(flow.packed_slope(begin, rate)) < SLOPE_ROUNDING * rate)
     found = solve_ivp(
-        lambda _, u: np.where(still, 0.0, flow.packed(u, rate)), (0.0, SETTLED / rate), begin, method="LSODA",
-        rtol=1e-5, atol=1e-8,
+        lambda _, u: np.where(still, 0.0, flow.packed_slope(u, rate)), (0.0, PLANE_END_TIME / rate), begin,
+        method="LSODA", rtol=1e-5, atol=1e-8,
     )  # fmt: skip
-    return branch_of(Moments.unpack(found.y[:, -1], problem).overlaps(problem))
+    return name_branch(Moments.unpack(found.y[:, -1], problem).overlaps(problem))
 
 
-def simulated_end_of(problem: Problem, rate: float, theta: float, m: float) -> str:
-    """What one pass at finite d has reached in a shorter time, from weights with these overlaps."""
-    path = simulated_path(problem, IN_PLANE, 0, rate, _start(theta, m), np.array([0.0, PASSED / rate]))
-    return kind_of(problem, IN_PLANE, Overlaps.unpack(path[-1], problem.sizes))
+def simulated_final_state(problem: Problem, rate: float, theta: float, m: float) -> str:
+    """Return the state that one pass at finite d reaches in a shorter time, from weights with these overlaps.
+
+    Args:
+        problem: the problem.
+        rate: learning rate.
+        theta: initial overlap with the teacher.
+        m: initial overlap with the mean.
+    """
+    path = simulated_path(
+        problem, IN_PLANE, 0, rate, _start_overlaps(theta, m), np.array([0.0, SIMULATION_END_TIME / rate])
+    )
+    return classify_state(problem, IN_PLANE, Overlaps.unpack(path[-1], problem.sizes))
 
 
 def simulated_path(problem: Problem, d: int, seed: int, rate: float, start: Any, times: np.ndarray) -> np.ndarray:
-    """Packed overlaps of one pass at finite d at some times."""
+    """Return the packed overlaps of one pass at finite d at some times.
+
+    Args:
+        problem: the problem.
+        d: dimension.
+        seed: of the data.
+        rate: learning rate.
+        start: initial overlaps.
+        times: in steps over d.
+    """
     instance = Instance(problem.with_(alpha=float(times[-1])), d, seed, memory=0.0)
-    weights = weights_with(instance, start_of(problem, start)[1])
+    weights = draw_weights(instance, named_moments(problem, start)[1])
     path = one_pass(instance, weights, Schedule(rate), Batch(), times).path
     assert path is not None
     return path

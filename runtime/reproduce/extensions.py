@@ -1,9 +1,9 @@
-"""The transition beyond the base case (arXiv 2402.03902, appendix E.3): rank-two student, untied query and key,
-correlated tokens, value matrix.
+"""The transition beyond the base case: rank-two student, untied query and key, correlated tokens, value matrix.
 
-Each setting is followed along alpha beside the base case, its transition located along omega. A student of rank two
-has no first-order transition: its positional and semantic branches are saddles, and one with both overlaps grows out of
-the positional branch (see `onset`).
+The settings are those of arXiv 2402.03902, appendix E.3. Each is followed along alpha and compared with the base case,
+and its transition is located along omega. A student of rank two has no first-order transition: its positional and
+semantic branches are saddles, and one with both overlaps branches off the positional branch (see
+`continuous_transition`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..branches.branch import Branch
 from ..extensions.breaking.curve import curve
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
-from ..thresholds.onset import onset
+from ..thresholds.continuous_transition import continuous_transition
 from .alpha_thresholds import (
     absent_result,
     guess_from_curves,
-    is_settled,
+    is_located_or_absent,
     nearest_overlaps,
     threshold_near,
     threshold_result,
 )
 from .base_case import OMEGAS, BaseCaseRun
-from .run import BRANCHES, SHOWN_OMEGA, Task, table_files, unpacked
+from .run import BRANCHES, SHOWN_OMEGA, RunTask, table_files, unpack_overlaps
 
 EXTENSIONS = "extensions"
 FOLDER = "extensions"
@@ -39,17 +39,18 @@ ONSET, CROSSING = "onset", "crossing"
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to leave the base case.
+    """A variation of the base case.
 
     Attributes:
         parameters: structural sizes and values that differ from the model's defaults.
-        grid: values of alpha of the branches at omega = 0.3; omegas: those of the transition, each after its neighbour.
+        grid: values of alpha of the branches at omega = 0.3.
+        omegas: those of the transition, each after its neighbour.
         overlap_accuracy: of the overlaps along the branches, and where the transition is located.
-        accuracy: half width asked of the transition in alpha.
-        budget: seconds that a branch and a transition may take on two cores.
-        branches: those followed; with ONSET the transition is where theta grows out of the positional one, with
-            CROSSING where semantic and positional have equal training loss.
-        reached: what the solutions of a branch go by where that is not its name (see `Branch`).
+        accuracy: error bar of the transition in alpha.
+        budget: expected seconds of a branch and of a transition on two cores.
+        branches: the branches to follow; with ONSET the transition is the instability of the positional one towards
+            theta, with CROSSING the crossing of the training losses of semantic and positional.
+        reached: name of the branch that solutions reach if it differs from the start (see `Branch`).
     """
 
     title: str
@@ -65,22 +66,35 @@ class Setting:
     reached: Mapping[str, str] = field(default_factory=dict)
 
     def problem(self, omega: float, **changes: Any) -> Problem:
-        """The setting at an omega (and alpha = 1), with further changes of parameters."""
+        """Return the problem of the setting at an omega and alpha = 1.
+
+        Args:
+            omega: value of omega.
+            **changes: further changes of parameters.
+        """
         return problem(self.model, omega=omega, **{**self.parameters, **changes})
 
 
-def along_encodings(share: float) -> list[list[float]]:
-    """means . encodings of two tokens and two clusters whose opposite means have this component along the encodings."""
+def means_along_encodings(share: float) -> list[list[float]]:
+    """Return means . encodings of two tokens and two clusters with opposite means.
+
+    The means have the given component along the encodings.
+    """
     return [[side * share * way for way in (1.0, -1.0)] for _ in range(2) for side in (-1.0, 1.0)]
 
 
-def along_teacher(share: float) -> list[list[float]]:
-    """means . teacher of two tokens and two clusters with opposite means, for a teacher of rank one."""
+def means_along_teacher(share: float) -> list[list[float]]:
+    """Return means . teacher of two tokens and two clusters with opposite means, for a teacher of rank one."""
     return [[side * share] for _ in range(2) for side in (-1.0, 1.0)]
 
 
-def widths_of_clusters(narrow: float, mean: float = 0.25) -> list[float]:
-    """Deviations of two tokens and two clusters of equal weight; rho averages to `mean` over the clusters."""
+def cluster_deviations(narrow: float, mean: float = 0.25) -> list[float]:
+    """Return the deviations of two tokens and two clusters of equal weight.
+
+    Args:
+        narrow: deviation of the narrower cluster.
+        mean: average of rho over the clusters.
+    """
     return [narrow, float(np.sqrt(2 * mean - narrow**2))] * 2
 
 
@@ -111,7 +125,7 @@ SETTINGS: dict[str, Setting] = {
     "mixture": Setting(
         title="correlated tokens: clusters of unequal width",
         model="attention_on_mixture",
-        parameters={"sigma": widths_of_clusters(NARROW), "labels": EQUAL_LABELS},
+        parameters={"sigma": cluster_deviations(NARROW), "labels": EQUAL_LABELS},
         grid=(0.75, 1.0, 1.25, 1.5, 1.75, 2.0),
         omegas=(0.3, 0.2, 0.1, 0.4),  # at 0 both branches jump on 13 % of the measure where they would cross
         overlap_accuracy=3e-3,
@@ -133,15 +147,15 @@ SETTINGS: dict[str, Setting] = {
 # What moves the transition of correlated tokens at omega = 0.3: one change at a time from the base case.
 VARIATIONS: dict[str, dict[str, Any]] = {
     "correlated labels": {"labels": EQUAL_LABELS},
-    "unequal widths (sigma 0.45 and 0.545, mean rho as before)": {"sigma": widths_of_clusters(NARROW)},
-    "means with a share 0.5 along the encodings": {"along": along_encodings(0.5)},
-    "means with a share 0.25 along the teacher (m* = 0.25)": {"taught": along_teacher(0.25)},
-    "m* = 0.25 and correlated labels": {"taught": along_teacher(0.25), "labels": EQUAL_LABELS},
+    "unequal widths (sigma 0.45 and 0.545, mean rho as before)": {"sigma": cluster_deviations(NARROW)},
+    "means with a share 0.5 along the encodings": {"along": means_along_encodings(0.5)},
+    "means with a share 0.25 along the teacher (m* = 0.25)": {"taught": means_along_teacher(0.25)},
+    "m* = 0.25 and correlated labels": {"taught": means_along_teacher(0.25), "labels": EQUAL_LABELS},
 }
 
 
 class ExtensionsRun(BaseCaseRun):
-    """The base case, the four settings and the variations of correlated tokens."""
+    """The run with the base case, the four settings and the variations of correlated tokens."""
 
     draws = (EXTENSIONS,)
     page, data = "extensions", "extensions"
@@ -151,56 +165,67 @@ class ExtensionsRun(BaseCaseRun):
         self.results["settings"] = {name: {"curves": {}, "alpha_c": {}} for name in SETTINGS}
         self.results["variations"] = {}
 
-    def plan(self) -> Iterator[Task]:
-        """The base case, then branches and transitions setting by setting, then the variations of correlated tokens."""
-        yield from self.curves()
-        yield from self.thresholds(alpha_c="base case")
+    def plan(self) -> Iterator[RunTask]:
+        """Return the tasks: base case, branches and transitions of each setting, variations of correlated tokens."""
+        yield from self.branch_tasks()
+        yield from self.threshold_tasks(alpha_c="base case")
         base = [f"alpha_c_{omega:g}" for omega in OMEGAS]
         for name, setting in SETTINGS.items():
             stem, into, (quick, slow) = f"{FOLDER}_{name}", ("settings", name), setting.budget
             for branch in setting.branches:
                 title = f"{setting.title}: following the {branch} branch at omega = {SHOWN_OMEGA:g}"
-                yield Task(title, quick, f"{stem}_curve_{branch}", self.setting_curve, (name, branch),
+                yield RunTask(title, quick, f"{stem}_curve_{branch}", self.follow_setting_branch, (name, branch),
                            (*into, "curves", branch), files=table_files(FOLDER, f"{name}_{branch}"),
-                           settings=_identity(setting.problem(SHOWN_OMEGA)))  # fmt: skip
+                           settings=_problem_identity(setting.problem(SHOWN_OMEGA)))  # fmt: skip
             after = [f"{stem}_curve_{branch}" for branch in setting.branches]
             for number, omega in enumerate(setting.omegas):
                 title = f"{setting.title}: locating the transition at omega = {omega:g}"
                 earlier = [f"{stem}_{w:g}" for w in setting.omegas[:number]]
-                yield Task(title, slow, f"{stem}_{omega:g}", self.setting_threshold, (name, omega),
+                yield RunTask(title, slow, f"{stem}_{omega:g}", self.locate_setting_threshold, (name, omega),
                            (*into, "alpha_c", f"{omega:g}"), [*after, *earlier, *base],
-                           settings=_identity(setting.problem(omega)))  # fmt: skip
+                           settings=_problem_identity(setting.problem(omega)))  # fmt: skip
             if setting.transition == ONSET:
                 title = f"{setting.title}: where its two saddles have equal training loss"
-                yield Task(title, slow, f"{stem}_saddles", self.saddles, (name,), (*into, "saddles"), after,
-                           settings=_identity(setting.problem(SHOWN_OMEGA)))  # fmt: skip
+                yield RunTask(title, slow, f"{stem}_saddles", self.locate_saddle_crossing, (name,),
+                           (*into, "saddles"), after,
+                           settings=_problem_identity(setting.problem(SHOWN_OMEGA)))  # fmt: skip
         for number, change in enumerate(VARIATIONS):
             title, step = f"correlated tokens: {change}", f"{FOLDER}_variation_{number}"
-            yield Task(title, 60, step, self.variation, (change,), ("variations", change),
-                       [f"alpha_c_{SHOWN_OMEGA:g}"], settings=_identity(_varied(change)))  # fmt: skip
-        yield from self.verdicts()
+            yield RunTask(title, 60, step, self.locate_variation, (change,), ("variations", change),
+                       [f"alpha_c_{SHOWN_OMEGA:g}"], settings=_problem_identity(_varied_problem(change)))  # fmt: skip
+        yield from self.verdict_tasks()
 
     def is_complete(self) -> bool:
-        """Whether every transition was located to its accuracy, or has no sign change to be found."""
-        found = [*self._base.values(), *self.results["variations"].values()]
+        """Return whether every transition was located to its accuracy, or has no sign change."""
+        found = [*self._base_thresholds.values(), *self.results["variations"].values()]
         for setting in self.results["settings"].values():
             found += [*setting["alpha_c"].values(), *([setting["saddles"]] if "saddles" in setting else [])]
-        return all(is_settled(r) for r in found)
+        return all(is_located_or_absent(r) for r in found)
 
-    def setting_curve(self, name: str, branch: str) -> dict[str, Any]:
-        """Follow a branch of a setting, and write its tables."""
+    def follow_setting_branch(self, name: str, branch: str) -> dict[str, Any]:
+        """Follow a branch of a setting, and write its tables.
+
+        Args:
+            name: of the setting.
+            branch: its name.
+        """
         setting = SETTINGS[name]
         followed = curve(setting.problem(SHOWN_OMEGA), start=branch, over="alpha", values=setting.grid, refine_end=0,
                          accuracy=setting.overlap_accuracy, reached=setting.reached.get(branch))  # fmt: skip
         return self.keep_curve(followed, table_files(FOLDER, f"{name}_{branch}"))
 
     def branch_tables(self, name: str) -> dict[str, Any]:
-        """Branch -> table of a setting, those of the branches that were found at all."""
+        """Return branch -> table of a setting, for the branches that were found."""
         found = self.results["settings"][name]["curves"]
         return {b: self.dataset(f"{FOLDER}/{name}_{b}") for b in SETTINGS[name].branches if found[b]["points"]}
 
-    def setting_threshold(self, name: str, omega: float) -> dict[str, Any]:
-        """Locate the transition of a setting at an omega."""
+    def locate_setting_threshold(self, name: str, omega: float) -> dict[str, Any]:
+        """Locate the transition of a setting at an omega.
+
+        Args:
+            name: of the setting.
+            omega: value of omega.
+        """
         setting, at = SETTINGS[name], SETTINGS[name].problem(omega)
         earlier = {float(w): r for w, r in self.results["settings"][name]["alpha_c"].items()}
         guess, seeds = self._setting_guess(name, omega, earlier)
@@ -209,30 +234,30 @@ class ExtensionsRun(BaseCaseRun):
         return _crossing_near(setting, at, guess, 0.08 if earlier else 0.04, seeds, setting.reached)
 
     @property
-    def _base(self) -> dict[str, dict[str, Any]]:
+    def _base_thresholds(self) -> dict[str, dict[str, Any]]:
         return self.results["thresholds"]["alpha_c"]
 
     def _setting_guess(
         self, name: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]
     ) -> tuple[float, dict[str, Overlaps]]:
-        """Where to look and what to start from: the curves, then a neighbour, moved as the base case moves."""
+        """Return a guess and overlaps to start from: by the curves, else a neighbour, shifted as the base case."""
         setting = SETTINGS[name]
         located_at = {w: r for w, r in earlier.items() if r["value"] is not None}
         if not located_at:
             return self._guess_along(name, omega)
         near = sorted(located_at, key=lambda w: abs(w - omega))[:2]
         seeds = located_at[near[0]]["overlaps"]
-        base = {w: self._base.get(f"{w:g}", {}).get("value") for w in (omega, *near)}
+        base = {w: self._base_thresholds.get(f"{w:g}", {}).get("value") for w in (omega, *near)}
         guess = float(located_at[near[0]]["value"])
         if all(base.values()):
             # The ratio to the base case varies slowly with omega.
             ratios = [located_at[w]["value"] / base[w] for w in near]
             slope = (ratios[1] - ratios[0]) / (near[1] - near[0]) if len(near) > 1 else 0.0
             guess = base[omega] * (ratios[0] + slope * (omega - near[0]))
-        return guess, {b: unpacked(setting.problem(omega), u) for b, u in seeds.items()}
+        return guess, {b: unpack_overlaps(setting.problem(omega), u) for b, u in seeds.items()}
 
     def _guess_along(self, name: str, omega: float, crossing: bool = False) -> tuple[float, dict[str, Overlaps]]:
-        """The same from the curves alone, of a crossing also where the transition is none."""
+        """Return a guess and overlaps to start from by the curves alone, also for a crossing that is no transition."""
         setting, datasets = SETTINGS[name], self.branch_tables(name)
         guess = guess_from_curves("alpha_c", datasets) if set(BRANCHES) <= set(datasets) else setting.grid[-1]
         if setting.transition == ONSET and not crossing:
@@ -240,19 +265,21 @@ class ExtensionsRun(BaseCaseRun):
         at = setting.problem(omega)
         return guess, {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
 
-    def saddles(self, name: str) -> dict[str, Any]:
-        """Where the semantic and positional saddles of a setting have equal training loss."""
+    def locate_saddle_crossing(self, name: str) -> dict[str, Any]:
+        """Locate the crossing of training losses of the semantic and positional saddles of a setting."""
         guess, seeds = self._guess_along(name, SHOWN_OMEGA, crossing=True)
         return _crossing_near(SETTINGS[name], SETTINGS[name].problem(SHOWN_OMEGA), guess, 0.04, seeds)
 
-    def variation(self, change: str) -> dict[str, Any]:
-        """The transition of correlated tokens with one change, from that of the base case."""
-        at, base = _varied(change), self._base[f"{SHOWN_OMEGA:g}"]
+    def locate_variation(self, change: str) -> dict[str, Any]:
+        """Locate the transition of correlated tokens with one change, from that of the base case."""
+        at, base = _varied_problem(change), self._base_thresholds[f"{SHOWN_OMEGA:g}"]
         guess = 1.0 if base["value"] is None else float(base["value"])
         if np.any(at.law.teacher_means):
             # A teacher that overlaps the means gives the semantic branch an overlap with them.
             return _crossing_near(SETTINGS["mixture"], at, guess, 0.08, {}, {"semantic": "mixed"})
-        seeds = {b: _per_cluster(unpacked(self.base, u), at.clusters) for b, u in base["overlaps"].items()}
+        seeds = {
+            b: _repeat_for_clusters(unpack_overlaps(self.base, u), at.clusters) for b, u in base["overlaps"].items()
+        }
         return _crossing_near(SETTINGS["mixture"], at, guess, 0.08, seeds)
 
 
@@ -260,33 +287,42 @@ def _crossing_near(
     setting: Setting, at: Problem, guess: float, step: float, seeds: Mapping[str, Overlaps],
     reached: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """alpha_c to the accuracy of a setting."""
+    """Return alpha_c to the accuracy of a setting."""
     accuracy = setting.overlap_accuracy
     return threshold_near(
         "alpha_c", at, guess, step, seeds, setting.accuracy, overlap_accuracy=accuracy, reached=reached or {}
     )
 
 
-def _varied(change: str) -> Problem:
+def _varied_problem(change: str) -> Problem:
     return problem(SETTINGS["mixture"].model, omega=SHOWN_OMEGA, **VARIATIONS[change])
 
 
-def _identity(at: Problem) -> dict[str, Any]:
-    """What decides the digits of a problem beyond the sources of this package."""
+def _problem_identity(at: Problem) -> dict[str, Any]:
+    """Return the values that determine the digits of a problem in addition to the sources of this package."""
     values = {name: np.asarray(value).tolist() for name, value in at.parameters.items()}
     return {"model": at.solver.name, "structure": at.solver.key, "solver": at.solver.files_digest, "parameters": values}
 
 
-def _per_cluster(overlaps: Overlaps, clusters: int) -> Overlaps:
-    """The overlaps of tokens without clusters, the same in every cluster."""
+def _repeat_for_clusters(overlaps: Overlaps, clusters: int) -> Overlaps:
+    """Return the overlaps of tokens without clusters, repeated for every cluster."""
     blocks = (overlaps.q, overlaps.V, overlaps.m, overlaps.theta)
     return Overlaps(*(np.repeat(block, clusters, axis=0) for block in blocks))
 
 
 def onset_result(at: Problem, guess: float, start: Overlaps | None, setting: Setting) -> dict[str, Any]:
-    """Where theta begins to grow on the positional branch, as `threshold_near` gives a threshold."""
+    """Return the instability of the positional branch towards theta, in the form of `threshold_near`.
+
+    Args:
+        at: the problem.
+        guess: value of alpha.
+        start: overlaps to start from.
+        setting: the setting.
+    """
     branch = Branch(at, "alpha", "positional", setting.overlap_accuracy)
     try:
-        return threshold_result(onset(branch, near=guess, width=0.1, accuracy=setting.accuracy, start=start))
+        return threshold_result(
+            continuous_transition(branch, near=guess, width=0.1, accuracy=setting.accuracy, start=start)
+        )
     except NotConvergedError as error:
         return {**absent_result("alpha_l", {branch.name: branch}, str(error)), "status": "not_converged"}

@@ -1,8 +1,8 @@
-"""`reproduce --figure finite-size`: the phase transition of dot-product attention at finite d beside theory.
+"""`reproduce --figure finite-size`: the phase transition of dot-product attention at finite d compared with theory.
 
-Simulations at omega = 0.3 along both branches (arXiv 2402.03902, Fig. 2): what L-BFGS finds, and what is there, that is
-polished minima with the overlap at zero that vanishes on the branch. The transition from paired runs of either kind,
-scaling in d (E.1), the difference of training losses over the plane (Fig. 3), random starts (E.4), and GAMP on state
+Simulations at omega = 0.3 along both branches (arXiv 2402.03902, Fig. 2): minima found by L-BFGS, and refined minima
+with the overlap fixed at zero that vanishes on the branch. The transition from paired runs of either kind, scaling in d
+(E.1), the difference of training losses over the plane (Fig. 3), random starts (E.4), and GAMP compared with state
 evolution.
 """
 
@@ -19,21 +19,21 @@ from ..extensions.breaking.curve import curve
 from ..extensions.breaking.solve import solve
 from ..extensions.comparison.compare import LOSSES, scaling
 from ..extensions.simulation.estimate import Estimate
-from ..extensions.simulation.finite_transition import PairedDifference, paired, root_of
+from ..extensions.simulation.finite_transition import PairedDifference, fit_root, paired_difference
 from ..extensions.simulation.methods.gamp import state_evolution
 from ..extensions.simulation.simulation import Simulation, simulate
-from ..integration import rule_named
+from ..integration import rule_by_name
 from ..problems.problem import Problem
 from ..saddle_point.starts import start_overlaps
 from .base_case import BaseCaseRun
-from .run import BRANCHES, SHOWN_OMEGA, Task
+from .run import BRANCHES, SHOWN_OMEGA, RunTask
 
 FINITE_SIZE = "finite-size"
-OVERLAPS = ("m", "theta", "q")  # measured, first token
+OVERLAPS = ("m", "theta", "q")  # overlaps of the first token
 D, SEEDS = 1000, 16
 FOUND, POLISHED = "L-BFGS", "polished"
 SEARCHES = (FOUND, POLISHED)
-VANISHING = {"semantic": "m", "positional": "theta"}  # on these branches
+VANISHING = {"semantic": "m", "positional": "theta"}  # overlap that vanishes on a branch
 ALPHAS = (0.3, 0.5, 0.8, 1.0, 1.3, 1.5, 1.8, 2.0, 2.3, 2.5)  # on the grid of the theory curves
 TRANSITION_ALPHAS, TRANSITION_SEEDS = (1.1, 1.2, 1.3, 1.4), 64
 DIMS, SCALING_SEEDS, SCALING_ALPHA = {FOUND: (250, 500, 1000, 2000, 4000), POLISHED: (250, 500, 1000, 2000)}, 12, 2.0
@@ -46,7 +46,7 @@ SECONDS_POINTS, SECONDS_PAIRS = {FOUND: 60, POLISHED: 300}, {FOUND: 300, POLISHE
 
 
 class FiniteSizeRun(BaseCaseRun):
-    """Theory and simulations, every group of simulations a step of its own."""
+    """The run of theory and simulations, with a step for every group of simulations."""
 
     draws = (FINITE_SIZE,)
     page, data = "finite-size", "finite_size"
@@ -55,51 +55,66 @@ class FiniteSizeRun(BaseCaseRun):
         super().__init__(out, figures)
         self.results |= {"points": {}, "transition": {}, "scaling": {}, "random": [], "plane": [], "judged": []}
 
-    def plan(self) -> Iterator[Task]:
-        """Branches and transition at omega = 0.3, then one step a group of simulations."""
-        yield from self.curves()
-        yield from self.thresholds((SHOWN_OMEGA,), alpha_c="transition")
+    def plan(self) -> Iterator[RunTask]:
+        """Return the tasks: branches and transition at omega = 0.3, then one step a group of simulations."""
+        yield from self.branch_tasks()
+        yield from self.threshold_tasks((SHOWN_OMEGA,), alpha_c="transition")
         both = [(search, name) for search in SEARCHES for name in BRANCHES]
         for search, name in both:
             title, step = f"simulating from the {name} start, {search}", f"finite_points_{search}_{name}"
-            yield Task(title, SECONDS_POINTS[search], step, self.points, (search, name), ("points", search, name))
+            yield RunTask(
+                title, SECONDS_POINTS[search], step, self.simulate_branch, (search, name), ("points", search, name)
+            )
         for search in SEARCHES:
             title, step = f"the transition from paired runs, {search}", f"finite_transition_{search}"
-            yield Task(title, SECONDS_PAIRS[search], step, self.transition, (search,), ("transition", search))
+            yield RunTask(title, SECONDS_PAIRS[search], step, self.locate_transition, (search,), ("transition", search))
         for search, name in both:
             title, step = f"scaling in d on the {name} branch, {search}", f"finite_scaling_{search}_{name}"
-            yield Task(title, 120, step, self.scaling, (search, name), ("scaling", search, name))
+            yield RunTask(title, 120, step, self.simulate_scaling, (search, name), ("scaling", search, name))
         for omega in PLANE_OMEGAS:
             title, step = f"both starts at omega = {omega:g}", f"finite_plane_{omega:g}"
-            yield Task(title, 40, step, self.plane, (omega,), ("plane",))
+            yield RunTask(title, 40, step, self.compare_losses_at, (omega,), ("plane",))
         for method in RANDOM_METHODS:
             title, step = f"random starts with {method}", f"finite_random_{method}"
-            yield Task(title, 90, step, self.random, (method,), ("random",))
-        yield Task("GAMP beside state evolution", 30, "finite_gamp", self.gamp, into=("gamp",))
+            yield RunTask(title, 90, step, self.simulate_random_starts, (method,), ("random",))
+        yield RunTask("GAMP and state evolution", 30, "finite_gamp", self.run_gamp, into=("gamp",))
         for name, alpha in JUDGED:
             title, step = f"GAMP as the judge: {name}, alpha = {alpha:g}", f"finite_judge_{name}_{alpha:g}"
-            yield Task(title, 40, step, self.judge, (name, alpha), ("judged",))
-        yield from self.verdicts()
+            yield RunTask(title, 40, step, self.measure_gamp_convergence, (name, alpha), ("judged",))
+        yield from self.verdict_tasks()
 
-    def points(self, search: str, name: str) -> list[dict[str, Any]]:
-        """What is simulated from a start along its branch."""
+    def simulate_branch(self, search: str, name: str) -> list[dict[str, Any]]:
+        """Simulate from a start along its branch.
+
+        Args:
+            search: FOUND or POLISHED.
+            name: of the branch.
+        """
         problems = [self.base.with_(alpha=alpha) for alpha in ALPHAS]
-        return [row_of(simulated(p, d=D, seeds=SEEDS, start=name, **options_of(search, name))) for p in problems]
+        return [
+            mean_row(simulate_to_end(p, d=D, seeds=SEEDS, start=name, **simulation_options(search, name)))
+            for p in problems
+        ]
 
-    def transition(self, search: str) -> dict[str, Any]:
-        """Where minima of both starts on the same data have equal training loss."""
-        found = [_pair(self.base.with_(alpha=a), D, TRANSITION_SEEDS, search) for a in TRANSITION_ALPHAS]
-        value, error = root_of(found)
+    def locate_transition(self, search: str) -> dict[str, Any]:
+        """Locate where minima of both starts on the same data have equal training loss."""
+        found = [_paired_difference(self.base.with_(alpha=a), D, TRANSITION_SEEDS, search) for a in TRANSITION_ALPHAS]
+        value, error = fit_root(found)
         rows = [
             {"alpha": one.alpha, "pairs": len(one.values), "mean": one.mean, "standard_error": one.standard_error}
             for one in found
         ]
         return {"value": value, "error": error, "differences": rows}
 
-    def scaling(self, search: str, name: str) -> dict[str, Any]:
-        """Observables at several d, and their limits."""
+    def simulate_scaling(self, search: str, name: str) -> dict[str, Any]:
+        """Compute observables at several d, and their limits.
+
+        Args:
+            search: FOUND or POLISHED.
+            name: of the branch.
+        """
         solution = solve(self.base.with_(alpha=SCALING_ALPHA), name)
-        scaled = scaling(solution, dims=DIMS[search], seeds=SCALING_SEEDS, **options_of(search, name))
+        scaled = scaling(solution, dims=DIMS[search], seeds=SCALING_SEEDS, **simulation_options(search, name))
         every, stability = scaled.measurements(), solution.stability
         rows = {
             key: {
@@ -115,15 +130,15 @@ class FiniteSizeRun(BaseCaseRun):
         runs = [len(one.runs) for one in scaled.simulations]
         return {"dims": scaled.dims, "runs": runs, "verdict": stability.verdict if stability else "", "rows": rows}
 
-    def plane(self, omega: float) -> list[dict[str, Any]]:
-        """Differences of the training losses of both branches at an omega, in theory and of pairs."""
+    def compare_losses_at(self, omega: float) -> list[dict[str, Any]]:
+        """Return differences of the training losses of both branches at an omega, in theory and of pairs."""
         base = self.base.with_(omega=omega)
         grid = np.arange(min(PLANE_ALPHAS), max(PLANE_ALPHAS) + 0.1, 0.25)  # close enough to follow
         curves = [curve(base, start=name, over="alpha", values=grid, refine_end=0) for name in BRANCHES]
         one, other = ({s.problem.alpha: s.training_loss for s in found.solutions} for found in curves)
         rows = []
         for alpha in PLANE_ALPHAS:
-            difference = _pair(base.with_(alpha=alpha), PLANE_D, PLANE_SEEDS, FOUND)
+            difference = _paired_difference(base.with_(alpha=alpha), PLANE_D, PLANE_SEEDS, FOUND)
             enough = len(difference.values) > 1
             rows.append(
                 {
@@ -137,23 +152,23 @@ class FiniteSizeRun(BaseCaseRun):
             )
         return rows
 
-    def random(self, method: str) -> list[dict[str, Any]]:
-        """The minima that a method reaches from random starts."""
+    def simulate_random_starts(self, method: str) -> list[dict[str, Any]]:
+        """Return the minima that a method reaches from random starts."""
         options: dict[str, Any] = {"d": RANDOM_D, "seeds": RANDOM_SEEDS, "method": method, "tolerance": 1e-5}
-        found = [simulated(self.base.with_(alpha=alpha), start="random", **options) for alpha in RANDOM_ALPHAS]
+        found = [simulate_to_end(self.base.with_(alpha=alpha), start="random", **options) for alpha in RANDOM_ALPHAS]
         return [
             {"method": method, "alpha": one.problem.alpha, "runs": len(one.converged), "of": RANDOM_SEEDS,
              "reached": one.branches}
             for one in found
         ]  # fmt: skip
 
-    def gamp(self) -> dict[str, Any]:
-        """Overlaps of GAMP, iteration by iteration, and state evolution."""
+    def run_gamp(self) -> dict[str, Any]:
+        """Compute the overlaps of GAMP, iteration by iteration, and state evolution."""
         at = self.base.with_(alpha=GAMP_ALPHA)
         # All steps are shown.
         options: dict[str, Any] = {"most": GAMP_STEPS, "inertia": GAMP_INERTIA, "tolerance": 1e-14}
-        found = simulated(at, d=GAMP_D, seeds=GAMP_SEEDS, start=GAMP_START, method="gamp", **options)
-        rule = rule_named("prox-space", 96, 0)
+        found = simulate_to_end(at, d=GAMP_D, seeds=GAMP_SEEDS, start=GAMP_START, method="gamp", **options)
+        rule = rule_by_name("prox-space", 96, 0)
         theory = state_evolution(at, start_overlaps(at, GAMP_START), rule, GAMP_STEPS, GAMP_INERTIA)
         estimate = Estimate.of(np.array([np.abs(run.path) for run in found.runs if run.path is not None]))
         places = {"q": 0, "m": 2 * at.contexts, "theta": 3 * at.contexts}  # of the first token, s = t = 1
@@ -169,12 +184,17 @@ class FiniteSizeRun(BaseCaseRun):
             "simulation": simulation,
         }
 
-    def judge(self, name: str, alpha: float) -> dict[str, Any]:
-        """Whether GAMP converges where theory is stable, and how fast."""
+    def measure_gamp_convergence(self, name: str, alpha: float) -> dict[str, Any]:
+        """Test whether GAMP converges where theory is stable, and how fast.
+
+        Args:
+            name: of the branch.
+            alpha: value of alpha.
+        """
         at = self.base.with_(alpha=alpha)
         stability = solve(at, name, accuracy=1e-3).stability
         options: dict[str, Any] = {"method": "gamp", "most": JUDGE_STEPS, "inertia": JUDGE_INERTIA}
-        found = simulated(at, d=D, seeds=JUDGE_SEEDS, start=name, **options)
+        found = simulate_to_end(at, d=D, seeds=JUDGE_SEEDS, start=name, **options)
         stayed = [run for run in found.runs if found.branch(run) == name]
         measured = [run.contraction for run in stayed if np.isfinite(run.contraction)]
         late = [run.late / float(np.trace(run.overlaps.q, axis1=1, axis2=2).max()) for run in stayed]
@@ -192,30 +212,42 @@ class FiniteSizeRun(BaseCaseRun):
         }
 
     def is_complete(self) -> bool:
-        """Whether every run along the branches converged."""
+        """Return whether every run along the branches converged."""
         every = [rows for found in self.results["points"].values() for rows in found.values()]
         return all(row["converged"] == row["of"] for rows in every for row in rows)
 
 
-def options_of(search: str, branch: str) -> dict[str, Any]:
-    """What `simulate` is told beside the start."""
-    polished = {} if search == FOUND else {"polish": "wells", "project": VANISHING[branch]}
+def simulation_options(search: str, branch: str) -> dict[str, Any]:
+    """Return the options of `simulate` in addition to the start.
+
+    Args:
+        search: FOUND or POLISHED.
+        branch: its name.
+    """
+    polished = {} if search == FOUND else {"polish": "minima", "project": VANISHING[branch]}
     return {"controls": True, **polished}
 
 
-def simulated(problem: Problem, **options: Any) -> Simulation:
-    """As `simulate`, to its end."""
+def simulate_to_end(problem: Problem, **options: Any) -> Simulation:
+    """Return `simulate` without a time limit or interruption.
+
+    Args:
+        problem: the problem.
+        **options: of `simulate`.
+    """
     return simulate(problem, **options).require_complete()
 
 
-def _pair(at: Problem, d: int, seeds: int, search: str) -> PairedDifference:
-    """Minima from both starts on the same data."""
-    one, other = (simulated(at, d=d, seeds=seeds, start=name, **options_of(search, name)) for name in BRANCHES)
-    return paired(one, other, BRANCHES)
+def _paired_difference(at: Problem, d: int, seeds: int, search: str) -> PairedDifference:
+    """Return the paired difference of minima from both starts on the same data."""
+    one, other = (
+        simulate_to_end(at, d=d, seeds=seeds, start=name, **simulation_options(search, name)) for name in BRANCHES
+    )
+    return paired_difference(one, other, BRANCHES)
 
 
-def row_of(simulation: Simulation) -> dict[str, Any]:
-    """Means and standard errors of the runs on the start's own branch, first token, absolute values."""
+def mean_row(simulation: Simulation) -> dict[str, Any]:
+    """Return means and standard errors of the runs on the start's own branch, first token, absolute values."""
     kept = simulation.only(simulation.plan.start)
     row: dict[str, Any] = {
         "alpha": simulation.problem.alpha,

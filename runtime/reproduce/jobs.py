@@ -1,4 +1,4 @@
-"""The jobs of `saddleforge reproduce`: each figure's run, and what writes its page. The only place that lists them."""
+"""The jobs of `saddleforge reproduce`: the run of each figure, and the function that writes its page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import require_known
-from ..base.files import check_folder, occupied
+from ..base.files import check_folder, file_exists_error
 from .breaking import BreakingRun
 from .dynamics import DynamicsRun
 from .extensions import ExtensionsRun
@@ -18,22 +18,22 @@ from .stability_map import StabilityRun
 from .steps import STEPS
 from .transition import TransitionRun
 
-# The figures of the first are drawn by default; the others on request only, each having a longer job of its own.
+# The figures of the first job are drawn by default; the others, which take longer, on request only.
 JOBS: tuple[tuple[type[Run], Callable[[Any], None]], ...] = (
-    (TransitionRun, transition.write),
-    (ExtensionsRun, extensions.write),
-    (StabilityRun, stability_map.write),
-    (FiniteSizeRun, finite_size.write),
-    (BreakingRun, breaking.write),
-    (DynamicsRun, dynamics.write),
+    (TransitionRun, transition.write_report),
+    (ExtensionsRun, extensions.write_report),
+    (StabilityRun, stability_map.write_report),
+    (FiniteSizeRun, finite_size.write_report),
+    (BreakingRun, breaking.write_report),
+    (DynamicsRun, dynamics.write_report),
 )
 
 
-def refuse_foreign(out: Path) -> None:
-    """Refuse a folder in which files of somebody else would be written over: without steps, they are not of a run.
+def refuse_foreign_files(out: Path) -> None:
+    """Raise InputError if files in a folder would be overwritten that no earlier run wrote (there are no steps).
 
     Raises:
-        InputError: there is one.
+        InputError: there is such a file.
     """
     if (out / STEPS).is_dir():
         return
@@ -41,15 +41,15 @@ def refuse_foreign(out: Path) -> None:
     pages = [f"{run.page}.{kind}" for run in runs for kind in ("md", "html")]
     for name in (*pages, *(f"{run.data}.json" for run in runs), *(name for run in runs for name in run.others)):
         if (out / name).exists():
-            raise occupied(out / name, "it exists, and is not of an earlier run of this command")
+            raise file_exists_error(out / name, "it exists, and is not of an earlier run of this command")
 
 
 def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduction:
     """Derive, follow the branches, locate the thresholds, and write tables, figures and the report into a folder.
 
     Args:
-        out: folder; what an earlier run left there is used again where it is still valid.
-        figures: names to draw among those of JOBS, default all of the first.
+        out: folder; valid results of an earlier run in it are used again.
+        figures: names of figures to draw; None: all of the first job.
 
     Raises:
         InputError: the folder cannot be written, or a figure has no such name.
@@ -59,9 +59,9 @@ def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduc
     known = [name for run, _ in JOBS for name in run.draws]
     for name in wanted:
         require_known("figure", name, known)
-    # Every problem is posed before the first is worked on.
+    # All runs are constructed, and their input checked, before the first one starts.
     runs = [(run(out, asked), write) for run, write in JOBS if (asked := tuple(n for n in wanted if n in run.draws))]
-    found = [run.all(write) for run, write in runs]
+    found = [run.run_all(write) for run, write in runs]
     if len(found) == 1:
         return found[0]
     others = {run.figures[0]: one.results for (run, _), one in zip(runs[1:], found[1:], strict=True)}

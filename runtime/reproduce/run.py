@@ -1,7 +1,7 @@
-"""What every run shares: the problem, its steps kept in a folder, and a bar over all that is planned.
+"""Common parts of all runs: the problem, steps stored in a folder, and one progress bar.
 
-A second process may take up steps in an order of its own and leaves their results in the folder. Which process finds a
-result decides no bit of it: a step is one process's at a time (`Steps`); who comes to it later waits, and reads it.
+A second process may compute steps in its own order and stores their results in the folder. Results do not depend on
+which process computes them: a step is locked while it is computed (`Steps`); the other process waits, and reads it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 import xarray
 
 from .._version import __version__
-from ..base.environment import companion, processors, received
-from ..base.files import write_whole
-from ..base.progress import bar, say, set_quiet
-from ..base.threads import used
-from ..branches.along import Curve
+from ..base.environment import processor_count, receive_from_parent, run_companion
+from ..base.files import write_atomically
+from ..base.progress import print_message, progress_bar, set_quiet
+from ..base.threads import thread_count
+from ..branches.curve_results import Curve
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
 from ..report.frames import dataset_frame
@@ -33,16 +33,16 @@ from .steps import Steps, code_digest
 MODEL = "dot_product_attention"
 SHOWN_OMEGA = 0.3
 BRANCHES = ("semantic", "positional")
-WRITING = 5  # seconds
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` leaves behind.
+    """The result of `reproduce`.
 
     Attributes:
-        results: what the report shows, as plain numbers and words (see `pages.transition.content`).
-        complete: every threshold was located to its accuracy or shown not to exist, and the generated solver is fresh.
+        results: the content of the report, as plain numbers and words (see `pages.transition.build_page`).
+        complete: every threshold was located to its accuracy or shown not to exist, and the generated solver is
+            current.
     """
 
     out: Path
@@ -52,26 +52,28 @@ class Reproduction:
 
     @property
     def report(self) -> Path:
-        """Path of the page as HTML, which holds its figures."""
+        """Return the path of the page as HTML, which contains its figures."""
         return self.out / self.page
 
     def to_json(self) -> dict[str, Any]:
-        """The results, with the names of the files."""
+        """Return the results, with the names of the files."""
         return {**self.results, "report": str(self.report), "complete": self.complete}
 
 
 @dataclass(frozen=True)
-class Task:
-    """A step of a run: what is computed, and where its result goes.
+class RunTask:
+    """A step of a run: the computation, and where its result is stored.
 
     Attributes:
-        title, seconds: what it is called, and how long it is expected to take on two cores from empty caches.
+        title: shown as progress.
+        seconds: expected duration on two cores from empty caches.
         name: of the step (see `Steps.run`).
-        work: method of the run that computes it; given: its arguments.
-        into: keys that lead to the place of the result in `Run.results`, none where it is not kept there; a list there
-            is extended.
-        settings: what its digits depend on beside its code and `given`; after: steps whose results it uses.
-        files: that it writes.
+        work: method of the run that computes it.
+        given: its arguments.
+        into: keys of the result in `Run.results`; empty: not stored; a list there is extended.
+        settings: input in addition to the code and `given`.
+        after: steps whose results it uses.
+        files: the files that it writes.
     """
 
     title: str
@@ -86,14 +88,17 @@ class Task:
 
 
 class Run(ABC):
-    """One run: the steps in order, with a bar over all of them.
+    """A run: the steps in order, with one progress bar.
 
     Attributes:
         draws: names of the figures that it can draw.
-        page: what its page is called, without suffix; data: its results as JSON; others: what else it writes.
-        writing: what its last step writes, in words.
-        aside: steps for a second process, in its order; what they need comes before them.
-        results: what was found, as plain numbers and words, filled step by step.
+        page: file name of its page, without suffix.
+        data: its results as JSON.
+        others: further files that it writes.
+        writing: title of its last step.
+        writing_seconds: its expected duration.
+        second_process_steps: steps for a second process, in its order; the steps that they need come before them.
+        results: plain numbers and words, filled step by step.
     """
 
     draws: ClassVar[tuple[str, ...]]
@@ -101,7 +106,8 @@ class Run(ABC):
     data: ClassVar[str]
     others: ClassVar[tuple[str, ...]] = ()
     writing: ClassVar[str] = "table, figure and the report"
-    aside: ClassVar[tuple[str, ...]] = ()
+    writing_seconds: ClassVar[float] = 5
+    second_process_steps: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
         self.out, self.figures = out, figures
@@ -111,15 +117,15 @@ class Run(ABC):
         self.results: dict[str, Any] = {**common, "omega": SHOWN_OMEGA}
 
     @abstractmethod
-    def plan(self) -> Iterable[Task]:
-        """Return what is computed, in order."""
+    def plan(self) -> Iterable[RunTask]:
+        """Return the tasks in order."""
 
     @abstractmethod
     def is_complete(self) -> bool:
-        """Whether every number was reached to its accuracy."""
+        """Return whether every number reached its accuracy."""
 
-    def do(self, task: Task) -> None:
-        """Compute a task or read its result, kept under the code of the module in which its work is defined."""
+    def run_task(self, task: RunTask) -> None:
+        """Compute a task or read its stored result, whose key includes the code of the module of its work."""
         settings, work = {"given": task.given, **task.settings}, partial(task.work, *task.given)
         code = code_digest(task.work)
         result = self.steps.run(task.name, settings, work, code=code, files=task.files, after=task.after)
@@ -131,60 +137,80 @@ class Run(ABC):
             else:
                 place[last] = result
 
-    def all(self, write: Callable[[Any], None]) -> Reproduction:
-        """Compute what is planned, then let `write` make tables, figures and the page of this run."""
+    def run_all(self, write: Callable[[Any], None]) -> Reproduction:
+        """Compute all tasks, then let `write` make tables, figures and the page of this run."""
         works: list[tuple[str, float, Callable[[], None]]]
-        works = [(task.title, task.seconds, partial(self.do, task)) for task in self.plan()]
-        works.append((f"writing {self.writing}", WRITING, partial(write, self)))
-        say(f"about {sum(b for _, b, _ in works) // 60 + 1} minutes from empty caches, less where results are kept")
-        with bar("reproduce", len(works)) as progress, ExitStack() as stack:
-            if self.aside and min(processors(), used()) > 1:
+        works = [(task.title, task.seconds, partial(self.run_task, task)) for task in self.plan()]
+        works.append((f"writing {self.writing}", self.writing_seconds, partial(write, self)))
+        print_message(
+            f"about {sum(b for _, b, _ in works) // 60 + 1} minutes from empty caches, less where results are kept"
+        )
+        with progress_bar("reproduce", len(works)) as progress, ExitStack() as stack:
+            if self.second_process_steps and min(processor_count(), thread_count()) > 1:
 
                 @cache
-                def begin() -> None:
+                def start_second_process() -> None:
                     given = type(self), self.out, self.figures
-                    stack.enter_context(companion(__name__, given, {"NUMBA_NUM_THREADS": "1"}))
+                    stack.enter_context(run_companion(__name__, given, {"NUMBA_NUM_THREADS": "1"}))
 
-                self.steps.begin = begin
+                self.steps.begin = start_second_process
             for number, (title, budget, work) in enumerate(works, start=1):
                 progress.describe(title)
-                computed, beside, began = len(self.steps.computed), len(self.steps.beside), time.monotonic()
+                computed, computed_elsewhere, began = (
+                    len(self.steps.computed),
+                    len(self.steps.computed_elsewhere),
+                    time.monotonic(),
+                )
                 work()
-                how = "done by the second process" if len(self.steps.beside) > beside else "kept from before"
+                how = (
+                    "done by the second process"
+                    if len(self.steps.computed_elsewhere) > computed_elsewhere
+                    else "kept from before"
+                )
                 if len(self.steps.computed) > computed or number == len(works):
                     how = "done"
-                say(f"{title}: {how}, {time.monotonic() - began:.0f} s (budget {budget} s)")
+                print_message(f"{title}: {how}, {time.monotonic() - began:.0f} s (budget {budget} s)")
                 progress.advance()
         return Reproduction(self.out, self.results, self.is_complete(), f"{self.page}.html")
 
     def keep_curve(self, branch: Curve, files: Sequence[str]) -> dict[str, Any]:
-        """Write a branch as netCDF and CSV; returns what is said of it."""
+        """Write a branch as netCDF and CSV; return its summary.
+
+        Args:
+            branch: the branch.
+            files: names of the files.
+        """
         dataset = branch.to_xarray()
         save_dataset(dataset, self.out / files[0])
-        write_whole(self.out / files[1], dataset_frame(dataset).to_csv(index=False, lineterminator="\n"))
+        write_atomically(self.out / files[1], dataset_frame(dataset).to_csv(index=False, lineterminator="\n"))
         return {"ends": branch.end_text(), "points": len(branch.solutions)}
 
     def dataset(self, name: str) -> xarray.Dataset:
-        """The table of a branch at omega = 0.3; `name` may lead into a folder."""
+        """Return the table of a branch at omega = 0.3; `name` may contain a folder."""
         return load_dataset(self.out / "tables" / f"{name}.nc")
 
 
 def serve() -> None:
-    """The second process: a run on stdin."""
-    kind, out, figures = received()
+    """Run the tasks of a run received on stdin, in a second process."""
+    kind, out, figures = receive_from_parent()
     set_quiet(True)
     run = kind(out, figures)
     tasks = {task.name: task for task in run.plan()}
-    for name in run.aside:
-        with suppress(Exception):  # the first process will meet it, and say so
-            run.do(tasks[name])
+    for name in run.second_process_steps:
+        with suppress(Exception):  # the first process will raise the same error
+            run.run_task(tasks[name])
 
 
-def unpacked(at: Problem, vector: Sequence[float]) -> Overlaps:
-    """Overlaps from the packed components that a step keeps as a list (see `Overlaps.pack`)."""
+def unpack_overlaps(at: Problem, vector: Sequence[float]) -> Overlaps:
+    """Return overlaps from the packed components stored by a step (see `Overlaps.pack`).
+
+    Args:
+        at: the problem.
+        vector: the components.
+    """
     return Overlaps.unpack(np.array(vector, float), at.sizes)
 
 
 def table_files(*names: str) -> list[str]:
-    """The files of a branch's table, as `Run.keep_curve` writes them."""
+    """Return the files of a branch's table that `Run.keep_curve` writes."""
     return [f"tables/{'/'.join(names)}.{kind}" for kind in ("nc", "csv")]

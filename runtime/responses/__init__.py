@@ -1,1 +1,1 @@
-"""How solutions answer to a parameter, and its best value."""
+"""Derivatives of solutions with respect to parameters, and the best values of parameters."""

@@ -1,4 +1,4 @@
-"""How a fixed point moves with a number of its problem."""
+"""The derivative of a fixed point with respect to a number of its problem."""
 
 from __future__ import annotations
 
@@ -10,30 +10,44 @@ from functools import cached_property
 import numpy as np
 
 from ..base.errors import DomainError
+from ..base.options import AlgorithmOptions
 from ..integration import Rule
-from ..integration.estimates import Change, Comparison, compared, half_width, two_standard_errors
+from ..integration.estimates import RuleChange, RuleComparison, compare_rules, error_bar, two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS, Averages
 from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges
 from ..saddle_point import observables
-from ..saddle_point.observables import Observable, first_observables
-from ..saddle_point.slopes import jacobian, jacobian_by_rule, wide_steps
+from ..saddle_point.observables import Observable, observables_of_first_metric
+from ..saddle_point.slopes import jacobian, jacobian_by_rule, large_difference_steps
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
-from .answers import Sensitivity
-from .direction import NARROW, WIDE, Direction
+from .direction import NARROW, WIDE, ParameterDirection
+from .sensitivity_results import Sensitivity
 
 _ROUNDING = 2e-15  # of one value of the map, relative to its blocks
-_ROUNDS = 12
-_SHORTER = 4  # tries with steps shorter by a factor of four where the domain ends
-_FINE, _COARSE = 1.5e5, 5e4  # nodes for the test error; rules and replicates are compared over the fewer
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """The answer of one rule or replicate: x = du/dp, and the derivatives of the training loss and of what the
-    overlaps determine, (k,)."""
+class TangentOptions(AlgorithmOptions):
+    """Options of solving for the derivative of a fixed point.
+
+    Attributes:
+        max_iterations: of x = J x + dG/dp.
+        max_shortenings: of a step of differences, by a factor of four each, where it leaves the domain of definition.
+        fine_nodes: of the derivative of a test error.
+        coarse_nodes: of the same where rules and replicates are compared.
+    """
+
+    max_iterations: int = 12
+    max_shortenings: int = 4
+    fine_nodes: float = 1.5e5
+    coarse_nodes: float = 5e4
+
+
+@dataclass(frozen=True)
+class _Derivatives:
+    """The derivatives by one rule or replicate: x = du/dp, of the training loss, and of observables, (k,)."""
 
     x: np.ndarray
     loss: float
@@ -41,17 +55,17 @@ class _Answer:
 
 
 @dataclass
-class Tangent:
-    """The line (u + s x, p + s) through a solution and its neighbours.
+class TangentSolver:
+    """A solver for x = du/dp: the line (u + s x, p + s) is the tangent of the branch at a solution.
 
     Attributes:
-        base: the solution's map, for what a step keeps, whatever the rule.
-        matrix: J, roughly.
+        base: the solution's map, whose symmetry every step keeps.
+        matrix: an approximation of J.
         wide, step, stencil: of the differences.
     """
 
     solution: Solution
-    direction: Direction
+    direction: ParameterDirection
     base: StateMap
     matrix: np.ndarray
     wide: bool
@@ -59,18 +73,24 @@ class Tangent:
     stencil: tuple[tuple[int, float], ...]
 
     @classmethod
-    def of(cls, solution: Solution, direction: Direction) -> Tangent:
-        """Steps wide where replicates or swapping minima make the map rough, and J the solver's where symmetry allows.
+    def from_solution(cls, solution: Solution, direction: ParameterDirection) -> TangentSolver:
+        """Return the solver at a solution; J is that of Newton's method if the changed problem has its symmetry.
+
+        Steps are wide where replicates or swapping minima make the map rough.
+
+        Args:
+            solution: the solution.
+            direction: the number that changes.
 
         Raises:
-            InputError: the number can move neither way.
+            InputError: the range of the number allows differences on neither side.
         """
         rule, averages = solution.rule, solution.averages
         assert averages is not None
         swaps = not rule.in_x and averages.bistable > NEGLIGIBLE_JUMPS
         wide = rule.replicated or swaps
-        step, stencil = direction.differences(wide)
-        symmetry, whole = _kept_symmetry(solution, direction.moved(step))
+        step, stencil = direction.difference_stencil(wide)
+        symmetry, whole = _common_symmetry(solution, direction.shifted_problem(step))
         matrix = solution.jacobian if whole else None
         if matrix is None:
             overlaps = solution.overlaps
@@ -79,33 +99,33 @@ class Tangent:
 
     @cached_property
     def u(self) -> np.ndarray:
-        """Packed overlaps of the solution, (n,)."""
+        """Return the packed overlaps of the solution, (n,)."""
         return self.solution.overlaps.pack()
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """Sizes of the blocks that packed components belong to, (n,)."""
+        """Return the block scales of the packed overlaps, (n,)."""
         return self.solution.overlaps.block_scales
 
     @property
     def sizes(self) -> Sizes:
-        """(C, s, t, P)."""
+        """Return the sizes (C, s, t, P) of the overlaps."""
         return self.solution.overlaps.sizes
 
     @cached_property
     def observables(self) -> list[Observable]:
-        """Return what is differentiated in addition to overlaps and training loss, (k,)."""
-        return first_observables(self.solution.problem)
+        """Return the observables that are differentiated besides overlaps and training loss."""
+        return observables_of_first_metric(self.solution.problem)
 
-    def found(self) -> Sensitivity:
-        """The derivatives and their error bars."""
+    def sensitivity(self) -> Sensitivity:
+        """Return the derivatives and their error bars."""
         solution, losses = self.solution, self.solution.losses
         assert solution.conjugates is not None and losses is not None
         if solution.rule.replicated:
-            best, (widths, loss_error, errors), remaining = self.of_replicates()
+            best, (widths, loss_error, errors), remaining = self._by_replicates()
         else:
-            best, (widths, loss_error, errors), remaining = self.of_rules(solution.conjugates)
-        observed = self.observed(self.u, best.x, _FINE)
+            best, (widths, loss_error, errors), remaining = self._by_rules(solution.conjugates)
+        observed = self._observable_derivatives(self.u, best.x, TangentOptions.current().fine_nodes)
         rounding = _ROUNDING / abs(self.step)
         errors = errors + np.abs(observed - best.observed)
         size = float(np.max(np.abs(best.x) / self.scales))
@@ -115,7 +135,7 @@ class Tangent:
             problem=solution.problem,
             reached=solution.overlaps,
             overlaps=Overlaps.unpack(best.x, self.sizes),
-            half_widths=Overlaps.unpack(widths + self.spread(rounding) + remaining * self.scales, self.sizes),
+            error_bars=Overlaps.unpack(widths + self._noise_bound(rounding) + remaining * self.scales, self.sizes),
             training_loss=best.loss,
             training_loss_error=loss_error
             + rounding * (abs(losses.data) + abs(losses.penalty) + abs(losses.free_entropy)),
@@ -123,67 +143,68 @@ class Tangent:
                 each.name: (float(value), float(error) + rounding * abs(solution.observed[each.name][0]))
                 for each, value, error in zip(self.observables, observed, errors, strict=True)
             },
-            baseline_error=self.baseline(),
+            baseline_error=self._baseline_derivative(),
             remaining=remaining / size if size > 0 else 0.0,
         )
 
-    def of_rules(self, hats: Conjugates) -> tuple[_Answer, tuple[np.ndarray, float, np.ndarray], float]:
-        """The rule's own answer, error bars from other rules of the family (as for the overlaps), what remains."""
+    def _by_rules(self, hats: Conjugates) -> tuple[_Derivatives, tuple[np.ndarray, float, np.ndarray], float]:
+        """Return derivatives by the rule, error bars by other rules of its family, and the error of the iteration."""
         rule, averages = self.solution.rule, self.solution.averages
         assert averages is not None
-        x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), 1e-3 if self.wide else 1e-11)
-        best = self.answer(rule, self.u, x, hats)
+        x, remaining = self._solve(rule, self.u, np.zeros_like(self.u), 1e-3 if self.wide else 1e-11)
+        best = self._derivatives_at(rule, self.u, x, hats)
         size = float(np.max(np.abs(x) / self.scales))  # of a relative change
         losses = self.solution.losses
         assert losses is not None
 
-        def unit(slope: float, value: float) -> float:
+        def _unit(slope: float, value: float) -> float:
             return max(abs(slope), size * abs(value)) or 1.0
 
         values = (self.solution.observed[each.name][0] for each in self.observables)
-        of_observed = np.array(list(map(unit, best.observed, values)))
-        units = self.scales * (size or 1.0), unit(best.loss, losses.training_loss), of_observed
+        of_observed = np.array(list(map(_unit, best.observed, values)))
+        units = self.scales * (size or 1.0), _unit(best.loss, losses.training_loss), of_observed
 
-        def ask(change: Change) -> Comparison:
-            answer, there = self.elsewhere(change(rule), x)
-            moved = answer.x - x, np.array(answer.loss - best.loss), answer.observed - best.observed
-            return Comparison(tuple(part / unit for part, unit in zip(moved, units, strict=True)), (there,))
+        def _compare(change: RuleChange) -> RuleComparison:
+            other, there = self._by_other_rule(change(rule), x)
+            moved = other.x - x, np.array(other.loss - best.loss), other.observed - best.observed
+            return RuleComparison(tuple(part / unit for part, unit in zip(moved, units, strict=True)), (there,))
 
-        known = compared([rule], [averages], ask, derivative=True)
-        widths, loss_error, errors = (half_width(known, n) * unit for n, unit in enumerate(units))
+        known = compare_rules([rule], [averages], _compare, derivative=True)
+        widths, loss_error, errors = (error_bar(known, n) * unit for n, unit in enumerate(units))
         return best, (widths, float(loss_error), errors), remaining
 
-    def elsewhere(self, rule: Rule, x: np.ndarray) -> tuple[_Answer, Averages]:
-        """Return what another rule answers at its own solution, and its averages at this one."""
-        image, averages = self.visited(self.solution.problem, rule, self.u)
-        there = self.u + self.moved_by(self.u, image - self.u)
-        return self.answer(rule, there, self.solved(rule, there, x, 1e-7)[0], self.hats(rule, there)), averages
+    def _by_other_rule(self, rule: Rule, x: np.ndarray) -> tuple[_Derivatives, Averages]:
+        """Return derivatives by another rule, at its own solution, and its averages at this one."""
+        image, averages = self._image_with_averages(self.solution.problem, rule, self.u)
+        there = self.u + self._correct(self.u, image - self.u)
+        own_x, _ = self._solve(rule, there, x, 1e-7)
+        return self._derivatives_at(rule, there, own_x, self._conjugates_at(rule, there)), averages
 
-    def of_replicates(self) -> tuple[_Answer, tuple[np.ndarray, float, np.ndarray], float]:
-        """The mean of what every replicate says at its own solution, its error bars, what remains."""
+    def _by_replicates(self) -> tuple[_Derivatives, tuple[np.ndarray, float, np.ndarray], float]:
+        """Return mean derivatives by replicates at their own solutions, error bars, and the error of the iteration."""
         rule = self.solution.rule
         tolerance = min(0.03, max(1e-4, self.solution.relative_error))
-        x, remaining = self.solved(rule, self.u, np.zeros_like(self.u), tolerance)
-        images, _ = self.base.replicates(self.u, self.sizes)
-        answers = []
-        for shift, own in zip(self.moved_by(self.u, images - self.u), rule.replicates, strict=True):
+        x, remaining = self._solve(rule, self.u, np.zeros_like(self.u), tolerance)
+        images, _ = self.base.replicate_images(self.u, self.sizes)
+        by_replicate = []
+        for shift, own in zip(self._correct(self.u, images - self.u), rule.replicates, strict=True):
             there = self.u + shift
-            own_x = x + self.moved_by(self.u, self.along(own, there, x) - x)
-            answers.append(self.answer(own, there, own_x, self.hats(own, there)))
-        every = [np.array([getattr(answer, name) for answer in answers]) for name in ("x", "loss", "observed")]
-        best = _Answer(every[0].mean(axis=0), float(every[1].mean()), every[2].mean(axis=0))
-        widths, loss_error, errors = (two_standard_errors(values) for values in every)
-        # The replicates' own step is one more round.
+            own_x = x + self._correct(self.u, self._map_derivative(own, there, x) - x)
+            by_replicate.append(self._derivatives_at(own, there, own_x, self._conjugates_at(own, there)))
+        columns = [np.array([getattr(each, name) for each in by_replicate]) for name in ("x", "loss", "observed")]
+        best = _Derivatives(columns[0].mean(axis=0), float(columns[1].mean()), columns[2].mean(axis=0))
+        widths, loss_error, errors = (two_standard_errors(values) for values in columns)
+        # The step of each replicate is one more iteration.
         return best, (widths, float(loss_error), errors), remaining / 2
 
-    def solved(self, rule: Rule, u: np.ndarray, x: np.ndarray, tolerance: float) -> tuple[np.ndarray, float]:
-        """x = du/dp for a rule, and how far it may still be off, relative to the blocks; the tolerance to x itself.
+    def _solve(self, rule: Rule, u: np.ndarray, x: np.ndarray, tolerance: float) -> tuple[np.ndarray, float]:
+        """Return x = du/dp for a rule, to a tolerance relative to x, and its error, in block scales.
 
-        Rounds that no longer halve what they move end it, with a Jacobian of its own tried once before.
+        It ends where changes are no longer halved, after one attempt with a new Jacobian.
         """
         best, least, rate, refreshed = x, np.inf, 0.5, False
-        for _ in range(_ROUNDS):
-            move = self.moved_by(u, self.along(rule, u, x) - x)
+        for _ in range(TangentOptions.current().max_iterations):
+            move = self._correct(u, self._map_derivative(rule, u, x) - x)
             x, moved = x + move, float(np.max(np.abs(move) / self.scales))
             if not np.isfinite(moved):
                 raise DomainError("the slope of the saddle-point map is not finite")
@@ -195,87 +216,91 @@ class Tangent:
             if not improved:
                 if refreshed or rule.replicated:
                     break
-                self.matrix, refreshed, x = self.exact_jacobian(rule, u), True, best
+                self.matrix, refreshed, x = self._exact_jacobian(rule, u), True, best
         return best, least * rate / (1 - rate)
 
-    def moved_by(self, u: np.ndarray, gap: np.ndarray) -> np.ndarray:
-        """(I - J)^{-1} gap."""
-        return self.base.correction(self.matrix, u, gap, self.sizes)
+    def _correct(self, u: np.ndarray, gap: np.ndarray) -> np.ndarray:
+        """Return (I - J)^{-1} gap."""
+        return self.base.newton_correction(self.matrix, u, gap, self.sizes)
 
-    def visited(self, problem: Problem, rule: Rule, u: np.ndarray) -> tuple[np.ndarray, Averages]:
-        """G(u), with what the solution's symmetry keeps, and the averages that gave it."""
+    def _image_with_averages(self, problem: Problem, rule: Rule, u: np.ndarray) -> tuple[np.ndarray, Averages]:
+        """Return G(u), with the symmetry of the solution kept, and its averages."""
         overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(problem, rule)
         averages = there.averages(overlaps)
-        return self.base.kept(u, there.image(overlaps, averages.means), self.sizes), averages
+        return self.base.impose_symmetry(u, there.image_from_averages(overlaps, averages.means), self.sizes), averages
 
-    def hats(self, rule: Rule, u: np.ndarray) -> Conjugates:
-        """Conjugates (docs/theory.md (5.2) to (5.5)) at packed overlaps by a rule, averaged over its replicates."""
+    def _conjugates_at(self, rule: Rule, u: np.ndarray) -> Conjugates:
+        """Return the conjugates (docs/theory.md (5.2) to (5.5)) at packed overlaps, averaged over replicates."""
         overlaps, there = Overlaps.unpack(u, self.sizes), StateMap(self.solution.problem, rule)
         return there.conjugates(overlaps, there.averages(overlaps).means)
 
-    def exact_jacobian(self, rule: Rule, u: np.ndarray) -> np.ndarray:
-        """dG/du of this rule by differences, for where the solver's rough one does not contract."""
+    def _exact_jacobian(self, rule: Rule, u: np.ndarray) -> np.ndarray:
+        """Return dG/du of a rule by differences, for where the approximate one does not contract."""
         there = StateMap(self.solution.problem, rule, self.base.symmetry)
-        return jacobian(there, u, self.sizes, wide_steps(self.solution.overlaps, WIDE if self.wide else NARROW))
+        return jacobian(
+            there, u, self.sizes, large_difference_steps(self.solution.overlaps, WIDE if self.wide else NARROW)
+        )
 
-    def slope(self, x: np.ndarray, value: Callable[[float], np.ndarray | float]) -> np.ndarray:
-        """d value(s)/ds at s = 0, over steps within which neither p nor u + s x moves far or leaves the domain."""
-        limits = wide_steps(self.solution.overlaps, WIDE if self.wide else NARROW) * self.scales
+    def _line_derivative(self, x: np.ndarray, value: Callable[[float], np.ndarray | float]) -> np.ndarray:
+        """Return d value(s)/ds at s = 0, by steps that keep p and u + s x close and in the domain of definition."""
+        limits = large_difference_steps(self.solution.overlaps, WIDE if self.wide else NARROW) * self.scales
         excess = float(np.max(np.abs(self.step * x) / limits))
         step = self.step / 2 ** max(0, int(np.ceil(np.log2(max(excess, 1.0)))))
-        for _ in range(_SHORTER):
+        for _ in range(TangentOptions.current().max_shortenings):
             with suppress(DomainError):
                 return np.sum([weight * np.asarray(value(k * step)) for k, weight in self.stencil], axis=0) / step
             step /= 4
         raise DomainError("the solution is too close to the end of the domain")
 
-    def along(self, rule: Rule, u: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """d G(u + s x; p + s)/ds = J x + dG/dp."""
-        return self.slope(x, lambda s: self.visited(self.direction.moved(s), rule, u + s * x)[0])
+    def _map_derivative(self, rule: Rule, u: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Return d G(u + s x; p + s)/ds = J x + dG/dp."""
+        shifted = self.direction.shifted_problem
+        return self._line_derivative(x, lambda s: self._image_with_averages(shifted(s), rule, u + s * x)[0])
 
-    def answer(self, rule: Rule, u: np.ndarray, x: np.ndarray, hats: Conjugates) -> _Answer:
-        """Derivatives of the training loss and of what the overlaps determine that go with x = du/dp at u."""
+    def _derivatives_at(self, rule: Rule, u: np.ndarray, x: np.ndarray, hats: Conjugates) -> _Derivatives:
+        """Return the derivatives of training loss and observables for x = du/dp at u."""
         overlaps = Overlaps.unpack(u, self.sizes)
 
         def loss(s: float) -> float:
             """Return the training loss at fixed overlaps and conjugates, where Phi is stationary."""
-            there = self.direction.moved(s)
+            there = self.direction.shifted_problem(s)
             return observables.losses(there, overlaps, hats, rule.averages(there, overlaps)).training_loss
 
-        return _Answer(x, float(self.slope(np.zeros_like(x), loss)), self.observed(u, x, _COARSE))
+        of_observables = self._observable_derivatives(u, x, TangentOptions.current().coarse_nodes)
+        return _Derivatives(x, float(self._line_derivative(np.zeros_like(x), loss)), of_observables)
 
-    def observed(self, u: np.ndarray, x: np.ndarray, budget: float) -> np.ndarray:
+    def _observable_derivatives(self, u: np.ndarray, x: np.ndarray, budget: float) -> np.ndarray:
         """Return the derivatives of `observables`, (k,), test errors over about `budget` nodes."""
 
-        def slope(observable: Observable) -> float:
+        def derivative(observable: Observable) -> float:
             rule = observable.rule(Overlaps.unpack(u, self.sizes), budget)
 
             def value(s: float) -> float:
                 there = Overlaps.unpack(u + s * x, self.sizes)
-                return replace(observable, problem=self.direction.moved(s)).value(there, rule)
+                return replace(observable, problem=self.direction.shifted_problem(s)).value(there, rule)
 
-            return float(self.slope(x, value))
+            return float(self._line_derivative(x, value))
 
-        return np.array([slope(each) for each in self.observables])
+        return np.array([derivative(each) for each in self.observables])
 
-    def baseline(self) -> float:
-        """d(baseline error)/dp (docs/theory.md (7.7)); nan without a baseline, 0 along alpha."""
+    def _baseline_derivative(self) -> float:
+        """Return d(baseline error)/dp (docs/theory.md (7.7)); nan without a baseline, 0 along alpha."""
         if not self.solution.problem.solver.metric.HAS_BASELINE:
             return np.nan
         if self.direction.name == "alpha":
-            return 0.0  # a layer that learns from no sample
-        still = np.zeros_like(self.u)
-        return float(self.slope(still, lambda s: observables.baseline_error(self.direction.moved(s))))
+            return 0.0  # the baseline does not depend on samples
+        fixed, shifted = np.zeros_like(self.u), self.direction.shifted_problem
+        return float(self._line_derivative(fixed, lambda s: observables.baseline_error(shifted(s))))
 
-    def spread(self, noise: float) -> np.ndarray:
-        """Return by how much an error of the map's slope, relative to its blocks, moves x at most, (n,)."""
-        return np.abs(self.moved_by(self.u, np.diag(noise * self.scales))).sum(axis=0)
+    def _noise_bound(self, noise: float) -> np.ndarray:
+        """Return a bound, (n,), of the change of x by errors of the map's slope, relative to its blocks."""
+        return np.abs(self._correct(self.u, np.diag(noise * self.scales))).sum(axis=0)
 
 
-def _kept_symmetry(solution: Solution, moved: Problem) -> tuple[Symmetry, bool]:
-    """The part of the solution's symmetry that the moved problem has, too, and whether that is all of it.
+def _common_symmetry(solution: Solution, moved: Problem) -> tuple[Symmetry, bool]:
+    """Return the part of the solution's symmetry that the changed problem has, too, and whether that is all of it.
 
-    An entry of a matrix may tell tokens apart; zeros by symmetry then begin to grow.
+    An entry of a matrix may break the symmetry of tokens; overlaps that vanish by symmetry then become nonzero.
     """
     own = solution.symmetry or Symmetry()
     kept = tuple(exchange for exchange in own.exchanges if exchange in exchanges(moved))
@@ -284,7 +309,7 @@ def _kept_symmetry(solution: Solution, moved: Problem) -> tuple[Symmetry, bool]:
             return own, True
         there = StateMap(moved, solution.rule)
         overlaps = solution.overlaps
-        image = there.image(overlaps, there.averages(overlaps).means)
+        image = there.image_from_averages(overlaps, there.averages(overlaps).means)
         grown = np.abs(image - overlaps.pack())[own.frozen] / overlaps.block_scales[own.frozen]
         if np.all(grown < 1e-9):
             return own, True

@@ -1,4 +1,4 @@
-"""The best value of a parameter along another one."""
+"""Tuned curves: the best value of a parameter as a function of another one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from ..base import presenting
 from ..base.errors import InputError, NotConvergedError, TimeLimitError
-from ..base.interrupts import keeping_results
-from ..base.presenting import Recorded, Shown
-from ..base.progress import bar
-from ..branches.along import Curve
-from ..branches.grid import checked_grid
+from ..base.interrupts import keep_partial_results
+from ..base.presenting import DatasetResult, TextResult
+from ..base.progress import progress_bar
+from ..branches.curve_results import Curve
+from ..branches.grid import check_grid
 from ..problems.problem import Problem, check_is_problem, parameter_name
-from .minimum import Search, in_words, minimised
-from .tuning import Optimum, optimum_at, tune
+from .minimum import MinimumSearch, describe_objective, resolve_objective
+from .tuning import Optimum, refine_candidate, tune
 
 if TYPE_CHECKING:
     import pandas
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class TunedCurve(Shown, Recorded):
+class TunedCurve(TextResult, DatasetResult):
     """Optima along a second parameter, each at its own best value of the first.
 
     Attributes:
         over: the parameter along the curve; optima: in its ascending order; missing: values without an optimum.
-        out_of_time: whether a time limit ended it: the values not reached are among the missing ones.
-        notes: what a full scan at the ends of the curve saw that following the minimum did not.
-        interrupted: by the user; what was finished is here.
+        notes: sentences on lower minima that full scans found, but following the minimum did not.
+        interrupted: whether the user ended it; finished optima are kept.
+        out_of_time: whether a time limit ended it; values not reached are among the missing ones.
 
     Example:
         >>> problem = sf.problem("ridge_regression", Delta=0.25)
@@ -50,18 +50,18 @@ class TunedCurve(Shown, Recorded):
 
     @property
     def curve(self) -> Curve:
-        """The solutions as a curve of the branch."""
+        """Return the solutions as a curve of the branch."""
         name = self.optima[0].branch if self.optima else ""
         return Curve(self.over, name, tuple(optimum.solution for optimum in self.optima), (None, None))
 
     @property
     def values(self) -> np.ndarray:
-        """Return the values of the second parameter, ascending, those without an optimum left out, (N,)."""
+        """Return the values of the second parameter, ascending, without missing ones, (N,)."""
         return self.curve.values
 
     @property
     def success(self) -> bool:
-        """Whether there is an optimum at every value, each with success."""
+        """Return whether there is an optimum at every value, each with success."""
         return not self.missing and all(optimum.success for optimum in self.optima)
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
@@ -69,7 +69,7 @@ class TunedCurve(Shown, Recorded):
         return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
-        """One row a value."""
+        """Return the dataset as a frame, one row a value; `stability` as of `to_xarray`."""
         return presenting.to_frame(self.to_xarray(stability))
 
 
@@ -89,14 +89,25 @@ def tuned_curve(
     points: int | None = None,
     **ranges: Any,
 ) -> TunedCurve:
-    """The best value of a parameter along another one, as lambda*(alpha), every minimum begun at its neighbour's.
+    """Return the best value of a parameter along another one, as lambda*(alpha).
 
-    The first and the last value are scanned in full (see `tune`), and every one at which the minimum cannot be
-    followed; in between it is. What the last scan finds to be lower is said in `notes`.
+    The first and the last value are scanned in full (see `tune`); between them the minimum is followed from its
+    neighbour, with a full scan where that fails. If a scan finds a lower minimum, `notes` reports it.
 
     Args:
-        over, values: the second parameter and its grid; or give `alpha=(0.5, 4, 8)` directly. The rest as for `tune`.
+        problem: at any values of both parameters.
+        parameter: to tune.
+        minimise: as for `tune`.
+        on: the branch, by its start.
+        bracket: interval to search, as for `tune`.
+        accuracy: error bar of the best value, as for `tune`.
+        seed: of sampled rules.
+        over: the second parameter.
+        values: its grid; or give `alpha=(0.5, 4, 8)` directly.
         on_point: called with every optimum, as it is found. Ctrl-C after the first keeps those found.
+        integrator: as for `solve`.
+        points: as for `solve`.
+        **ranges: a grid by the name of its parameter.
 
     Raises:
         InputError: as `tune`, or no grid.
@@ -112,22 +123,22 @@ def tuned_curve(
     check_is_problem(problem)
     if parameter_name(parameter) in (parameter_name(name) for name in (over, *ranges) if name):
         raise InputError(f"{parameter} cannot be tuned along itself")
-    problem, over, grid = checked_grid(problem, over, values, ranges)
-    problem.check_varied(parameter)
-    problem, minimise = minimised(problem, minimise)
+    problem, over, grid = check_grid(problem, over, values, ranges)
+    problem.require_scalar_parameters(parameter)
+    problem, minimise = resolve_objective(problem, minimise)
     problems = [problem.with_(**{over: value}) for value in grid]
     if bracket is None:  # the same for all of the curve
-        search = Search.of(problems[0], parameter, minimise, on, None, accuracy, seed)
+        search = MinimumSearch.from_arguments(problems[0], parameter, minimise, on, None, accuracy, seed)
         bracket = (search.value(search.low), search.value(search.high))
     options: dict[str, Any] = {"minimise": minimise, "on": on, "bracket": bracket, "accuracy": accuracy, "seed": seed}
     options |= {"integrator": integrator, "points": points}
     optima: dict[float, Optimum] = {}
     tried: list[float] = []
     notes: list[str] = []
-    with bar(f"tuning {parameter} along {over}", len(grid)) as task, keeping_results() as early:
+    with progress_bar(f"tuning {parameter} along {over}", len(grid)) as task, keep_partial_results() as early:
         for value, at in zip(grid, problems, strict=True):
             last = optima[max(optima)] if optima else None
-            optimum = _followed(at, parameter, last, options) if last else None
+            optimum = _follow_minimum(at, parameter, last, options) if last else None
             late = False
             if optimum is None or value == grid[-1]:
                 scanned = None
@@ -139,7 +150,7 @@ def tuned_curve(
                     notes.append(f"{over} = {value:g}: {error}")
                 if scanned is not None and scanned.status == "time_limit":
                     late, scanned = True, None
-                notes += _contradiction(over, value, optimum, scanned)
+                notes += _describe_contradiction(over, value, optimum, scanned)
                 optimum = scanned or optimum
             if optimum is not None:
                 if on_point:
@@ -157,7 +168,7 @@ def tuned_curve(
     return TunedCurve(over, tuple(optima.values()), missing, tuple(notes), early.interrupted, early.out_of_time)
 
 
-def _contradiction(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> list[str]:
+def _describe_contradiction(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> list[str]:
     """Return where a full scan contradicts the minimum that was followed."""
     if scanned is None or followed is None:
         return []
@@ -165,38 +176,38 @@ def _contradiction(over: str, value: float, followed: Optimum | None, scanned: O
     gain = sign * (followed.observed - scanned.observed)
     if gain <= followed.observed_error + scanned.observed_error:
         return []
+    shown = describe_objective(scanned.problem, scanned.minimise)
     return [
-        f"{over} = {value:g}: a {better} value of {in_words(scanned.problem, scanned.minimise)} than at the optimum "
-        "followed to there "
+        f"{over} = {value:g}: a {better} value of {shown} than at the optimum followed to there "
         f"({scanned.parameter.rstrip('_')} = {followed.value:.6g}) is at {scanned.value:.6g}; the best one changes "
         "place along the curve"
     ]
 
 
-def _followed(problem: Problem, parameter: str, last: Optimum, options: dict[str, Any]) -> Optimum | None:
-    """The minimum next to that of a neighbouring problem; None where there is none to follow."""
+def _follow_minimum(problem: Problem, parameter: str, last: Optimum, options: dict[str, Any]) -> Optimum | None:
+    """Return the minimum near that of a neighbouring problem; None where it cannot be followed."""
     if last.kind != "minimum":
         return None
-    search = Search.of(problem, parameter, **options)
+    search = MinimumSearch.from_arguments(problem, parameter, **options)
     near = problem.with_(**{search.branch.parameter: last.value})
-    search.branch.begin(last.value, last.solution.overlaps)
+    search.branch.solve_from(last.value, last.solution.overlaps)
     try:
-        point = search.needed(search.place(near.value_of(search.branch.parameter)))
+        point = search.require_at(search.coordinate(near.value_of(search.branch.parameter)))
         width = 0.03 * search.span
         left = right = point
         while not left.slope < 0 <= right.slope:
             if point.slope < 0:
-                left, place = right, min(search.high, right.place + width)
-                right = search.needed(place)
+                left, coordinate = right, min(search.high, right.coordinate + width)
+                right = search.require_at(coordinate)
             else:
-                right, place = left, max(search.low, left.place - width)
-                left = search.needed(place)
-            if place in (search.low, search.high) and not left.slope < 0 <= right.slope:
+                right, coordinate = left, max(search.low, left.coordinate - width)
+                left = search.require_at(coordinate)
+            if coordinate in (search.low, search.high) and not left.slope < 0 <= right.slope:
                 return None
-            if Search.disagree(left, right):
+            if MinimumSearch.slopes_disagree(left, right):
                 return None
             width *= 2
-        rough = search.root(left, right, lambda: None, 1e-3 * search.span)
-        return optimum_at(search, options["accuracy"], "minimum", rough, lambda: None)
+        rough = search.find_minimum(left, right, lambda: None, 1e-3 * search.span)
+        return refine_candidate(search, options["accuracy"], "minimum", rough, lambda: None)
     except NotConvergedError:
         return None

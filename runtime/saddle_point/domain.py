@@ -1,4 +1,4 @@
-"""The domain of the saddle-point map: steps that keep it, and which matrix is not positive definite outside it."""
+"""The domain of the saddle-point map: steps that stay inside, and explanations of states outside."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ import numpy as np
 
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
-from ..problems.reduced import apart
+from ..problems.reduced import regularise_q
 
-_SINGULAR = 1e-14  # of the largest eigenvalue, below which a matrix counts as singular
+_ROUNDING = 1e-14  # of eigenvalues relative to the largest: smaller ones count as zero
 
 
-def step_inside(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """Return u + move to first order, with V and q - theta rho*^(-1) theta^T positive definite wherever they are at u.
+def step_within_domain(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Return u + move to first order, with V and q - theta rho*^(-1) theta^T positive definite if they are so at u.
 
-    Both may be far smaller than q: of weights that are nearly the teacher's, a step along theta alone, straight in q,
-    leaves the domain long before it leaves the neighbourhood where the slopes hold.
+    Both may be far smaller than q: if weights are nearly the teacher's, a linear step leaves the domain long before the
+    linearisation fails.
+
+    Args:
+        problem: that the overlaps belong to.
+        u: packed overlaps, (n,).
+        move: the step, (n,).
+        sizes: (C, s, t, P).
     """
     here, change = Overlaps.unpack(u, sizes), Overlaps.unpack(move, sizes)
-    theta, left = here.theta + change.theta, without_teacher(problem, here)
+    theta, left = here.theta + change.theta, conditional_covariance(problem, here)
     d_left = (
         change.q
         - project_on_teacher(problem, theta)
@@ -29,8 +35,8 @@ def step_inside(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes)
     )
     moved = replace(
         here,
-        q=_move_inside(left, d_left) + project_on_teacher(problem, theta),
-        V=_move_inside(here.V, change.V),
+        q=_update_positive_definite(left, d_left) + project_on_teacher(problem, theta),
+        V=_update_positive_definite(here.V, change.V),
         m=here.m + change.m,
         theta=theta,
         phi=here.phi + change.phi,
@@ -39,37 +45,58 @@ def step_inside(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes)
 
 
 def project_on_teacher(problem: Problem, theta: np.ndarray) -> np.ndarray:
-    """Return theta rho*^(-1) theta^T, (C, s, s): the part of q along the teacher's fields."""
+    """Return theta rho*^(-1) theta^T, (C, s, s), the part of q explained by the teacher's fields.
+
+    Args:
+        problem: that the overlaps belong to.
+        theta: (C, s, t).
+    """
     product: np.ndarray = theta @ np.linalg.inv(problem.law.rho_star) @ theta.transpose(0, 2, 1)
     return product
 
 
-def without_teacher(problem: Problem, overlaps: Overlaps) -> np.ndarray:
-    """Return D = q - theta rho*^(-1) theta^T, (C, s, s)."""
+def conditional_covariance(problem: Problem, overlaps: Overlaps) -> np.ndarray:
+    """Return D = q - theta rho*^(-1) theta^T, the covariance of the fields given the teacher's, (C, s, s).
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
+    """
     return overlaps.q - project_on_teacher(problem, overlaps.theta)
 
 
-def rounding_of_variance(problem: Problem, overlaps: Overlaps) -> float:
-    """Return the relative uncertainty that rounding of q leaves of D = q - theta rho*^(-1) theta^T, along the direction
-    in which D is least."""
-    least = float(np.abs(np.linalg.eigvalsh(without_teacher(problem, overlaps))).min())
+def rounding_of_conditional_covariance(problem: Problem, overlaps: Overlaps) -> float:
+    """Return the relative error of the smallest eigenvalue of D = q - theta rho*^(-1) theta^T due to rounding of q.
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
+    """
+    least = float(np.abs(np.linalg.eigvalsh(conditional_covariance(problem, overlaps))).min())
     return float(np.finfo(float).eps * np.abs(overlaps.q).max() / max(least, 1e-300))
 
 
-def rounded_in_words(problem: Problem, overlaps: Overlaps) -> str:
-    """Return how small D is where double precision leaves it too few digits."""
-    least = np.linalg.eigvalsh(without_teacher(problem, overlaps)).min()
+def explain_rounding(problem: Problem, overlaps: Overlaps) -> str:
+    """Return the message for a D so small that double precision leaves it too few digits.
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
+    """
+    least = np.linalg.eigvalsh(conditional_covariance(problem, overlaps)).min()
     return (
         f"q - theta rho*^(-1) theta^T = {least:.2g} is so small next to q = {np.abs(overlaps.q).max():.3g} that double "
         "precision does not hold its digits: take a stronger regulariser"
     )
 
 
-def _move_inside(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
-    """Return A + dA for each of (C, s, s), as A^(1/2) f(A^(-1/2) dA A^(-1/2)) A^(1/2) with f(x) = 1 + x or, where x is
-    negative, 1 / (1 - x), which is positive definite; plainly where A is not."""
+def _update_positive_definite(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
+    """Return A + dA to first order for each of (C, s, s), positive definite if A is.
+
+    It is A^(1/2) f(A^(-1/2) dA A^(-1/2)) A^(1/2) with f(x) = 1 + x or, for negative x, 1 / (1 - x).
+    """
     values, vectors = np.linalg.eigh(matrices)
-    inside = values[:, 0] > _SINGULAR * np.abs(values[:, -1])
+    inside = values[:, 0] > _ROUNDING * np.abs(values[:, -1])
     moved = matrices + changes
     if inside.any():
         root = vectors[inside] * np.sqrt(values[inside])[:, None, :]
@@ -81,47 +108,55 @@ def _move_inside(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
     return moved
 
 
-def fields_outside(problem: Problem, overlaps: Overlaps) -> str:
-    """Return which matrix of the law of the fields is not positive definite, in words; empty where all are.
+def explain_invalid_fields(problem: Problem, overlaps: Overlaps) -> str:
+    """Return in words which matrix of the law of the fields is not positive definite; empty if all are.
 
-    The matrices are V and q - theta rho*^(-1) theta^T of every context, docs/theory.md (4.9); the first that is not is
-    given with its eigenvalue and its direction in the columns of W.
+    The matrices are V and q - theta rho*^(-1) theta^T of every context, docs/theory.md (4.9); the first indefinite one
+    is given with its eigenvalue and direction in the columns of W.
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
     """
     for name in OVERLAPS:
         if not np.isfinite(getattr(overlaps, name)).all():
             return f"{name} is not finite"
-    overlaps = apart(problem, overlaps)
+    overlaps = regularise_q(problem, overlaps)
     norm = (
         "q - theta rho*^(-1) theta^T",
         "the weights are shorter than their part along the teacher (measured overlaps are divided by d)",
     )
-    if not overlaps.theta.any():  # a model without a teacher is not told about it
+    if not overlaps.theta.any():  # for a model without a teacher
         norm = "q", "there are no weights of this length"
-    variances = without_teacher(problem, overlaps)
+    variances = conditional_covariance(problem, overlaps)
     for context in range(problem.contexts):
         for (name, meaning), matrix in (
             (("V", "the fields have no response"), overlaps.V[context]),
             (norm, variances[context]),
         ):
-            words = _not_positive(name, matrix)
+            words = _describe_indefinite(name, matrix)
             if words:
-                return f"{words}, at {problem.context_in_words(context)}: {meaning}"
+                return f"{words}, at {problem.describe_context(context)}: {meaning}"
     return ""
 
 
-def loss_outside(problem: Problem, overlaps: Overlaps) -> str:
-    """Return why the Moreau objective has no lower bound, for a loss that is declared to have none; empty where it has.
+def explain_unbounded_loss(problem: Problem, overlaps: Overlaps) -> str:
+    """Return in words why the Moreau objective has no lower bound, for a loss declared unbounded; empty if it has one.
 
-    Where the loss falls as -k |X|^2 / 2 along a ray r, r^T V^(-1) r > k is needed.
+    If the loss falls as -k |X|^2 / 2 along a ray r, r^T V^(-1) r > k is needed.
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
     """
     if not problem.solver.model.UNBOUNDED or not np.isfinite(overlaps.V).all():
         return ""
-    for labels, fall in problem.falls:
-        contexts = problem.context_of(labels)
+    for labels, fall in problem.unbounded_rays:
+        contexts = problem.context_indices(labels)
         ray = fall.ray.reshape(problem.tokens, problem.student_rank)
         held = sum(r @ np.linalg.pinv(V, hermitian=True) @ r for r, V in zip(ray, overlaps.V[contexts], strict=True))
         if held <= fall.curvature:
-            where = " and ".join(problem.context_in_words(context) for context in contexts)
+            where = " and ".join(problem.describe_context(context) for context in contexts)
             return (
                 f"the loss falls as -{fall.curvature / 2:.3g} |X|^2 along a ray of X, faster than (X - omega)^2 / 2V "
                 f"rises with V^(-1) = {held:.3g} at {where}: the penalty does not bound it there; try a stronger one"
@@ -129,27 +164,31 @@ def loss_outside(problem: Problem, overlaps: Overlaps) -> str:
     return ""
 
 
-def weights_outside(problem: Problem, hats: Conjugates) -> str:
-    """Return where Lambda + G, docs/theory.md (4.10), is not positive definite, in words; empty where it is.
+def explain_unbounded_weights(problem: Problem, hats: Conjugates) -> str:
+    """Return in words where Lambda + G, docs/theory.md (4.10), is not positive definite; empty if it is.
 
-    G is the sum over contexts of gamma V^ in a spectral direction. Empty, too, without a ridge.
+    G is the sum over contexts of gamma V^ in a spectral direction. Empty also without a ridge.
+
+    Args:
+        problem: that the overlaps belong to.
+        hats: conjugates at the overlaps.
     """
     if not problem.regulariser.is_ridge:
         return ""
     law, strengths = problem.law, problem.regulariser.strengths
     for gamma in law.gamma:
         curvature = np.diag(strengths) + np.einsum("c,cab->ab", gamma, hats.V)
-        words = _not_positive("Lambda + G, the curvature of the objective in the weights,", curvature)
+        words = _describe_indefinite("Lambda + G, the curvature of the objective in the weights,", curvature)
         if words:
             where = f" in the spectral direction of eigenvalue {gamma[0]:.4g}" if len(law.gamma) > 1 else ""
             return f"{words}{where}: the data term has Tr G = {np.trace(curvature) - strengths.sum():.3g}"
     return ""
 
 
-def _not_positive(name: str, matrix: np.ndarray) -> str:
-    """`name has the eigenvalue -0.1 along ...` where a symmetric matrix is not positive definite; nothing else."""
+def _describe_indefinite(name: str, matrix: np.ndarray) -> str:
+    """Return `name has the eigenvalue -0.1 along ...` if a symmetric matrix is not positive definite, else nothing."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    if values[0] > _SINGULAR * max(float(np.abs(values).max()), 1e-300):
+    if values[0] > _ROUNDING * max(float(np.abs(values).max()), 1e-300):
         return ""
     if len(values) == 1:
         return f"{name} is {values[0]:.3g}, not positive"

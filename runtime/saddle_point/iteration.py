@@ -1,4 +1,4 @@
-"""A safe damped start, a fast Newton finish, and an honest status."""
+"""Fixed-point solvers of the saddle point: damped iteration, Newton's method, and the status of the result."""
 
 from __future__ import annotations
 
@@ -10,23 +10,43 @@ from itertools import pairwise
 import numpy as np
 
 from ..base.errors import DomainError, TimeLimitError
-from ..base.progress import left
+from ..base.options import AlgorithmOptions
+from ..base.progress import report_remaining
 from ..problems.overlaps import Overlaps, Sizes, block_scales
 from .state_map import StateMap, residual_of
 
-CAUTIOUS = 0.25  # weight on the new iterate while nothing is known of the spectrum
-_LEAST = 0.02
-_MEMORY = 3  # steps that extrapolation looks back on
-_STRAIGHT = 0.1  # residual below which it does
-_CLEAR = 1e-3  # of the largest singular value of their differences, below which a direction says nothing
-_LONGEST = 0.3  # step that is extrapolated, in block scales
-_PATIENCE = 10  # such steps without a smaller residual, after which differences are taken to say nothing
-_WORTHWHILE = 0.9  # of the residual where slopes were taken last, below which they are taken again
-_STRETCH, _NOWHERE = 10, 3.0  # iterations over which a pace is told, and times the tolerance that is too far to come
+DEFAULT_DAMPING = 0.25  # weight on the new iterate while the spectrum is unknown
+
+
+@dataclass(frozen=True)
+class FixedPointOptions(AlgorithmOptions):
+    """Options of damped iteration and of Newton's method with Broyden updates.
+
+    Attributes:
+        min_weight: smallest weight on the new iterate; smaller is more robust but slower.
+        memory: earlier steps that Anderson extrapolation uses.
+        extrapolation_residual: residual below which steps are extrapolated.
+        rank_tolerance: singular value of the differences, relative to the largest, below which a direction is ignored.
+        max_step: longest extrapolated step, in block scales.
+        patience: extrapolated steps without progress after which extrapolation is switched off.
+        refresh_ratio: residual, relative to where the Jacobian was evaluated, below which it is evaluated again.
+        rate_window: iterations over which the rate of convergence is estimated.
+        hopeless_ratio: predicted final residual over tolerance beyond which slow iterations are stopped.
+    """
+
+    min_weight: float = 0.02
+    memory: int = 3
+    extrapolation_residual: float = 0.1
+    rank_tolerance: float = 1e-3
+    max_step: float = 0.3
+    patience: int = 10
+    refresh_ratio: float = 0.9
+    rate_window: int = 10
+    hopeless_ratio: float = 3.0
 
 
 class Status(StrEnum):
-    """How an iteration ended; `advice` says what to try next."""
+    """The status of an iteration at its end; `advice` says what to try next."""
 
     CONVERGED = "converged"
     FLOOR = "floor"
@@ -35,19 +55,24 @@ class Status(StrEnum):
     NOT_FINITE = "not_finite"
     ACCURACY_NOT_REACHED = "accuracy_not_reached"
     NOT_PROVED = "not_proved"
-    ENDED_ELSEWHERE = "ended_elsewhere"
+    LEFT_BASIN = "left_basin"
     COLLAPSED = "collapsed"
     MINIMA_MISSED = "minima_missed"
     TIME_LIMIT = "time_limit"
 
     @property
     def words(self) -> str:
-        """For people."""
-        return "collapsed to W = 0" if self is Status.COLLAPSED else self.value.replace("_", " ")
+        """The status in words."""
+        special = {Status.COLLAPSED: "collapsed to W = 0", Status.LEFT_BASIN: "converged to another branch"}
+        return special.get(self, self.value.replace("_", " "))
+
+    @classmethod
+    def _missing_(cls, value: object) -> Status | None:
+        return cls.LEFT_BASIN if value == "ended_elsewhere" else None  # its name in older files
 
     @property
     def advice(self) -> str:
-        """For the user, in a sentence: what happened and what to try; empty where it converged."""
+        """Advice for the user, in a sentence: what happened and what to try; empty if converged."""
         return {
             "converged": "",
             "floor": "the residual stalls at the sampling error of the nodes; use more points",
@@ -58,7 +83,7 @@ class Status(StrEnum):
             "accuracy_not_reached": "the integration error is larger than the accuracy asked; ask for a larger "
             "--accuracy or allow more points",
             "not_proved": "ball arithmetic did not complete the proof; error bars are those of two rules that agree",
-            "ended_elsewhere": "what is shown is a solution of another branch: an overlap of the start is zero "
+            "left_basin": "what is shown is a solution of another branch: an overlap of the start is zero "
             "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
             "exists, or `curve`, which says where it ends",
             "collapsed": "every overlap shrinks to zero, so that W = 0 is a minimum of the risk here and the solution "
@@ -72,19 +97,23 @@ class Status(StrEnum):
 
     @property
     def success(self) -> bool:
-        """Whether a fixed point was reached, to the tolerance or to the floor that the sample of nodes sets."""
+        """Whether a fixed point was reached, to the tolerance or to the sampling error of the nodes."""
         return self in (Status.CONVERGED, Status.FLOOR)
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """The end of an iteration.
+    """The last state of a fixed-point iteration.
 
     Attributes:
-        u: packed overlaps; residual: undamped, relative to block sizes; jacobian: dG/du about u or None.
-        iterations: evaluations of the map on the way here, those of differences for slopes left out.
-        drift: how far u has moved, in block scales, since the Jacobian was taken.
-        outside: where the domain was left, the matrix that was not positive definite, in words.
+        u: packed overlaps, (n,).
+        sizes: (C, s, t, P).
+        residual: undamped, relative to block scales.
+        status: at the end of the iteration.
+        iterations: evaluations of the map, except those of differences for slopes.
+        jacobian: dG/du near u, (n, n), or None.
+        drift: distance of u, in block scales, from where the Jacobian was evaluated.
+        outside: if the domain was left, the matrix that was not positive definite, in words.
     """
 
     u: np.ndarray
@@ -98,40 +127,46 @@ class FixedPoint:
 
     @property
     def overlaps(self) -> Overlaps:
-        """u as blocks."""
+        """The overlaps as blocks."""
         return Overlaps.unpack(self.u, self.sizes)
 
 
-def best_weight(eigenvalues: np.ndarray) -> float:
-    """The weight on the new iterate under which damped iteration contracts fastest: least max |1 - weight (1 - x)|.
+def optimal_damping(eigenvalues: np.ndarray) -> float:
+    """Return the weight on the new iterate that minimises max |1 - weight (1 - x)| over eigenvalues x of dG/du.
 
-    CAUTIOUS where no weight from 0.02 to 1 contracts, as where an eigenvalue has a real part of 1 or more.
+    DEFAULT_DAMPING if no weight from 0.02 to 1 contracts, as if an eigenvalue has a real part of 1 or more.
     """
-    weights = np.linspace(_LEAST, 1, 197)
+    weights = np.linspace(FixedPointOptions.current().min_weight, 1, 197)
     factors = np.max(np.abs(1 - np.outer(weights, 1 - eigenvalues)), axis=1)
-    return float(weights[np.argmin(factors)]) if factors.min() < 1 else CAUTIOUS
+    return float(weights[np.argmin(factors)]) if factors.min() < 1 else DEFAULT_DAMPING
 
 
-def damped(
+def run_damped_iteration(
     state_map: StateMap,
     start: Overlaps,
     tolerance: float,
     max_iterations: int = 400,
-    weight: float = CAUTIOUS,
+    weight: float = DEFAULT_DAMPING,
     extrapolate: bool = False,
-    hopeful: bool = True,
+    continue_if_slow: bool = True,
 ) -> FixedPoint:
-    """Damped iteration u <- u + weight (G(u) - u), the weight reduced where the residual grows or the domain ends.
+    """Return the result of damped iteration u <- u + weight (G(u) - u).
 
-    It follows stable solutions only (docs/theory.md (8.8)); the mean mode asks for weights below about 0.3, which a
-    spectrum tells better (`best_weight`).
+    The weight is reduced where the residual grows or the domain ends. Only stable solutions are reached (docs/theory.md
+    (8.8)); the mean mode needs weights below about 0.3, which `optimal_damping` computes from a spectrum.
 
     Args:
-        extrapolate: whether to mix the last steps such that the residual would vanish were the map a straight one
-            (D. G. Anderson, J. ACM 12, 547, 1965), near a solution, and for as long as that helps.
-        hopeful: whether to go on where, at the pace of the last iterations, all that are left lead nowhere near the
-            tolerance, as beside the ghost of two branches that have met.
+        state_map: G.
+        start: where the iteration starts.
+        tolerance: of the residual.
+        max_iterations: evaluations of the map at most.
+        weight: initial weight on the new iterate.
+        extrapolate: whether to use Anderson mixing of the last steps (D. G. Anderson, J. ACM 12, 547, 1965), near a
+            solution and as long as it helps.
+        continue_if_slow: whether to continue even if the present rate of convergence cannot reach the tolerance, as
+            close to a fold beyond which no solution is left.
     """
+    options = FixedPointOptions.current()
     u, sizes = start.pack(), start.sizes
     stretch = np.inf
     best, best_u, futile = np.inf, u, 0
@@ -148,7 +183,7 @@ def damped(
         except DomainError:
             weight /= 2
             if iteration == 1 or weight < 1e-3:
-                outside = state_map.why_outside(u, sizes)
+                outside = state_map.explain_outside(u, sizes)
                 return FixedPoint(u, sizes, residual, Status.LEFT_DOMAIN, iteration, None, outside=outside)
             u = (u + u_previous) / 2
             past.clear()
@@ -159,117 +194,126 @@ def damped(
         grown = grown + 1 if new > residual else 0
         shrunk = shrunk + 1 if new < residual else 0
         residual = new
-        left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
+        report_remaining(
+            f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}"
+        )
         if residual < tolerance:
             return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, None)
         if grown >= 3 and residual > best:
-            weight, grown = max(weight * 0.6, _LEAST), 0
+            weight, grown = max(weight * 0.6, options.min_weight), 0
         elif shrunk >= 12:
             weight, shrunk = max(weight, min(weight * 1.2, 0.5)), 0
-        if iteration % _STRETCH == 0:
-            ahead = residual * min(1.0, residual / stretch) ** ((max_iterations - iteration) / _STRETCH)
-            if not hopeful and iteration > _STRETCH and ahead > _NOWHERE * tolerance:
+        if iteration % options.rate_window == 0:
+            ahead = residual * min(1.0, residual / stretch) ** ((max_iterations - iteration) / options.rate_window)
+            if not continue_if_slow and iteration > options.rate_window and ahead > options.hopeless_ratio * tolerance:
                 return FixedPoint(u, sizes, residual, Status.MAX_ITERATIONS, iteration, None)
             stretch = residual
         futile = 0 if residual < best else futile + (len(past) > 1)
         best, best_u = (residual, u) if residual < best else (best, best_u)
-        if extrapolate and futile > _PATIENCE:
+        if extrapolate and futile > options.patience:
             extrapolate, u_previous, u = False, best_u, best_u
             continue
-        if grown or residual > _STRAIGHT:
+        if grown or residual > options.extrapolation_residual:
             past.clear()
-        past = [*past[-_MEMORY:], (u, image - u)] if extrapolate else []
-        move = _extrapolated(past, weight, block_scales(u, sizes)) if past else weight * (image - u)
-        u_previous, u = u, state_map.step(u, move, sizes) if past else u + move
-    # The last step has not been judged: the residual is that of the point before it.
+        past = [*past[-options.memory :], (u, image - u)] if extrapolate else []
+        move = _anderson_step(past, weight, block_scales(u, sizes)) if past else weight * (image - u)
+        u_previous, u = u, state_map.step_inside_domain(u, move, sizes) if past else u + move
+    # The residual belongs to the state before the last step.
     return FixedPoint(u_previous, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
 
 
-def _extrapolated(past: list[tuple[np.ndarray, np.ndarray]], weight: float, scales: np.ndarray) -> np.ndarray:
-    """The step from the last of some states u with their gaps G(u) - u: damped, with as much of earlier steps as leaves
-    the least gap."""
+def _anderson_step(past: list[tuple[np.ndarray, np.ndarray]], weight: float, scales: np.ndarray) -> np.ndarray:
+    """Return the Anderson step from the last of some states u with their gaps G(u) - u."""
+    options = FixedPointOptions.current()
     gap = past[-1][1] / scales
     if len(past) == 1:
         return weight * gap * scales
     moves, changes = (np.array([(b - a) / scales for a, b in pairwise(each)]).T for each in zip(*past, strict=True))
-    mixed, *_ = np.linalg.lstsq(changes, gap, rcond=_CLEAR)
+    mixed, *_ = np.linalg.lstsq(changes, gap, rcond=options.rank_tolerance)
     step = weight * (gap - changes @ mixed) - moves @ mixed
-    return min(1.0, _LONGEST / max(float(np.max(np.abs(step))), 1e-300)) * step * scales
+    return min(1.0, options.max_step / max(float(np.max(np.abs(step))), 1e-300)) * step * scales
 
 
-def newton(
+def run_newton(
     state_map: StateMap,
     start: FixedPoint,
     tolerance: float,
     differentiate: Callable[[np.ndarray], np.ndarray],
     max_iterations: int = 12,
 ) -> FixedPoint:
-    """Newton on G(u) - u = 0 with a Jacobian from differences, kept up to date by Broyden's rank-one corrections.
+    """Return the result of Newton's method on G(u) - u = 0, with Broyden's rank-one updates of the Jacobian.
 
-    Stops at the tolerance, or with status FLOOR where the residual no longer falls (a sampled rule's nodes swap). The
-    Jacobian returned is the one that last made it fall.
+    It stops at the tolerance, or with status FLOOR if the residual no longer falls (minima of nodes of a sampled rule
+    swap). The Jacobian returned is the one that last reduced the residual.
 
     Args:
-        differentiate: u -> dG/du; called where `start` brings no Jacobian, and where the contraction is poor,
-            as long as the residual has fallen since the last time.
+        state_map: G.
+        start: where the iteration starts, perhaps with a Jacobian.
+        tolerance: of the residual.
+        differentiate: u -> dG/du; called if `start` has no Jacobian, and if contraction is poor but the residual has
+            fallen since the last call.
+        max_iterations: evaluations of the map at most.
     """
+    options = FixedPointOptions.current()
     u, sizes = start.u.copy(), start.sizes
     matrix, residual_at_slopes = start.jacobian, np.inf
     taken, drift = u, start.drift
     best_u, best_gap, best = u, u, np.inf
-    # Steps within the noise of a floor say nothing of the slope, whatever Broyden's formula makes of them.
-    believed = matrix
+    # Broyden updates from steps within the sampling noise are not returned.
+    returned_matrix = matrix
     stalls = 0
     last_u = last_gap = None
     iteration = 0
 
-    def ended(status: Status, iteration: int) -> FixedPoint:
+    def _fixed_point(status: Status, iteration: int) -> FixedPoint:
         moved = float(np.max(np.abs(best_u - taken) / block_scales(best_u, sizes)))
         visited = start.iterations + iteration
-        return FixedPoint(best_u, sizes, best, status, visited, believed, drift + moved)
+        return FixedPoint(best_u, sizes, best, status, visited, returned_matrix, drift + moved)
 
     for iteration in range(1, max_iterations + 1):
         try:
             image = state_map(u, sizes)
         except TimeLimitError as error:
-            error.point = ended(Status.TIME_LIMIT, iteration - 1)
+            error.point = _fixed_point(Status.TIME_LIMIT, iteration - 1)
             raise
         except DomainError:
             stalls += 1
             if not np.isfinite(best) or stalls > 3:
-                return replace(ended(Status.LEFT_DOMAIN, iteration), outside=state_map.why_outside(u, sizes))
+                return replace(_fixed_point(Status.LEFT_DOMAIN, iteration), outside=state_map.explain_outside(u, sizes))
             u, last_u = (u + 3 * best_u) / 4, None
             continue
         if not np.isfinite(image).all():
-            return ended(Status.NOT_FINITE, iteration)
+            return _fixed_point(Status.NOT_FINITE, iteration)
         gap = image - u
         residual = residual_of(image, u, sizes)
-        left(f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}")
+        report_remaining(
+            f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}"
+        )
         improved = residual < 0.5 * best
         if residual < best:
             best_u, best_gap, best = u, gap, residual
         if best <= tolerance:
-            return ended(Status.CONVERGED, iteration)
+            return _fixed_point(Status.CONVERGED, iteration)
         if iteration > 1 and not improved:
             stalls += 1
             if stalls > 3:
                 break
         try:
-            if matrix is None or (stalls == 2 and best < _WORTHWHILE * residual_at_slopes):
+            if matrix is None or (stalls == 2 and best < options.refresh_ratio * residual_at_slopes):
                 matrix, residual_at_slopes = differentiate(best_u), best
                 u, gap, last_u, stalls = best_u, best_gap, None, min(stalls, 1)
-                taken, drift, believed = best_u, 0.0, matrix
+                taken, drift, returned_matrix = best_u, 0.0, matrix
             elif last_u is not None and last_gap is not None:
                 scales = block_scales(u, sizes)
                 step, change = (u - last_u) / scales, (gap - last_gap) / scales
                 scaled = (matrix - np.eye(len(u))) * scales / scales[:, None]
                 scaled += np.outer(change - scaled @ step, step) / (step @ step)
                 matrix = scaled * scales[:, None] / scales + np.eye(len(u))
-                believed = matrix if improved else believed
-            move = state_map.correction(matrix, u, gap, sizes)
+                returned_matrix = matrix if improved else returned_matrix
+            move = state_map.newton_correction(matrix, u, gap, sizes)
         except (DomainError, np.linalg.LinAlgError):
             break
         last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / block_scales(u, sizes))))
-        u = state_map.step(u, limit * move, sizes)
-    return ended(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)
+        u = state_map.step_inside_domain(u, limit * move, sizes)
+    return _fixed_point(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)

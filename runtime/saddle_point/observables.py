@@ -10,40 +10,71 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.progress import step
-from ..base.threads import share
-from ..channel.fields import Fields, fields_of, overlaps_of
-from ..channel.nodes import gauss_hermite, sobol_normal, tensor
-from ..channel.shared import summed
-from ..integration.cells import MOST_AXES, Cells, has_narrow, scales_of
-from ..integration.estimates import ladder_half_width, two_standard_errors
+from ..base.options import AlgorithmOptions
+from ..base.progress import progress_step
+from ..base.threads import run_in_threads
+from ..channel.fields import Fields, channel_overlaps, field_law
+from ..channel.nodes import gauss_hermite, sobol_normal, tensor_product_rule
+from ..channel.shared import sum_in_chunks
+from ..integration.cells import MAX_AXES, Cells, has_narrow_parts, integrand_scales
+from ..integration.estimates import rule_sequence_error, two_standard_errors
 from ..integration.rule import Averages
-from ..integration.splitting import Split
+from ..integration.splitting import HyperplaneSplit
 from ..problems.columns import METRIC
 from ..problems.observables import FORMULAS, Formula
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import averaged_by_metric
+from ..problems.reduced import reduce_to_metric
 from .state_map import StateMap
 
-_ROUNDING = 16 * np.finfo(float).eps
-_EXACT = 1e-12  # of the metric: many nodes are known no better
-_BUDGET = 1.5e5  # nodes for the metric where no error is asked for
-_MOST_NODES, _MOST_CELL_NODES = 4e7, 4e6
-_MOST_IN_PANELS = 2e6  # nodes of all panels of a product rule, which Sobol sets come before
-_DIGITS, _MOST_DIGITS = 7, 13  # of cells, where no error is asked for and at the most
-_SETS, _SEED = 16, 4242  # Sobol sets for the metric
-_MOST_PRODUCT = 6  # axes of a product rule
-_LEAST_POINTS, _MOST_POINTS = 16, 180  # of Gauss-Hermite
+_ROUNDING = 16 * np.finfo(float).eps  # relative, of a sum of a few terms
 _LEAST_COUNTS = (1.0, 0.0, 0.0)  # of the last steps: the one rate that two show may be a chance
 
 
 @dataclass(frozen=True)
-class Losses:
-    """Per d. At the saddle point free_entropy = -(data + penalty); the difference measures how well it is solved.
+class MetricQuadratureOptions(AlgorithmOptions):
+    """Options of the quadrature rules for test errors; more nodes are more accurate and slower.
 
     Attributes:
-        rounding: of the free entropy, whose terms are larger than it and sums of many.
+        budget: nodes of a rule if no error is asked for.
+        max_nodes: nodes beyond which a rule is not refined.
+        max_cell_nodes: the same for adaptive cells.
+        max_panel_nodes: nodes of all panels of a product rule beyond which Sobol sets are tried first.
+        digits: relative accuracy of cells, in decimal digits, if no error is asked for.
+        max_digits: largest accuracy of cells.
+        sobol_sets: scrambled Sobol sets, whose spread gives the error bar.
+        seed: of the scrambling.
+        max_product_axes: dimension beyond which product rules are not used.
+        min_points: Gauss-Hermite nodes of an axis in the coarsest rule.
+        max_points: the same in the finest rule.
+        rounding: smallest relative error of a sum over many nodes.
+    """
+
+    budget: float = 1.5e5
+    max_nodes: float = 4e7
+    max_cell_nodes: float = 4e6
+    max_panel_nodes: float = 2e6
+    digits: int = 7
+    max_digits: int = 13
+    sobol_sets: int = 16
+    seed: int = 4242
+    max_product_axes: int = 6
+    min_points: int = 16
+    max_points: int = 180
+    rounding: float = 1e-12
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The free entropy and the training loss, per d.
+
+    At the saddle point free_entropy = -(data + penalty); the difference measures how well it is solved.
+
+    Attributes:
+        free_entropy: Phi.
+        data: data term of the training loss.
+        penalty: regulariser's term of the training loss.
+        rounding: rounding error of the free entropy, whose terms are larger than their sum.
     """
 
     free_entropy: float
@@ -53,21 +84,27 @@ class Losses:
 
     @property
     def training_loss(self) -> float:
-        """e_t = -Phi, docs/theory.md (7.1); at a finite temperature the free energy."""
+        """Training loss e_t = -Phi, docs/theory.md (7.1); at a finite temperature the free energy."""
         return -self.free_entropy
 
     @property
     def identity_gap(self) -> float:
-        """Training loss from Phi minus that from its parts."""
+        """Training loss from Phi minus the sum of its parts; 0 at an exact saddle point."""
         return self.training_loss - (self.data + self.penalty)
 
 
 def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Averages) -> Losses:
-    """Return free entropy and the two parts of the training loss, replicates averaged.
+    """Return free entropy and the two parts of the training loss, averaged over replicates.
 
     At a finite temperature: the free entropy over the inverse temperature, and the parts of the energy.
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
+        hats: conjugates at these.
+        averages: of the channel at these.
     """
-    trace, entropic, penalty = problem.of_prior("free_entropy")(*overlaps.blocks, *hats.blocks)
+    trace, entropic, penalty = problem.bound_prior_map("free_entropy")(*overlaps.blocks, *hats.blocks)
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())
     own = sum(number["ridge"] * phi**2 / 2 for number, phi in zip(problem.trained, overlaps.phi, strict=True))
     terms = trace, entropic, -own, -problem.alpha * moreau
@@ -79,94 +116,124 @@ class MetricRule(NamedTuple):
     """A rule for the average of the metric.
 
     Attributes:
-        family: "product" of `size` nodes an axis, or a panel where the metric has kinks; "cells", halved where the
-            metric asks for it until `size` digits are known; "sobol", the mean of scrambled Sobol sets of 2^size nodes
-            (and their mirror images).
+        family: "product" of `size` nodes per axis, or per panel between kinks of the metric; "cells", adaptively halved
+            until `size` digits are reached; "sobol", the mean of scrambled Sobol sets of 2^size nodes (and their mirror
+            images).
+        size: see family.
     """
 
     family: str
     size: int
 
     @property
-    def coarser(self) -> MetricRule:
-        """Return the rule of the same family with fewer nodes."""
+    def coarser_rule(self) -> MetricRule:
+        """The rule of the same family with fewer nodes."""
         less = {"product": max(4, self.size * 3 // 4), "cells": self.size - 3, "sobol": self.size - 2}
         return self._replace(size=less[self.family])
 
 
-def rule_within(problem: Problem, family: str, budget: float) -> MetricRule:
-    """Return the rule of a family that takes about `budget` nodes (in a panel); cells of a usual accuracy."""
-    dimension = max(1, averaged_by_metric(problem).dimension)
+def metric_rule_of_family(problem: Problem, family: str, budget: float) -> MetricRule:
+    """Return the rule of a family with about `budget` nodes.
+
+    Args:
+        problem: whose metric is averaged.
+        family: "product", "cells" (whose accuracy does not depend on the budget) or "sobol".
+        budget: number of nodes, of a product rule per panel.
+    """
+    options = MetricQuadratureOptions.current()
+    dimension = max(1, reduce_to_metric(problem).dimension)
     sizes = {
         "product": max(6, min(64, round(budget ** (1 / dimension)))),
-        "cells": _DIGITS,
-        "sobol": max(4, int(np.log2(budget / (4 * _SETS)))),
+        "cells": options.digits,
+        "sobol": max(4, int(np.log2(budget / (4 * options.sobol_sets)))),
     }
     return MetricRule(family, sizes[family])
 
 
 def metric_rule(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRule:
-    """Return a rule that takes about `budget` nodes (in a panel), or that a metric with narrow features asks for.
+    """Return a rule with about `budget` nodes, or finer if the metric has narrow features.
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
+        budget: number of nodes, of a product rule per panel.
 
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    return rule_within(problem, _Metric.of(problem, overlaps).family, budget)
+    return metric_rule_of_family(problem, _Metric.on_reduced_fields(problem, overlaps).family, budget)
 
 
 def average_metric(problem: Problem, overlaps: Overlaps, rule: MetricRule, equidistant: bool = False) -> float:
-    """Return E metric(h, Y, k, u) by a rule that `test_error` returns.
+    """Return E metric(h, Y, k, u) by a given rule.
 
     Args:
-        equidistant: nodes in place of Gauss-Hermite's.
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
+        rule: as `test_error` or `metric_rule` return.
+        equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
 
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    return _Metric.of(problem, overlaps).average(rule, equidistant)
+    return _Metric.on_reduced_fields(problem, overlaps).average(rule, equidistant)
 
 
 @dataclass(frozen=True)
 class _Metric:
-    """The metric over all fields that it reads.
+    """The metric as an integrand over the fields that it depends on.
 
     Attributes:
-        laws: of the fields, each with its probability.
+        problem: reduced to these fields.
+        laws: of the fields for every label assignment, each with its probability.
     """
 
     problem: Problem
     laws: tuple[tuple[Fields, float], ...]
 
     @classmethod
-    def of(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
-        """Return the metric over what it reads, where that is less."""
-        part = averaged_by_metric(problem)
-        return cls.over(part, overlaps_of(part, overlaps))
+    def on_reduced_fields(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
+        """Return the metric over the combinations of fields that it depends on.
+
+        Args:
+            problem: the full problem.
+            overlaps: of its fields.
+        """
+        part = reduce_to_metric(problem)
+        return cls.on_all_fields(part, channel_overlaps(part, overlaps))
 
     @classmethod
-    def over(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
-        """Return the metric over all fields of a problem."""
-        return cls(problem, tuple((fields_of(problem, overlaps, labels), p) for labels, p in problem.label_choices))
+    def on_all_fields(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
+        """Return the metric over all fields of a problem.
+
+        Args:
+            problem: full or reduced.
+            overlaps: of its fields.
+        """
+        return cls(problem, tuple((field_law(problem, overlaps, labels), p) for labels, p in problem.label_choices))
 
     @cached_property
     def family(self) -> str:
-        """Return the family of rules that see all of the metric."""
-        if self.problem.dimension > _MOST_PRODUCT or self.problem.solver.model.CURVED["metric"]:
+        """The family of rules that resolve all features of the metric."""
+        if (
+            self.problem.dimension > MetricQuadratureOptions.current().max_product_axes
+            or self.problem.solver.model.CURVED["metric"]
+        ):
             return "sobol"
-        if not self.is_narrow or self.problem.dimension > MOST_AXES:
+        if not self.is_narrow or self.problem.dimension > MAX_AXES:
             return "product"
         return "sobol" if self.cells is None else "cells"
 
     @cached_property
     def is_narrow(self) -> bool:
-        """Whether it changes faster than nodes of a product rule follow."""
-        scales = (scales_of(self.problem, fields, "metric") for fields, _ in self.laws)
-        return any(has_narrow(each, self.problem.dimension) for each in scales)
+        """Whether the metric varies faster than the nodes of a product rule resolve."""
+        scales = (integrand_scales(self.problem, fields, "metric") for fields, _ in self.laws)
+        return any(has_narrow_parts(each, self.problem.dimension) for each in scales)
 
     @property
-    def families(self) -> tuple[str, ...]:
-        """Return the families of rules that are tried one after the other until the error asked for is reached."""
-        if self.family == "product" and self.problem.dimension > MOST_AXES:
+    def ordered_families(self) -> tuple[str, ...]:
+        """Families of rules in the order in which they are tried until the requested error is reached."""
+        if self.family == "product" and self.problem.dimension > MAX_AXES:
             return ("sobol", "product") if self.panels > 1 else ("product", *["sobol"] * self.is_narrow)
         if self.family == "product":
             return "product", "cells"
@@ -174,142 +241,189 @@ class _Metric:
 
     @cached_property
     def panels(self) -> int:
-        """Return the number of panels of a product rule between the kinks where they are many, 1 else."""
+        """Number of panels of a product rule between the kinks if they take many nodes, else 1."""
+        options = MetricQuadratureOptions.current()
         dimension = self.problem.dimension
-        if dimension <= MOST_AXES:
+        if dimension <= MAX_AXES:
             return 1
-        panels = sum(len(nodes) for fields, _ in self.laws for nodes, _ in self._split(fields).blocks(1))
-        nodes = panels * float(rule_within(self.problem, "product", _BUDGET).size) ** dimension
-        return panels if nodes > _MOST_IN_PANELS else 1
+        panels = sum(
+            len(nodes) for fields, _ in self.laws for nodes, _ in self._split_at_kinks(fields).rule_in_blocks(1)
+        )
+        nodes = panels * float(metric_rule_of_family(self.problem, "product", options.budget).size) ** dimension
+        return panels if nodes > options.max_panel_nodes else 1
 
     @cached_property
     def cells(self) -> list[Cells] | None:
-        """Return cells that resolve all arguments, of every law; None where there are too many."""
+        """Cells that resolve all arguments of the metric, for every law; None if there would be too many."""
         found: list[Cells] = []
-        for fields, _ in self.laws if self.problem.dimension <= MOST_AXES else ():
-            cells = Cells.between(self._planes(fields, "metric", "metric_places"), self.problem.dimension)
-            scales = scales_of(self.problem, fields, "metric")
-            resolved = cells if scales is None else cells.resolving(scales)
+        for fields, _ in self.laws if self.problem.dimension <= MAX_AXES else ():
+            cells = Cells.between_planes(self._kink_planes(fields, "metric", "metric_places"), self.problem.dimension)
+            scales = integrand_scales(self.problem, fields, "metric")
+            resolved = cells if scales is None else cells.refine_until_smooth(scales)
             if resolved is not None:
                 found.append(resolved)
         return found if len(found) == len(self.laws) else None
 
-    def refined(
+    def refine_family(
         self, family: str, tolerance: float, equidistant: bool, most: float, relative: float
     ) -> tuple[float, float, MetricRule, float]:
-        """Return `test_error` by one family of rules, and the error that was asked for; the error is infinite where the
-        family is not for this metric."""
-        rule = rule_within(self.problem, family, _BUDGET)
+        """Return value, error, rule and requested error by one family of rules, refined until that error is reached.
+
+        Args:
+            family: of rules; the error is infinite if it does not apply to this metric.
+            tolerance: absolute error requested.
+            equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
+            most: largest number of nodes.
+            relative: relative error, added to the tolerance.
+        """
+        options = MetricQuadratureOptions.current()
+        rule = metric_rule_of_family(self.problem, family, options.budget)
         if family == "cells":
             if self.cells is None:
                 return np.nan, np.inf, rule, 0.0
-            asked, absolute = min(10.0**-_DIGITS, relative or np.inf), tolerance or np.inf
-            value, error, scale = self.by_cells(asked, absolute, min(most, _MOST_CELL_NODES))
+            asked, absolute = min(10.0**-options.digits, relative or np.inf), tolerance or np.inf
+            value, error, scale = self.average_by_cells(asked, absolute, min(most, options.max_cell_nodes))
             asked = min(asked, absolute / scale if scale > 0 else np.inf)
-            rule = rule._replace(size=min(int(np.ceil(-np.log10(asked))), _MOST_DIGITS))
+            rule = rule._replace(size=min(int(np.ceil(-np.log10(asked))), options.max_digits))
             return value, error, rule, tolerance + relative * scale
         values: list[float] = []
         error = np.inf
-        for each, fine in _sizes(rule, self.problem.dimension, most, self.panels if family == "product" else 1):
+        for each, fine in _refinement_rules(
+            rule, self.problem.dimension, most, self.panels if family == "product" else 1
+        ):
             rule = each
             if family == "sobol":
-                replicates = self.over_sets(rule.size)
+                replicates = self.average_by_sobol_sets(rule.size)
                 values.append(float(replicates.mean()))
                 error = float(two_standard_errors(replicates))
             else:
-                values.append(self.by_product(rule.size, equidistant))
+                values.append(self.average_by_product_rule(rule.size, equidistant))
                 if len(values) > 2:
                     steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-4:])][::-1]
-                    error = ladder_half_width(steps, _LEAST_COUNTS[: len(steps)])
-            if error < (exact := _EXACT * abs(values[-1])):
+                    error = rule_sequence_error(steps, _LEAST_COUNTS[: len(steps)])
+            if error < (exact := options.rounding * abs(values[-1])):
                 error = exact
                 break
             if fine and error <= tolerance + relative * abs(values[-1]):
                 break
         value = values[-1] if values else np.nan
         if family == "product" and self.is_narrow:
-            error = max(error, self._missed(value))
+            error = max(error, self._sobol_discrepancy(value))
         return value, error, rule, tolerance + relative * abs(value)
 
     def average(self, rule: MetricRule, equidistant: bool) -> float:
-        """Return the average by a rule; `equidistant` as of `average_metric`."""
+        """Return the average by a rule.
+
+        Args:
+            rule: of any family.
+            equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
+        """
         if rule.family == "sobol":
-            return float(self.over_sets(rule.size).mean())
+            return float(self.average_by_sobol_sets(rule.size).mean())
         if rule.family == "cells" and self.cells is not None:
-            return self.by_cells(10.0**-rule.size, np.inf, _MOST_CELL_NODES)[0]
-        return self.by_product(rule.size, equidistant)
+            return self.average_by_cells(10.0**-rule.size, np.inf, MetricQuadratureOptions.current().max_cell_nodes)[0]
+        return self.average_by_product_rule(rule.size, equidistant)
 
-    def over_sets(self, size: int) -> np.ndarray:
-        """Return the averages by every Sobol set."""
-        sets = (sobol_block(self.problem, size, seed) for seed in range(_SETS))
-        return np.array([sum(p * self._sum(fields, [block]) for fields, p in self.laws) for block in sets])
+    def average_by_sobol_sets(self, size: int) -> np.ndarray:
+        """Return the averages over every Sobol set of 2^size nodes."""
+        sets = (
+            scrambled_sobol_nodes(self.problem, size, seed)
+            for seed in range(MetricQuadratureOptions.current().sobol_sets)
+        )
+        return np.array([sum(p * self._sum_over_nodes(fields, [block]) for fields, p in self.laws) for block in sets])
 
-    def by_product(self, size: int, equidistant: bool) -> float:
-        """Return the average by a product rule, or by panels between the kinks."""
+    def average_by_product_rule(self, size: int, equidistant: bool) -> float:
+        """Return the average by a product rule, on panels between the kinks if there are any.
+
+        Args:
+            size: nodes per axis or panel.
+            equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
+        """
         steps = self.problem.solver.model.METRIC_IS_STEPS
-        rules = ((fields, p, self._split(fields).blocks(size, equidistant, steps=steps)) for fields, p in self.laws)
-        return sum(p * self._sum(fields, blocks) for fields, p, blocks in rules)
+        rules = (
+            (fields, p, self._split_at_kinks(fields).rule_in_blocks(size, equidistant, steps=steps))
+            for fields, p in self.laws
+        )
+        return sum(p * self._sum_over_nodes(fields, blocks) for fields, p, blocks in rules)
 
-    def by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
-        """Return average, error and scale, as of `Cells.integral`."""
+    def average_by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
+        """Return average, error and scale by adaptive cells, as of `Cells.integrate`.
+
+        Args:
+            relative: relative error requested.
+            absolute: absolute error requested.
+            most: largest number of nodes.
+        """
         assert self.cells is not None
         found = np.zeros(3)
         for cells, (fields, p) in zip(self.cells, self.laws, strict=True):
-            found += p * np.array(cells.integral(partial(self._each, fields), relative, absolute, most), float)
+            found += p * np.array(
+                cells.integrate(partial(self._weighted_metric, fields), relative, absolute, most), float
+            )
         value, error, scale = found.tolist()
         return value, error, scale
 
-    def _missed(self, value: float) -> float:
-        """Return how far a value is from that of Sobol sets, with their error, if that is far; 0 else."""
-        replicates = self.over_sets(rule_within(self.problem, "sobol", _BUDGET).size)
+    def _sobol_discrepancy(self, value: float) -> float:
+        """Return the difference of a value from that of Sobol sets plus their error, if significant; else 0."""
+        budget = MetricQuadratureOptions.current().budget
+        replicates = self.average_by_sobol_sets(metric_rule_of_family(self.problem, "sobol", budget).size)
         away, width = abs(float(replicates.mean()) - value), float(two_standard_errors(replicates))
         return away + width if not away <= 1.5 * width else 0.0
 
-    def _split(self, fields: Fields) -> Split:
-        return Split.of(self._planes(fields, "metric"), self.problem.dimension)
+    def _split_at_kinks(self, fields: Fields) -> HyperplaneSplit:
+        return HyperplaneSplit.on_planes(self._kink_planes(fields, "metric"), self.problem.dimension)
 
-    def _planes(self, fields: Fields, *of: str) -> np.ndarray:
-        """Return planes in (z_Y, z_h, noise)."""
-        rows = np.concatenate([self.problem.planes(name, fields.constants) for name in of])
-        return fields.in_nodes(rows, self.problem.noise_scale)
+    def _kink_planes(self, fields: Fields, *of: str) -> np.ndarray:
+        """Return the kink planes in coordinates (z_Y, z_h, noise)."""
+        rows = np.concatenate([self.problem.kink_planes(name, fields.constants) for name in of])
+        return fields.planes_in_normal_coordinates(rows, self.problem.noise_scale)
 
-    def _each(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def _weighted_metric(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return weight times metric at every node."""
         out = np.zeros((len(nodes), 1))
-        share(self._loop, len(nodes), len(nodes), *self._arguments(fields, nodes, weights), out)
+        run_in_threads(self._compiled_metric, len(nodes), len(nodes), *self._arguments(fields, nodes, weights), out)
         return out[:, 0]
 
-    def _sum(self, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
-        return sum(float(summed(self._loop, 1, *self._arguments(fields, *block)).sum()) for block in blocks)
+    def _sum_over_nodes(self, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+        return sum(
+            float(sum_in_chunks(self._compiled_metric, 1, *self._arguments(fields, *block)).sum()) for block in blocks
+        )
 
     @property
-    def _loop(self) -> Callable[..., None]:
+    def _compiled_metric(self) -> Callable[..., None]:
         return self.problem.solver.metric.test_error
 
     def _arguments(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
         known = np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
-        return *known, *fields.sampling, self.problem.noise_scale, fields.constants
+        return *known, *fields.sampling_arguments, self.problem.noise_scale, fields.constants
 
 
-def sobol_block(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a Sobol set in (z_Y, z_h, noise)."""
+def scrambled_sobol_nodes(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights of a scrambled Sobol set in (z_Y, z_h, noise).
+
+    Args:
+        problem: whose fields are integrated over.
+        log2: logarithm of the number of nodes.
+        seed: of the scrambling.
+    """
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
     groups = tuple(filter(None, (tuple(range(outer)), tuple(range(outer, outer + inner)))))
-    nodes = sobol_normal(problem.dimension, log2, _SEED + seed, groups)
+    nodes = sobol_normal(problem.dimension, log2, MetricQuadratureOptions.current().seed + seed, groups)
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
-def _sizes(first: MetricRule, dimension: int, most: float, panels: int) -> Iterator[tuple[MetricRule, bool]]:
-    """Yield rules for the metric, coarse to fine, and whether one will do where no error is asked for: product rules of
-    about _BUDGET nodes; smaller ones come before, which leave little but rounding where the metric is simple.
+def _refinement_rules(first: MetricRule, dimension: int, most: float, panels: int) -> Iterator[tuple[MetricRule, bool]]:
+    """Yield rules for the metric, coarse to fine, and whether each suffices if no error is requested.
+
+    Product rules suffice from about the budget of nodes on; coarser ones come before and suffice for simple metrics.
     """
-    size = first.size
+    size, options = first.size, MetricQuadratureOptions.current()
     if first.family == "sobol":
-        last = int(np.log2(most / (4 * _SETS)))
+        last = int(np.log2(most / (4 * options.sobol_sets)))
         yield from ((first._replace(size=each), True) for each in range(size - 2, max(size, last) + 1))
         return
     sizes = [max(4, size * 9 // 16), max(5, size * 3 // 4), size]
-    while (coarser := sizes[0] * 3 // 4) >= _LEAST_POINTS:
+    while (coarser := sizes[0] * 3 // 4) >= options.min_points:
         sizes.insert(0, coarser)
     for each in sizes:
         if panels > 1 and panels * each**dimension > most:
@@ -317,39 +431,45 @@ def _sizes(first: MetricRule, dimension: int, most: float, panels: int) -> Itera
         yield first._replace(size=each), each == size  # three of them give an error
     while True:
         size = max(size + 2, size * 4 // 3)
-        if panels * size**dimension > max(_BUDGET, most) or size > _MOST_POINTS:
+        if panels * size**dimension > max(options.budget, most) or size > options.max_points:
             return
         yield first._replace(size=size), True
 
 
-@step("test error")
+@progress_step("test error")
 def test_error(
     problem: Problem,
     overlaps: Overlaps,
     tolerance: float = np.inf,
     equidistant: bool = False,
-    most: float = _MOST_NODES,
+    most: float | None = None,
     relative: float = 0.0,
 ) -> tuple[float, float, MetricRule | None]:
     """Return E metric(h, Y, k, u), an integration error and the rule used.
 
-    The error is what the last rules differ by, with the rate at which they converge, or two standard errors of the
-    Sobol sets. nan, nan and None without a metric.
+    The error is estimated from the differences of the last rules and their rate of convergence, or is two standard
+    errors of the Sobol sets. nan, nan and None without a metric.
 
     Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
         tolerance: the rule is refined until its error is no larger, or it would take more than `most` nodes.
-        equidistant: another family of nodes, to compare with.
-        relative: to the value, added to the tolerance.
+        equidistant: whether to use equidistant nodes instead of Gauss-Hermite's, as a cross-check.
+        most: largest number of nodes; by default that of `MetricQuadratureOptions`.
+        relative: relative error, added to the tolerance.
 
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
     if not problem.solver.metric.HAS_METRIC:
         return np.nan, np.nan, None
-    metric = _Metric.of(problem, overlaps)
+    metric, most = (
+        _Metric.on_reduced_fields(problem, overlaps),
+        MetricQuadratureOptions.current().max_nodes if most is None else most,
+    )
     best: tuple[float, float, MetricRule | None] = np.nan, np.inf, None
-    for family in metric.families:
-        value, error, rule, asked = metric.refined(family, tolerance, equidistant, most, relative)
+    for family in metric.ordered_families:
+        value, error, rule, asked = metric.refine_family(family, tolerance, equidistant, most, relative)
         if best[2] is None or error < best[1]:
             best = value, error, rule
         if error <= asked:
@@ -359,11 +479,11 @@ def test_error(
 
 @dataclass(frozen=True)
 class Observable:
-    """A number that the overlaps of a problem determine: a test error, or a formula.
+    """An observable that the overlaps of a problem determine: a test error, or a formula.
 
     Attributes:
         name: its column in tables.
-        problem: by the metric that is averaged.
+        problem: with the metric that is averaged.
     """
 
     name: str
@@ -371,7 +491,7 @@ class Observable:
 
     @property
     def formula(self) -> Formula | None:
-        """Return the formula; None of a test error."""
+        """The formula; None for a test error."""
         return FORMULAS.get(self.name)
 
     def estimate(
@@ -380,20 +500,38 @@ class Observable:
         tolerance: float = np.inf,
         equidistant: bool = False,
         relative: float = 0.0,
-        most: float = _MOST_NODES,
+        most: float | None = None,
     ) -> tuple[float, float, MetricRule | None]:
-        """Return value, integration error and rule, as `test_error`; of a formula rounding, and None for the rule."""
+        """Return value, integration error and rule, as `test_error`; for a formula the rounding error and no rule.
+
+        Args:
+            overlaps: of the student and the teacher.
+            tolerance: absolute error requested.
+            equidistant: whether to use equidistant nodes, as a cross-check.
+            relative: relative error, added to the tolerance.
+            most: largest number of nodes; by default that of `MetricQuadratureOptions`.
+        """
         if self.formula is not None:
             value = self.formula.value(self.problem, overlaps)
             return value, _ROUNDING * abs(value), None
         return test_error(self.problem, overlaps, tolerance, equidistant, most, relative)
 
     def rule(self, overlaps: Overlaps, budget: float) -> MetricRule | None:
-        """Return a rule that takes about `budget` nodes; None of a formula."""
+        """Return a rule with about `budget` nodes; None for a formula.
+
+        Args:
+            overlaps: of the student and the teacher.
+            budget: number of nodes.
+        """
         return None if self.formula is not None else metric_rule(self.problem, overlaps, budget)
 
     def value(self, overlaps: Overlaps, rule: MetricRule | None, equidistant: bool = False) -> float:
-        """Return the value by a rule of `estimate` or `rule`.
+        """Return the value by a given rule.
+
+        Args:
+            overlaps: of the student and the teacher.
+            rule: as `estimate` or `rule` return.
+            equidistant: whether to use equidistant nodes, as a cross-check.
 
         Raises:
             DomainError: the overlaps admit no law of the fields.
@@ -404,36 +542,45 @@ class Observable:
 
 
 def observables_of(problem: Problem) -> list[Observable]:
-    """Return the test errors by all metrics of a problem, the first as `test_error`, and the formulas that it defines.
+    """Return the test errors of all metrics of a problem, the first as `test_error`, and its formulas.
 
-    A problem by another metric than its model's first has the test error by that one alone.
+    A problem with another metric than its model's first has the test error of that one alone.
     """
-    return problem.once(_observables_of)
+    return problem.compute_once(_find_observables)
 
 
-def first_observables(problem: Problem) -> list[Observable]:
-    """Return those of `observables_of` but the test errors by further metrics."""
+def observables_of_first_metric(problem: Problem) -> list[Observable]:
+    """Return `observables_of` without the test errors of further metrics."""
     return [each for each in observables_of(problem) if not each.name.startswith(METRIC)]
 
 
-def observable_named(problem: Problem, name: str) -> Observable:
-    """Return the one of `observables_of` with a name; of metrics, that of the first one is its own, too."""
+def find_observable(problem: Problem, name: str) -> Observable:
+    """Return the observable of `observables_of` with a given name.
+
+    Args:
+        problem: that the observable belongs to.
+        name: as a column; the first metric may be given by its own name, too.
+    """
     if name.startswith(METRIC):
-        return Observable(name, problem.by_metric(name.removeprefix(METRIC)))
+        return Observable(name, problem.with_metric(name.removeprefix(METRIC)))
     return next(each for each in observables_of(problem) if each.name == name)
 
 
-def _observables_of(problem: Problem) -> list[Observable]:
+def _find_observables(problem: Problem) -> list[Observable]:
     found = [Observable("test_error", problem)] if problem.solver.metric.HAS_METRIC else []
     if problem.solver.base is None:
-        found += [Observable(METRIC + name, problem.by_metric(name)) for name in problem.metric_names[1:]]
+        found += [Observable(METRIC + name, problem.with_metric(name)) for name in problem.metric_names[1:]]
     return found + [Observable(name, problem) for name, known in FORMULAS.items() if known.is_defined(problem)]
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:
-    """Return the error of the best constant linear layer, B_0 of docs/theory.md (7.7); nan where the model has none.
+    """Return the error of the best constant linear layer, B_0 of docs/theory.md (7.7); nan without a baseline.
 
-    Derived from the model's baseline expression, quadratic in B: minimised through its averaged gradient and Hessian.
+    The model's baseline expression is quadratic in B, and is minimised through its averaged gradient and Hessian.
+
+    Args:
+        problem: whose baseline it is.
+        points: largest number of Gauss-Hermite nodes per axis.
     """
     if not problem.solver.metric.HAS_BASELINE:
         return np.nan
@@ -443,10 +590,10 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
     dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
     points = max(5, min(points, int(4e5 ** (1 / dimension))))
     for labels, probability in problem.label_choices:
-        contexts = problem.context_of(labels)
+        contexts = problem.context_indices(labels)
         factor = np.ascontiguousarray(np.linalg.cholesky(problem.law.rho_star[contexts]))
         mean = np.ascontiguousarray(problem.law.teacher_means[contexts])
-        nodes, weights = tensor([gauss_hermite(points)] * dimension)
+        nodes, weights = tensor_product_rule([gauss_hermite(points)] * dimension)
         parts = metric.baseline_terms(nodes, weights, mean, factor, problem.noise_scale, problem.constants(labels))
         error += probability * parts[0]
         gradient += probability * parts[1]
@@ -456,7 +603,13 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
 
 
 def free_entropy_at(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:
-    """Return Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them."""
+    """Return Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them.
+
+    Args:
+        state_map: of the problem.
+        overlaps: where Phi is evaluated.
+        averages: of the channel at these; computed by default.
+    """
     averages = averages or state_map.averages(overlaps)
     hats = state_map.conjugates(overlaps, averages.means)
     return losses(state_map.problem, overlaps, hats, averages).free_entropy

@@ -1,4 +1,4 @@
-"""dG/du by differences, and with which steps and rules."""
+"""The Jacobian dG/du by differences, with suitable steps and rules."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..base.errors import OUTSIDE, DomainError
+from ..base.errors import DOMAIN_ERRORS, DomainError
 from ..integration import Rule, Sobol
-from ..problems.overlaps import Overlaps, Sizes, block_scales, column_scales, places_of
+from ..problems.overlaps import Overlaps, Sizes, block_scales, block_slices, column_scales
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
 from .state_map import StateMap
 
 
-def differences(
+def jacobian_by_differences(
     function: Callable[[np.ndarray], np.ndarray], z: np.ndarray, steps: np.ndarray, here: np.ndarray | None = None
 ) -> np.ndarray:
-    """Derivatives (n, len(z)) by central differences; one-sided where one side lies outside the domain.
+    """Return the Jacobian (n, len(z)) by central differences, one-sided if one side lies outside the domain.
 
     Args:
-        here: the function at z, where one side will do, as for small steps of what is smooth.
+        function: z -> (n,).
+        z: where it is taken.
+        steps: one for each component of z.
+        here: the function at z, for one-sided differences, which suffice for small steps of smooth functions.
 
     Raises:
-        DomainError, InputError: both sides do.
+        DomainError, InputError: both sides lie outside.
     """
     columns = []
     for shift, step in zip(np.diag(steps), steps, strict=True):
@@ -34,7 +37,7 @@ def differences(
                 break
             try:
                 ends[way] = function(z + way * shift)
-            except OUTSIDE as error:
+            except DOMAIN_ERRORS as error:
                 failures.append(error)
         if len(failures) == 2:
             raise failures[0]
@@ -52,11 +55,16 @@ def jacobian(
     step: float | np.ndarray = 1e-4,
     one_sided: bool = False,
 ) -> np.ndarray:
-    """Return dG/du by differences with steps (one, or one a component) relative to the block sizes, smaller where the
-    domain is near.
+    """Return dG/du by differences, with smaller steps close to the boundary of the domain.
 
-    Central, or one-sided at half the cost, for smooth maps and small steps. Under a symmetry of the map only the
-    invariant states are explored; across them the result is zero.
+    If the map has a symmetry, differences are taken along invariant directions; orthogonally the result is zero.
+
+    Args:
+        state_map: G.
+        u: packed overlaps, (n,).
+        sizes: (C, s, t, P).
+        step: relative to the block scales, one or one per component, (n,).
+        one_sided: whether to use one-sided differences, at half the cost, for smooth maps and small steps.
 
     Raises:
         DomainError: even steps of 1e-5 of the given ones leave the domain.
@@ -65,7 +73,7 @@ def jacobian(
     steps = np.broadcast_to(step, u.shape)
     base = state_map(u, sizes) if one_sided else None
 
-    def slope(along: np.ndarray, size: float, least: float) -> np.ndarray:
+    def _directional_derivative(along: np.ndarray, size: float, least: float) -> np.ndarray:
         shift = size * along
         try:
             if base is not None:
@@ -74,17 +82,17 @@ def jacobian(
         except DomainError:
             if abs(size) < abs(least):
                 raise
-            return slope(along, size / 10, least)
+            return _directional_derivative(along, size / 10, least)
 
     matrix = np.zeros((len(u), len(u)))
     for along in state_map.symmetry.directions(sizes, len(u)):
         i = int(np.argmax(along != 0))
         size = steps[i] * scales[i]
-        matrix += np.outer(slope(along, size, 1e-5 * size), along / (along @ along))
+        matrix += np.outer(_directional_derivative(along, size, 1e-5 * size), along / (along @ along))
     return matrix
 
 
-HASTY, PATIENT = Sobol(10, 4), Sobol(12, 8)  # over which the Jacobian of a sampled map is taken
+COARSE_NODES, FINE_NODES = Sobol(10, 4), Sobol(12, 8)  # nodes for the Jacobian of a sampled map: few, and more accurate
 
 
 def jacobian_by_rule(
@@ -92,33 +100,52 @@ def jacobian_by_rule(
     rule: Rule,
     u: np.ndarray,
     sizes: Sizes,
-    sample: Rule = HASTY,
+    sample: Rule = COARSE_NODES,
     symmetry: Symmetry = NO_SYMMETRY,
 ) -> np.ndarray:
-    """Return dG/du by differences over the nodes and with the steps of `slope_settings`."""
-    used, steps, one_sided = slope_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
+    """Return dG/du by differences, with the rule and steps of `difference_settings`.
+
+    Args:
+        problem: of the map.
+        rule: of the map.
+        u: packed overlaps, (n,).
+        sizes: (C, s, t, P).
+        sample: nodes used if the rule is sampled.
+        symmetry: of the state.
+    """
+    used, steps, one_sided = difference_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
     return jacobian(StateMap(problem, used, symmetry), u, sizes, steps, one_sided)
 
 
-def slope_settings(
-    problem: Problem, rule: Rule, overlaps: Overlaps, sample: Rule = HASTY
+def difference_settings(
+    problem: Problem, rule: Rule, overlaps: Overlaps, sample: Rule = COARSE_NODES
 ) -> tuple[Rule, np.ndarray, bool]:
-    """Rule, steps (in block scales, (n,)) and whether one side will do, for the slope of the map under a rule.
+    """Return rule, steps (in block scales, (n,)) and whether one-sided differences suffice for dG/du.
 
-    Narrow steps for smooth rules; for sampled rules, whose map jumps where a node's minimum swaps, wide steps over a
-    smaller set `sample`, so that many nodes swap within a step.
+    Steps are small for smooth rules. A sampled map jumps where the minimum of a node swaps: it takes large steps over
+    fewer nodes, so that many nodes swap within a step.
+
+    Args:
+        problem: of the map.
+        rule: of the map.
+        overlaps: where the Jacobian is taken.
+        sample: nodes used if the rule is sampled.
     """
-    rule, step, one_sided = rule.for_differences(problem, sample)
-    return rule, wide_steps(overlaps) if step is None else step * column_scales(overlaps), one_sided
+    rule, step, one_sided = rule.rule_for_differences(problem, sample)
+    return rule, large_difference_steps(overlaps) if step is None else step * column_scales(overlaps), one_sided
 
 
-def wide_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
-    """Steps relative to the blocks, (n,), of columns smaller than others as much smaller; along q no wider than a tenth
-    of its narrowest direction, columns at the same size.
+def large_difference_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
+    """Return large difference steps relative to the block scales, (n,), proportional to the scale of each column.
 
-    Query and key of untied attention are nearly the same: the map is far from a straight line over such a width of q.
+    Steps of q are at most a tenth of its smallest eigenvalue (columns normalised), as the map is strongly nonlinear
+    beyond: query and key of untied attention, for one, are nearly the same.
+
+    Args:
+        overlaps: where differences are taken.
+        width: of a step for the largest column.
     """
-    scales, place = column_scales(overlaps), places_of(overlaps.sizes)["q"]
+    scales, place = column_scales(overlaps), block_slices(overlaps.sizes)["q"]
     units = Overlaps.unpack(scales, overlaps.sizes).q
     values = np.linalg.eigvalsh(overlaps.q / units)
     steps = width * scales

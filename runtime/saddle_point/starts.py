@@ -1,14 +1,15 @@
-"""Named starts, and the names of what is reached."""
+"""Named starts of the iteration, and names of the branches reached."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import DomainError, InputError, require_known
+from ..base.options import AlgorithmOptions
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -17,19 +18,28 @@ from .state_map import StateMap
 BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
 
 
-def branch_of(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
-    """Name a state by which of theta (semantic) and m (positional) stand out.
+def name_branch(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
+    """Return the name of the branch of a state, by whether theta (semantic) and m (positional) are non-zero.
 
-    Non-zero means above 1e-3 of the scale of the fields, and above the error where that is known.
+    Non-zero means above 1e-3 of the scale of the fields, and above the error bar if that is known.
+
+    Args:
+        overlaps: the state.
+        errors: error bars of the packed overlaps, (n,), or None.
     """
-    return _NAMES[overlaps_held(overlaps, errors)]
+    return _NAMES[nonzero_overlaps(overlaps, errors)]
 
 
 _NAMES = {(True, False): "semantic", (False, True): "positional", (True, True): "mixed", (False, False): "uninformed"}
 
 
-def overlaps_held(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple[bool, bool]:
-    """Whether theta and whether m stand out, as `branch_of` counts it."""
+def nonzero_overlaps(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple[bool, bool]:
+    """Return whether theta and whether m are non-zero, in the sense of `name_branch`.
+
+    Args:
+        overlaps: the state.
+        errors: error bars of the packed overlaps, (n,), or None.
+    """
     q = np.sqrt(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
     widths = Overlaps.unpack(errors, overlaps.sizes) if errors is not None and np.isfinite(errors).all() else None
     theta_floor = max(1e-3 * q**2, float(np.max(widths.theta)) if widths else 0.0)
@@ -40,14 +50,18 @@ def overlaps_held(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple
 
 
 def start_overlaps(problem: Problem, name: str) -> Overlaps:
-    """The overlaps of a named start: those of weights mixed from teacher rows, encodings and noise.
+    """Return the overlaps of a named start: of weights mixed from teacher rows, encodings and noise.
 
-    Columns whose norms are given have these.
+    If norms of the columns are given, the weights have these norms.
+
+    Args:
+        problem: to be solved.
+        name: of a start of the model.
 
     Raises:
         InputError: the model has no start of this name.
     """
-    mix, noise, susceptibility = start_mixture(problem, name)
+    mix, noise, susceptibility = start_coefficients(problem, name)
     law, contexts, s, t = problem.law, problem.contexts, problem.student_rank, problem.teacher_rank
     q = np.zeros((contexts, s, s))
     m = np.zeros((contexts, s))
@@ -68,40 +82,56 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
 
 
 @singledispatch
-def as_start(given: Any) -> Any:
-    """What is given to start from as a name, overlaps or a solution; other classes register what they are."""
+def convert_start(given: Any) -> Any:
+    """Return a given start as a name, overlaps or a solution; classes of other starts register a conversion."""
     return given
 
 
-_RESPONSES, _SETTLED = 60, 1e-3
+@dataclass(frozen=True)
+class StartResponseOptions(AlgorithmOptions):
+    """Options of the iteration for V at given q, m and theta.
 
-
-def with_response(problem: Problem, overlaps: Overlaps, rule: Rule) -> Overlaps:
-    """Overlaps q, m, theta as they are, with V from its own equation at these.
-
-    Weights that were measured have no V: it is the response of the fields. Damped iteration of V alone, from a tenth of
-    the covariance on; where that leaves the domain, as far as it came.
+    Attributes:
+        max_iterations: damped iterations at most.
+        tolerance: relative change of V at which the iteration stops.
     """
+
+    max_iterations: int = 60
+    tolerance: float = 1e-3
+
+
+def solve_response(problem: Problem, overlaps: Overlaps, rule: Rule) -> Overlaps:
+    """Return overlaps with V solved from its own equation at fixed q, m and theta.
+
+    Measured weights have no V, the response of the fields. It is found by damped iteration from a tenth of the
+    covariance; if that leaves the domain, the last V inside is returned.
+
+    Args:
+        problem: to be solved.
+        overlaps: q, m, theta and phi.
+        rule: of the channel averages.
+    """
+    options = StartResponseOptions.current()
     eye = np.eye(problem.student_rank)
-    held = replace(overlaps, V=0.1 * problem.law.rho[:, None, None] * eye)
+    fixed = replace(overlaps, V=0.1 * problem.law.rho[:, None, None] * eye)
     state_map = StateMap(problem, rule)
-    for _ in range(_RESPONSES):
+    for _ in range(options.max_iterations):
         try:
-            image = Overlaps.unpack(state_map(held.pack(), held.sizes), held.sizes).V
+            image = Overlaps.unpack(state_map(fixed.pack(), fixed.sizes), fixed.sizes).V
         except DomainError:
             break
-        moved = float(np.abs(image - held.V).max() / np.abs(held.V).max())
-        held = replace(held, V=(held.V + image) / 2)
-        if moved < _SETTLED:
+        moved = float(np.abs(image - fixed.V).max() / np.abs(fixed.V).max())
+        fixed = replace(fixed, V=(fixed.V + image) / 2)
+        if moved < options.tolerance:
             break
-    return held
+    return fixed
 
 
 def default_start(problem: Problem) -> str:
-    """semantic, or the model's first where it has no such start.
+    """Return the default start: semantic, or the model's first if it has no such start.
 
     Raises:
-        InputError: the model names none.
+        InputError: the model has no named starts.
     """
     known = list(problem.solver.model.STARTS)
     if not known:
@@ -111,8 +141,15 @@ def default_start(problem: Problem) -> str:
     return "semantic" if "semantic" in known else known[0]
 
 
-def start_mixture(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
-    """Of a named start: coefficients (s, C + t) of a row's (tau, pi), deviation of its noise, and V / rho.
+def start_coefficients(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
+    """Return the mixture of a named start.
+
+    Args:
+        problem: to be solved.
+        name: of a start of the model.
+
+    Returns:
+        Coefficients (s, C + t) of a row's (tau, pi), standard deviation of its noise, and V / rho.
 
     Raises:
         InputError: the model has no start of this name.

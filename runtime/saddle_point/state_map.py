@@ -1,6 +1,6 @@
-"""The map of the saddle point: overlaps to conjugates (channel) and back to overlaps (prior), u -> G(u).
+"""The saddle-point map u -> G(u): from overlaps to conjugates (channel) and back to overlaps (prior).
 
-Convergence is judged on the undamped residual max |G(u) - u| / (size of the block), recomputed at the end.
+Convergence is measured by the undamped residual max |G(u) - u| / (block scale), recomputed at the end.
 """
 
 from __future__ import annotations
@@ -13,21 +13,40 @@ import numpy as np
 
 from ..base import budget
 from ..base.errors import DomainError
+from ..base.options import AlgorithmOptions
 from ..integration import pace
 from ..integration.rule import Averages, Rule
 from ..problems import gauge
 from ..problems.overlaps import Conjugates, Overlaps, Sizes, block_scales
 from ..problems.problem import Problem
-from ..problems.reduced import apart
+from ..problems.reduced import regularise_q
 from ..problems.symmetry import NO_SYMMETRY, Symmetry
-from .domain import fields_outside, loss_outside, step_inside, weights_outside
+from .domain import explain_invalid_fields, explain_unbounded_loss, explain_unbounded_weights, step_within_domain
 
-_KEPT = 8  # averages of a problem
+
+@dataclass(frozen=True)
+class AveragesCacheOptions(AlgorithmOptions):
+    """Options of the cache of channel averages.
+
+    Attributes:
+        max_states: states of a problem whose averages are kept; more save evaluations, but take memory.
+    """
+
+    max_states: int = 8
 
 
 def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-    """Conjugates from raw averages (C, row); DomainError where the overlaps do not admit them."""
-    hats, known = Conjugates.empty(overlaps.sizes), apart(problem, overlaps)
+    """Return the conjugates that belong to overlaps.
+
+    Args:
+        problem: that the overlaps belong to.
+        overlaps: of the student and the teacher.
+        moments: channel averages at these, (C, row).
+
+    Raises:
+        DomainError: rho* - theta^T q^(-1) theta is not positive definite.
+    """
+    hats, known = Conjugates.empty(overlaps.sizes), regularise_q(problem, overlaps)
     blocks = known.q, *overlaps.blocks[1:]
     if not problem.solver.prior.conjugates(problem.alpha, moments, *blocks, problem.law.rho_star, *hats.blocks):
         raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
@@ -36,10 +55,13 @@ def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> 
 
 @dataclass
 class StateMap:
-    """u -> G(u) for a problem and a rule, counting evaluations.
+    """The saddle-point map u -> G(u) of a problem under a quadrature rule.
 
     Attributes:
-        symmetry: what the iterates keep exactly, under rules that do not keep it, too.
+        problem: with alpha given.
+        rule: of the channel averages.
+        symmetry: imposed on all iterates, even if the rule breaks it.
+        evaluations: number of channel averages taken so far.
     """
 
     problem: Problem
@@ -48,15 +70,20 @@ class StateMap:
     evaluations: int = field(default=0)
 
     @cached_property
-    def turns(self) -> np.ndarray:
+    def rotations(self) -> np.ndarray:
         """Generators of the rotations of the student's columns that are symmetries, (k, s, s)."""
-        return gauge.generators(self.problem)
+        return gauge.rotation_generators(self.problem)
 
-    def orbit(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Orthonormal directions (n, k) of the orbit through u along which the symmetry stays, in block scales."""
-        if not len(self.turns):
+    def orbit_directions(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return orthonormal directions (n, k) of the orbit through u that keep the symmetry, in block scales.
+
+        Args:
+            u: packed overlaps, (n,).
+            sizes: (C, s, t, P).
+        """
+        if not len(self.rotations):
             return np.empty((len(u), 0))
-        found = gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
+        found = gauge.orbit_tangents(self.rotations, Overlaps.unpack(u, sizes))
         if self.symmetry.is_trivial or not found.size:
             return found
         broken = np.stack([along - self.symmetry.project(along, sizes) for along in found.T], axis=1)
@@ -65,105 +92,150 @@ class StateMap:
         return found @ directions[clear].T
 
     def conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-        """Return `conjugates_of` of the problem."""
+        """Return the conjugates that belong to overlaps, see `conjugates_of`.
+
+        Args:
+            overlaps: of the student and the teacher.
+            moments: channel averages at these, (C, row).
+        """
         return conjugates_of(self.problem, overlaps, moments)
 
     def overlaps(self, hats: Conjugates, phi: np.ndarray) -> Overlaps:
-        """Overlaps from conjugates, with the trained numbers phi beside them.
+        """Return the overlaps that follow from conjugates.
+
+        Args:
+            hats: conjugates.
+            phi: trained numbers, (P,), which are copied.
 
         Raises:
             DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
         """
         q, V, m, theta = map(np.empty_like, hats.blocks)
         out = Overlaps(q, V, m, theta, phi)
-        if not self.problem.of_prior("overlaps")(*hats.blocks, *out.blocks):
+        if not self.problem.bound_prior_map("overlaps")(*hats.blocks, *out.blocks):
             raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
         return out
 
-    def trained(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
-        """The next phi, (P,): a step down the gradient alpha E[dloss/dphi] + ridge phi, in units of its curvature."""
+    def update_trained(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+        """Return the next trained numbers phi, (P,): a Newton-like descent step on alpha E[loss] + ridge phi^2 / 2.
+
+        Args:
+            overlaps: with the present phi.
+            moments: channel averages at these, (C, row).
+        """
         problem, phi = self.problem, overlaps.phi
         if not len(phi):
             return phi
         offsets = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
         first, second = (
-            problem.alpha * moments[:, start : start + len(phi)].sum(axis=0)  # of one token, or shared among alike ones
+            problem.alpha
+            * moments[:, start : start + len(phi)].sum(axis=0)  # stored with one token, or shared among equivalent ones
             for start in (offsets["loss_phi"], offsets["loss_phi_phi"])
         )
         ridge = np.array([number["ridge"] for number in problem.trained])
         return phi - (first + ridge * phi) / np.maximum(np.abs(second) + ridge, 1e-3 * problem.alpha)
 
-    def image(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
-        """Packed overlaps that follow from the averages (C, row) at the given ones."""
-        return self.overlaps(self.conjugates(overlaps, moments), self.trained(overlaps, moments)).pack()
+    def image_from_averages(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+        """Return the packed image G(u) that follows from averages, (n,).
+
+        Args:
+            overlaps: u.
+            moments: channel averages at these, (C, row).
+        """
+        return self.overlaps(self.conjugates(overlaps, moments), self.update_trained(overlaps, moments)).pack()
 
     def averages(self, overlaps: Overlaps) -> Averages:
-        """Averages at overlaps; TimeLimitError where the time left is not enough for them, DomainError where the loss
-        falls faster than V holds.
+        """Return the channel averages at overlaps.
 
-        The last ones of a problem are kept: the test whether a rule covers the fields, the iteration from there, slopes
-        and error bars all take the same.
+        The last ones of a problem are cached, as checks of the rule, iteration, slopes and error bars share them.
+
+        Raises:
+            TimeLimitError: the time left is not enough.
+            DomainError: the loss is unbounded below at this V.
         """
-        kept, key = self.problem.once(_last_averages), (self.rule, overlaps.pack().tobytes())
+        kept, key = self.problem.compute_once(_empty_averages_cache), (self.rule, overlaps.pack().tobytes())
         if key not in kept:
-            if budget.is_limited():
-                budget.check(pace.expected(self.problem, self.rule))
-            if reason := loss_outside(self.problem, overlaps):
+            if budget.has_time_limit():
+                budget.check_time_limit(pace.predicted_seconds(self.problem, self.rule))
+            if reason := explain_unbounded_loss(self.problem, overlaps):
                 raise DomainError(reason)
             self.evaluations += 1
-            begun = perf_counter()
+            started = perf_counter()
             found = self.rule.averages(self.problem, overlaps)
-            pace.measured(self.problem, self.rule, perf_counter() - begun)
+            pace.record_duration(self.problem, self.rule, perf_counter() - started)
             kept[key] = found
-            for oldest in list(kept)[:-_KEPT]:
+            for oldest in list(kept)[: -AveragesCacheOptions.current().max_states]:
                 del kept[oldest]
         return kept[key]
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """G(u), packed, from the mean of the averages over replicates, with its symmetry kept (see `kept`).
+        """Return G(u), packed, from the mean of the averages over replicates, with its symmetry imposed.
 
         Raises:
-            DomainError: u, or the conjugates that follow from it, outside their domain.
+            DomainError: u, or the conjugates that follow from it, lie outside their domain.
             TimeLimitError: the time left is not enough for the averages.
         """
         overlaps = Overlaps.unpack(u, sizes)
-        return self.kept(u, self.image(overlaps, self.averages(overlaps).means), sizes)
+        return self.impose_symmetry(u, self.image_from_averages(overlaps, self.averages(overlaps).means), sizes)
 
-    def why_outside(self, u: np.ndarray, sizes: Sizes) -> str:
-        """Why u, or what follows from it, lies outside the domain, in words; empty where G(u) exists."""
+    def explain_outside(self, u: np.ndarray, sizes: Sizes) -> str:
+        """Return in words why G(u) does not exist; empty if it does.
+
+        Args:
+            u: packed overlaps, (n,).
+            sizes: (C, s, t, P).
+        """
         overlaps = Overlaps.unpack(u, sizes)
-        if reason := fields_outside(self.problem, overlaps):
+        if reason := explain_invalid_fields(self.problem, overlaps):
             return reason
         try:
             hats = self.conjugates(overlaps, self.averages(overlaps).means)
-            if reason := weights_outside(self.problem, hats):
+            if reason := explain_unbounded_weights(self.problem, hats):
                 return reason
             self.overlaps(hats, overlaps.phi)
         except DomainError as error:
             return str(error)
         return ""
 
-    def kept(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The image of u averaged over its symmetry, without a step along the orbit of u."""
+    def impose_symmetry(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return the image of u averaged over its symmetry, without the step along the orbit of u.
+
+        Args:
+            u: packed overlaps, (n,).
+            image: of u, (n,).
+            sizes: (C, s, t, P).
+        """
         image = self.symmetry.project(image, sizes)
-        if len(self.turns):
-            scales, orbit = block_scales(u, sizes), self.orbit(u, sizes)
+        if len(self.rotations):
+            scales, orbit = block_scales(u, sizes), self.orbit_directions(u, sizes)
             image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
         return image
 
-    def kept_slopes(self, u: np.ndarray, d_image: np.ndarray, d_u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return what `kept` makes of changes (n, k) of the image, where u changes by (n, k), at a solution."""
+    def impose_symmetry_on_slopes(
+        self, u: np.ndarray, d_image: np.ndarray, d_u: np.ndarray, sizes: Sizes
+    ) -> np.ndarray:
+        """Return the derivative of `impose_symmetry` at a solution, applied to changes of the image, (n, k).
+
+        Args:
+            u: packed overlaps, (n,).
+            d_image: changes of the image, (n, k).
+            d_u: changes of u, (n, k).
+            sizes: (C, s, t, P).
+        """
         d_image = np.stack([self.symmetry.project(column, sizes) for column in d_image.T], axis=1)
-        if len(self.turns):
-            scales, orbit = block_scales(u, sizes)[:, None], self.orbit(u, sizes)
+        if len(self.rotations):
+            scales, orbit = block_scales(u, sizes)[:, None], self.orbit_directions(u, sizes)
             d_image = d_image - scales * (orbit @ (orbit.T @ ((d_image - d_u) / scales)))
         return d_image
 
-    def correction(self, matrix: np.ndarray, u: np.ndarray, gap: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """(I - J)^{-1} gap across the orbit, for one gap (n,) or several (k, n).
+    def newton_correction(self, matrix: np.ndarray, u: np.ndarray, gap: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return the Newton step (I - J)^{-1} gap orthogonal to the orbit.
 
         Args:
-            matrix: J = dG/du.
+            matrix: J = dG/du, (n, n).
+            u: packed overlaps, (n,).
+            gap: G(u) - u, (n,), or several, (k, n).
+            sizes: (C, s, t, P).
 
         Raises:
             LinAlgError: 1 is an eigenvalue of J.
@@ -172,8 +244,8 @@ class StateMap:
         free = slice(None) if frozen is None else np.flatnonzero(~frozen)
         scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[free][:, free]
         wanted = (gap / scales).T[free]
-        if len(self.turns):
-            along = self.orbit(u, sizes)[free]
+        if len(self.rotations):
+            along = self.orbit_directions(u, sizes)[free]
             across = np.eye(len(along)) - along @ along.T
             solved = across @ np.linalg.solve(across @ scaled @ across + along @ along.T, across @ wanted)
         else:
@@ -182,32 +254,66 @@ class StateMap:
         out.T[free] = (solved.T * scales[free]).T
         return out
 
-    def step(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return u + move, kept in the domain of the fields (`step_inside`)."""
-        return step_inside(self.problem, u, move, sizes)
+    def step_inside_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return u + move, changed to stay in the domain of the fields (`step_within_domain`).
 
-    def across(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The Jacobian without the directions of the orbit, whose eigenvalue 1 means nothing."""
-        scales, orbit = block_scales(u, sizes), gauge.tangents(self.turns, Overlaps.unpack(u, sizes))
+        Args:
+            u: packed overlaps, (n,).
+            move: the step, (n,).
+            sizes: (C, s, t, P).
+        """
+        return step_within_domain(self.problem, u, move, sizes)
+
+    def project_off_orbit(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return the Jacobian without the directions of the orbit, along which its eigenvalue is trivially 1.
+
+        Args:
+            matrix: dG/du, (n, n).
+            u: packed overlaps, (n,).
+            sizes: (C, s, t, P).
+        """
+        scales, orbit = block_scales(u, sizes), gauge.orbit_tangents(self.rotations, Overlaps.unpack(u, sizes))
         projector = np.eye(len(u)) - orbit @ orbit.T
         return projector @ (matrix * scales / scales[:, None]) @ projector * scales[:, None] / scales
 
-    def replicates(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, Averages]:
-        """G(u) of every replicate, (R, n), and the averages."""
+    def replicate_images(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, Averages]:
+        """Return G(u) of every replicate, (R, n), and the averages.
+
+        Args:
+            u: packed overlaps, (n,).
+            sizes: (C, s, t, P).
+        """
         averages = self.averages(Overlaps.unpack(u, sizes))
         return self.images(u, averages, sizes), averages
 
     def images(self, u: np.ndarray, averages: Averages, sizes: Sizes) -> np.ndarray:
-        """G(u) of every replicate, (R, n), by averages at u."""
+        """Return G(u) of every replicate, (R, n), from averages at u.
+
+        Args:
+            u: packed overlaps, (n,).
+            averages: at u.
+            sizes: (C, s, t, P).
+        """
         overlaps = Overlaps.unpack(u, sizes)
-        return np.stack([self.kept(u, self.image(overlaps, moments), sizes) for moments in averages.moments])
+        return np.stack(
+            [
+                self.impose_symmetry(u, self.image_from_averages(overlaps, moments), sizes)
+                for moments in averages.moments
+            ]
+        )
 
 
-def _last_averages(problem: Problem) -> dict[tuple[Rule, bytes], Averages]:
-    """Return the averages of a problem by rule and packed overlaps, the oldest first; none yet."""
+def _empty_averages_cache(problem: Problem) -> dict[tuple[Rule, bytes], Averages]:
+    """Return an empty cache of averages by rule and packed overlaps, the oldest first."""
     return {}
 
 
 def residual_of(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:
-    """max |G(u) - u| / (block scale)."""
+    """Return the residual max |G(u) - u| / (block scale).
+
+    Args:
+        image: G(u), packed, (n,).
+        u: packed overlaps, (n,).
+        sizes: (C, s, t, P).
+    """
     return float(np.max(np.abs(image - u) / block_scales(u, sizes)))

@@ -1,1 +1,1 @@
-"""From a problem to a solution with half widths."""
+"""Solve a problem: from a start to a solution with error bars."""

@@ -1,26 +1,46 @@
-"""Checks of where an iteration ended: what diverges, what has grown on the way, and minima that the search misses."""
+"""Checks of the end of an iteration: divergence, growth since the start, and minima that the search misses."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..base.errors import DomainError
-from ..channel.search import missed
+from ..base.options import AlgorithmOptions
+from ..channel.search import missed_fraction
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 
-_DIVERGED = 20.0  # times the size of its start that a trained number is from where solving failed
-_GROWN = 2.0  # times the size of its start that a trained number without a ridge has moved
-_LOOSE = 1e6  # times the inputs' variance that V is where weights are free to move
-_FAR = 1e8  # times the inputs' variance that q is where solving failed
+
+@dataclass(frozen=True)
+class DivergenceOptions(AlgorithmOptions):
+    """Thresholds beyond which a failed iteration is explained by divergence; smaller ones explain more failures.
+
+    Attributes:
+        trained_divergence: of a trained number, relative to 1 + the size of its start.
+        trained_growth: of the change of a trained number without a ridge, relative to 1 + the size of its start.
+        response_growth: of V, relative to the variance of the inputs.
+        weight_divergence: of q, relative to the variance of the inputs.
+    """
+
+    trained_divergence: float = 20.0
+    trained_growth: float = 2.0
+    response_growth: float = 1e6
+    weight_divergence: float = 1e8
 
 
-def divergence(problem: Problem, overlaps: Overlaps) -> str:
-    """Return which trained number diverges, or that the weights do, which nothing bounds; else empty."""
+def describe_divergence(problem: Problem, overlaps: Overlaps) -> str:
+    """Return a message that names the trained number that diverges, or the weights; empty where nothing does.
+
+    Args:
+        problem: the problem that was to be solved.
+        overlaps: the last iterate.
+    """
+    options = DivergenceOptions.current()
     for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
-        if not abs(value) < _DIVERGED * (1 + abs(float(number["start"]))):
+        if not abs(value) < options.trained_divergence * (1 + abs(float(number["start"]))):
             ridge = f"its ridge {float(number['ridge']):g} does not bound it; give it a larger one"
             remedy = ridge if number["ridge"] else "it has no ridge; give it one"
             return (
@@ -28,7 +48,7 @@ def divergence(problem: Problem, overlaps: Overlaps) -> str:
                 f"and {remedy}, sf.trained({float(number['start']):g}, ridge)"
             )
     longest = float(np.max(np.trace(overlaps.q, axis1=1, axis2=2)))
-    if not longest < _FAR * float(np.max(problem.law.rho)) and not problem.regulariser.keeps_norms:
+    if not longest < options.weight_divergence * float(np.max(problem.law.rho)) and not problem.regulariser.keeps_norms:
         return (
             f"the weights diverge (q {longest:.3g}): neither data nor penalty bounds them, as where samples are "
             "separable and the loss falls without end; try a stronger regulariser or a larger alpha"
@@ -36,20 +56,26 @@ def divergence(problem: Problem, overlaps: Overlaps) -> str:
     return ""
 
 
-def growth(problem: Problem, overlaps: Overlaps) -> str:
-    """Return what has grown on the way to where solving failed and may have no bound, in words; else empty."""
-    if reason := divergence(problem, overlaps):
+def describe_growth(problem: Problem, overlaps: Overlaps) -> str:
+    """Return a message that names what grew during a failed solve and may have no bound; empty where nothing did.
+
+    Args:
+        problem: the problem that was to be solved.
+        overlaps: the last iterate.
+    """
+    options = DivergenceOptions.current()
+    if reason := describe_divergence(problem, overlaps):
         return reason
     for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
         start = float(number["start"])
-        if not number["ridge"] and abs(value - start) > _GROWN * (1 + abs(start)):
+        if not number["ridge"] and abs(value - start) > options.trained_growth * (1 + abs(start)):
             return (
                 f"the trained number {number['name']} went from {start:g} to {value:.3g} and has no ridge: where the "
                 "risk falls along it without end, as if weights of half the size with twice the number do the same, "
                 f"give it one, sf.trained({start:g}, ridge)"
             )
     widest = float(np.max(np.trace(overlaps.V, axis1=1, axis2=2)))
-    if not widest < _LOOSE * float(np.max(problem.law.rho)):
+    if not widest < options.response_growth * float(np.max(problem.law.rho)):
         return (
             f"V grew to {widest:.3g}: weights move without a change of the loss, as where many fit every sample; take "
             "a larger alpha, a stronger regulariser, or --inverse-temperature, at which all of them count"
@@ -57,11 +83,15 @@ def growth(problem: Problem, overlaps: Overlaps) -> str:
     return ""
 
 
-def missed_minima(problem: Problem, overlaps: Overlaps) -> str:
-    """Return how often the search for proximal points is seen to miss the global minimum; empty where it is not."""
+def describe_missed_minima(problem: Problem, overlaps: Overlaps) -> str:
+    """Return a message that says how often the proximal search misses the global minimum; empty where it never does.
+
+    Args:
+        problem: the problem that was solved.
+        overlaps: of the solution or of the last iterate; random points are drawn there.
+    """
     with suppress(DomainError):
-        if share := missed(problem, overlaps):
-            return (
-                f"the search for proximal points misses the lowest minimum of the loss at {share:.1%} of random points"
-            )
+        if fraction := missed_fraction(problem, overlaps):
+            share = f"{fraction:.1%} of random points"
+            return f"the search for proximal points misses the lowest minimum of the loss at {share}"
     return ""

@@ -1,4 +1,4 @@
-"""Solutions beyond those that named starts lead to: Newton's method with the known ones divided out.
+"""Find solutions that no named start leads to, by deflation: Newton's method with the known ones divided out.
 
 F(u) = G(u) - u is multiplied by prod_i (1 / |u - u_i|^2 + 1), which keeps all other zeros and removes the known u_i
 (Farrell, Birkisson and Funke, SIAM J. Sci. Comput. 37, A2026, 2015). Saddles are found as readily as minima.
@@ -7,105 +7,128 @@ F(u) = G(u) - u is multiplied by prod_i (1 / |u - u_i|^2 + 1), which keeps all o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..base.errors import DomainError
-from ..base.progress import bar
-from ..channel.search import searched
+from ..base.options import AlgorithmOptions
+from ..base.progress import progress_bar
+from ..channel.search import choose_search
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.symmetry import NO_SYMMETRY, Symmetry, exchanges, of_state
+from ..problems.symmetry import NO_SYMMETRY, Symmetry, exchanges, exchanges_of_state
 from ..saddle_point.iteration import FixedPoint, Status
-from ..saddle_point.slopes import jacobian, slope_settings
+from ..saddle_point.slopes import difference_settings, jacobian
 from ..saddle_point.starts import start_overlaps
 from ..saddle_point.state_map import StateMap, residual_of
-from .error_bars import finish_point
+from .error_bars import solution_with_error_bars
 from .solution import Solution
-from .solve import reach
-from .task import Task
-
-_ITERATIONS = 25
-_FOUND = 1e-6  # residual of a deflated zero; Newton's method with its own symmetry goes on from there
-_LONGEST = 0.4  # step, in units of the block scales
-_SPREAD = 0.5  # of random beginnings around known solutions
+from .solve import solve_unchecked
+from .task import SolveTask
 
 
-def deflated(
+@dataclass(frozen=True)
+class DeflationOptions(AlgorithmOptions):
+    """Options of deflated Newton iterations.
+
+    Attributes:
+        max_iterations: of one attempt; more find solutions that are farther away.
+        tolerance: residual of a deflated zero, which Newton's method without deflation then refines.
+        max_step: longest step, in block scales; shorter steps are safer and take longer.
+        start_spread: standard deviation of random starts around known solutions, in block scales.
+    """
+
+    max_iterations: int = 25
+    tolerance: float = 1e-6
+    max_step: float = 0.4
+    start_spread: float = 0.5
+
+
+def find_by_deflation(
     problem: Problem, known: Sequence[Solution], attempts: int, *, accuracy: float = 1e-4, seed: int = 0
 ) -> list[Solution]:
-    """Solutions other than the known ones and their mirror images, from that many beginnings.
+    """Return solutions other than the known ones and their images under symmetries.
 
-    Beginnings are the named starts, then random states around the known solutions.
+    Attempts start from the named starts, then from random states around the known solutions.
 
     Args:
-        known: solutions of this problem; the rule of the first integrates. Without any nothing is found.
+        problem: the problem to solve.
+        known: its known solutions; the rule of the first integrates. Without any nothing is returned.
+        attempts: number of starts.
+        accuracy: error bar of the overlaps, in block scales.
+        seed: of the random states.
     """
     if not known:
         return []
-    solutions = list(known)
+    all_known = list(known)
     new: list[Solution] = []
     generator = np.random.default_rng(seed)
-    beginnings = [start_overlaps(problem, name).pack() for name in problem.solver.model.STARTS]
-    with bar("deflation", attempts) as task:
+    starts = [start_overlaps(problem, name).pack() for name in problem.solver.model.STARTS]
+    with progress_bar("deflation", attempts) as task:
         for attempt in range(attempts):
-            u = beginnings[attempt] if attempt < len(beginnings) else _random(problem, known, generator)
+            u = starts[attempt] if attempt < len(starts) else _random_state(problem, known, generator)
             task.advance(f"deflation, attempt {attempt + 1}: {len(new)} new")
-            state = _newton(problem, known[0].rule, u, solutions)
-            solution = None if state is None else _settled(problem, known[0].rule, state, accuracy)
-            if solution is not None and not any(same_orbit(solution, other) for other in solutions):
-                solutions.append(solution)
+            state = _deflated_newton(problem, known[0].rule, u, all_known)
+            solution = None if state is None else _refine_zero(problem, known[0].rule, state, accuracy)
+            if solution is not None and not any(agree_up_to_symmetry(solution, other) for other in all_known):
+                all_known.append(solution)
                 new.append(solution)
     return new
 
 
-def images(solution: Solution) -> list[np.ndarray]:
-    """The packed overlaps and their images under the symmetries of the problem."""
+def symmetry_images(solution: Solution) -> list[np.ndarray]:
+    """Return the packed overlaps and their images under the symmetries of the problem."""
     own = solution.overlaps
     clusters = solution.problem.clusters
-    return [own.pack(), *(e.of_overlaps(own, clusters).pack() for e in exchanges(solution.problem))]
+    return [own.pack(), *(e.exchange_overlaps(own, clusters).pack() for e in exchanges(solution.problem))]
 
 
-def same_orbit(one: Solution, other: Solution) -> bool:
-    """Whether two solutions agree within their errors up to a symmetry of the problem."""
+def agree_up_to_symmetry(one: Solution, other: Solution) -> bool:
+    """Return whether two solutions of a problem agree within their errors, up to a symmetry of the problem.
+
+    Args:
+        one: a solution.
+        other: another one.
+    """
     scales = one.overlaps.block_scales
     tolerance = 3 * (one.errors + other.errors) + 1e-5 * scales
     u = one.overlaps.pack()
-    return any(bool(np.all(np.abs(u - image) <= tolerance)) for image in images(other))
+    return any(bool(np.all(np.abs(u - image) <= tolerance)) for image in symmetry_images(other))
 
 
-def _random(problem: Problem, known: Sequence[Solution], generator: np.random.Generator) -> np.ndarray:
-    base = known[int(generator.integers(len(known)))].overlaps
-    u = base.pack() + _SPREAD * base.block_scales * generator.standard_normal(len(base.pack()))
+def _random_state(problem: Problem, known: Sequence[Solution], generator: np.random.Generator) -> np.ndarray:
+    base, spread = known[int(generator.integers(len(known)))].overlaps, DeflationOptions.current().start_spread
+    u = base.pack() + spread * base.block_scales * generator.standard_normal(len(base.pack()))
     state = Overlaps.unpack(u, problem.sizes)
     # q and V are to stay positive definite.
-    return Overlaps(_positive(state.q), _positive(state.V), state.m, state.theta, state.phi).pack()
+    return Overlaps(_positive_definite(state.q), _positive_definite(state.V), state.m, state.theta, state.phi).pack()
 
 
-def _positive(blocks: np.ndarray) -> np.ndarray:
+def _positive_definite(blocks: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(blocks)
     return np.einsum("cab,cb,ceb->cae", vectors, np.maximum(np.abs(values), 0.05 * np.abs(values).max()), vectors)
 
 
-def _newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequence[Solution]) -> FixedPoint | None:
-    """A zero of the deflated equations, or None."""
-    sizes = problem.sizes
-    zeros = np.array([image for solution in known for image in images(solution)])
-    for iteration in range(_ITERATIONS):
+def _deflated_newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequence[Solution]) -> FixedPoint | None:
+    """Return a zero of the deflated equations, or None."""
+    options, sizes = DeflationOptions.current(), problem.sizes
+    zeros = np.array([image for solution in known for image in symmetry_images(solution)])
+    for iteration in range(options.max_iterations):
         try:
             overlaps = Overlaps.unpack(u, sizes)
-            coarse, steps, one_sided = slope_settings(problem, rule, overlaps)
+            coarse, steps, one_sided = difference_settings(problem, rule, overlaps)
             state_map = StateMap(problem, coarse)
             image = state_map(u, sizes)
             residual = residual_of(image, u, sizes)
             matrix = jacobian(state_map, u, sizes, steps, one_sided)
-            step = state_map.correction(matrix, u, image - u, sizes)
+            step = state_map.newton_correction(matrix, u, image - u, sizes)
         except (DomainError, np.linalg.LinAlgError):
             return None
         if not np.isfinite(residual):
             return None
-        if residual < _FOUND:
+        if residual < options.tolerance:
             return FixedPoint(u, sizes, residual, Status.CONVERGED, iteration, matrix)
         scales = overlaps.block_scales
         apart = (u - zeros) / scales
@@ -114,13 +137,13 @@ def _newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequence[Solutio
             return None
         slope = np.sum((-2 * apart.T / squares**2) / (1 / squares + 1), axis=1) / scales
         step = step / (1 - slope @ step)
-        step *= min(1.0, _LONGEST / max(float(np.max(np.abs(step) / scales)), 1e-300))
-        u = _inside(problem, u, step)
+        step *= min(1.0, options.max_step / max(float(np.max(np.abs(step) / scales)), 1e-300))
+        u = _step_inside_domain(problem, u, step)
     return None
 
 
-def _inside(problem: Problem, u: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """The state after a step, which is halved until q and V stay positive definite, eight times at the most."""
+def _step_inside_domain(problem: Problem, u: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return the state after a step, which is halved until q and V stay positive definite, at most eight times."""
     for _ in range(8):
         there = Overlaps.unpack(u + step, problem.sizes)
         least = min(float(np.linalg.eigvalsh(block).min()) for block in (there.q, there.V))
@@ -130,17 +153,17 @@ def _inside(problem: Problem, u: np.ndarray, step: np.ndarray) -> np.ndarray:
     return u + step
 
 
-def _settled(problem: Problem, rule: Rule, point: FixedPoint, accuracy: float) -> Solution | None:
-    """The zero as a solution to the accuracy asked for, with the symmetry that it has."""
+def _refine_zero(problem: Problem, rule: Rule, point: FixedPoint, accuracy: float) -> Solution | None:
+    """Return a deflated zero as a solution to the accuracy asked for, with its symmetry; None where that fails."""
     scales = point.overlaps.block_scales
     u = np.where(np.abs(point.u) < 1e-6 * scales, 0.0, point.u)
     overlaps = Overlaps.unpack(u, point.sizes)
-    problem = searched(problem, overlaps)
-    symmetry = Symmetry(None, of_state(problem, overlaps), problem.clusters)
+    problem = choose_search(problem, overlaps)
+    symmetry = Symmetry(None, exchanges_of_state(problem, overlaps), problem.clusters)
     start = FixedPoint(symmetry.project(u, point.sizes), point.sizes, point.residual, Status.CONVERGED, 0, None)
-    task = Task(problem, "deflation", symmetry if symmetry.exchanges else NO_SYMMETRY, accuracy)
-    rough = finish_point(task, start, rule)
+    task = SolveTask(problem, "deflation", symmetry if symmetry.exchanges else NO_SYMMETRY, accuracy)
+    rough = solution_with_error_bars(task, start, rule)
     if rough.losses is None:
         return None
-    settled = reach(problem, rough, accuracy=accuracy)
-    return settled if settled.losses is not None else None
+    solution = solve_unchecked(problem, rough, accuracy=accuracy)
+    return solution if solution.losses is not None else None

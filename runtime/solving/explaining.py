@@ -1,4 +1,4 @@
-"""Why a solution was integrated by the rule that it has: what its averages are like, and what was tried."""
+"""Explain why a solution was integrated by its rule: properties of its averages, and the rules that were tried."""
 
 from __future__ import annotations
 
@@ -7,43 +7,51 @@ from collections.abc import Iterable
 from ..integration import Averages
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import integrated
+from ..problems.reduced import reduce_to_loss
 
 
-def explanation(problem: Problem, overlaps: Overlaps, averages: Averages | None, tried: Iterable[str]) -> list[str]:
-    """Sentences about dimension, kinks and jumps of the averages, then what was tried, in its order."""
-    return [*_dimensions(problem), *_kinks(problem, overlaps), *_jumps(problem, averages), *tried]
+def explain_rule(problem: Problem, overlaps: Overlaps, averages: Averages | None, tried: Iterable[str]) -> list[str]:
+    """Return sentences about dimension, kinks and jumps of the averages, then those about the rules tried.
+
+    Args:
+        problem: the problem that was solved.
+        overlaps: of the solution.
+        averages: at the solution; None without one.
+        tried: sentences about the rules tried, in order.
+    """
+    sentences = _describe_dimensions(problem) + _describe_kinks(problem, overlaps)
+    return [*sentences, *_describe_jumps(problem, averages), *tried]
 
 
-def _dimensions(problem: Problem) -> list[str]:
-    part = integrated(problem)
+def _describe_dimensions(problem: Problem) -> list[str]:
+    reduced = reduce_to_loss(problem)
     fields, teachers = problem.tokens * problem.student_rank, problem.tokens * problem.teacher_rank
     noise = len(problem.noise_scale)
     counted = (fields, "the student"), (teachers, "the teacher"), (noise, "noise")
-    known = ", ".join(f"{count} of {what}" for count, what in counted if count)
-    words = [f"fields: {known}, {problem.dimension} dimensions in all{_of_labels(problem)}"]
-    if part is not problem:
-        cases, plural = _of_labels(part).replace("choices of labels", "cases"), "s" * (part.dimension > 1)
+    counts = ", ".join(f"{count} of {what}" for count, what in counted if count)
+    words = [f"fields: {counts}, {problem.dimension} dimensions in all{_label_phrase(problem)}"]
+    if reduced is not problem:
+        cases, plural = _label_phrase(reduced).replace("choices of labels", "cases"), "s" * (reduced.dimension > 1)
         words.append(
-            f"the loss depends on fewer combinations of them: {part.solver.channel.FIELDS} of the student, "
-            f"{part.dimension} dimension{plural} in all{cases} (`saddleforge derive` names them)"
+            f"the loss depends on fewer combinations of them: {reduced.solver.channel.FIELDS} of the student, "
+            f"{reduced.dimension} dimension{plural} in all{cases} (`saddleforge derive` names them)"
         )
     if problem.inverse_temperature is not None:
         words.append("a finite temperature: averages over Boltzmann laws of the fields, in place of proximal points")
     return words
 
 
-def _of_labels(problem: Problem) -> str:
+def _label_phrase(problem: Problem) -> str:
     choices = len(problem.label_choices)
     return f", for each of {choices} choices of labels" if choices > 1 else ""
 
 
-def _kinks(problem: Problem, overlaps: Overlaps) -> list[str]:
-    part = integrated(problem)
-    labels = part.label_choices[0][0]
-    planes = len(part.planes("loss", part.constants(labels)))
-    curved = len(part.solver.model.CURVED["loss"])
-    channel = part.solver.channel
+def _describe_kinks(problem: Problem, overlaps: Overlaps) -> list[str]:
+    reduced = reduce_to_loss(problem)
+    labels = reduced.label_choices[0][0]
+    planes = len(reduced.kink_planes("loss", reduced.constants(labels)))
+    curved = len(reduced.solver.model.CURVED["loss"])
+    channel = reduced.solver.channel
     words = []
     if planes:
         words.append(f"the loss is not smooth on {planes} plane{'s' * (planes > 1)}, at which integrals are split")
@@ -56,7 +64,7 @@ def _kinks(problem: Problem, overlaps: Overlaps) -> list[str]:
     return words or ["the loss is smooth"]
 
 
-def _jumps(problem: Problem, averages: Averages | None) -> list[str]:
+def _describe_jumps(problem: Problem, averages: Averages | None) -> list[str]:
     if problem.inverse_temperature is not None or averages is None:
         return []
     if averages.bistable <= 0:

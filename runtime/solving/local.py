@@ -1,90 +1,122 @@
-"""Local steps on one rule: Newton's method, implicit steps, and how far another rule would move a solution."""
+"""Local solvers with one quadrature rule: Newton's method, implicit steps, and shifts of a solution by other rules."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..base.errors import DomainError
-from ..base.progress import step
+from ..base.options import AlgorithmOptions
+from ..base.progress import progress_step
 from ..integration import Averages, Rule, pace
-from ..saddle_point.iteration import FixedPoint, Status, newton
-from ..saddle_point.relaxation import relax
-from ..saddle_point.slopes import HASTY, jacobian_by_rule
-from .task import Task
-
-_SMOOTH_FLOOR = 1e-7  # a rule without nodes that swap converges further than this
-_NON_ADAPTIVE_FLOOR = 1e-2  # of the accuracy, where a few nodes may swap
-_FAR = 1e-2  # in block scales: beyond, slopes are taken again
+from ..saddle_point.iteration import FixedPoint, Status, run_newton
+from ..saddle_point.relaxation import pseudo_transient_continuation
+from ..saddle_point.slopes import COARSE_NODES, jacobian_by_rule
+from .task import SolveTask
 
 
-def newton_at(task: Task, rule: Rule, point: FixedPoint, sample: Rule = HASTY) -> FixedPoint:
-    """Return where Newton's method on a rule leads from a point, to the residual that the accuracy asks of it.
+@dataclass(frozen=True)
+class LocalSolveOptions(AlgorithmOptions):
+    """Options of Newton's method with one rule.
 
-    A smooth rule that stalls above a residual of 1e-7 ends with MAX_ITERATIONS, not FLOOR; one whose nodes know nothing
-    of jumps, above what a hundredth of the accuracy allows. Slopes that were taken far from where it converged are
-    taken again there.
+    Attributes:
+        smooth_floor: residual below which a deterministic rule may stall; larger accepts slow convergence.
+        non_adaptive_floor: the same of a rule whose nodes do not adapt to jumps, relative to the accuracy.
+        slope_range: distance, in block scales, that the state may move before slopes are recomputed at the end; larger
+            saves slopes and makes error bars less accurate.
+    """
+
+    smooth_floor: float = 1e-7
+    non_adaptive_floor: float = 1e-2
+    slope_range: float = 1e-2
+
+
+def solve_by_newton(task: SolveTask, rule: Rule, point: FixedPoint, sample: Rule = COARSE_NODES) -> FixedPoint:
+    """Return the point that Newton's method with a rule reaches, at the residual that the accuracy requires.
+
+    A deterministic rule that stalls above a floor (`LocalSolveOptions`) ends with MAX_ITERATIONS, not FLOOR. Slopes
+    that were taken far from the end are recomputed there.
 
     Args:
+        task: the settings of the solve.
+        rule: which integrates the map.
+        point: to start from, with slopes where they are known.
         sample: sets over which the slopes of a sampled rule are taken.
     """
+    options = LocalSolveOptions.current()
 
     def slopes(u: np.ndarray) -> np.ndarray:
         return jacobian_by_rule(task.problem, rule, u, point.sizes, sample, task.symmetry)
 
-    with step(f"Newton's method on {pace.words(task.problem, rule)}"):
+    with progress_step(f"Newton's method on {pace.describe_with_duration(task.problem, rule)}"):
         start = replace(point, u=task.symmetry.project(point.u, point.sizes))
-        reached = newton(task.map_by(rule), start, rule.tolerance(task.accuracy), slopes)
-        floor = max(_SMOOTH_FLOOR, _NON_ADAPTIVE_FLOOR * task.accuracy) if rule.blind else _SMOOTH_FLOOR
+        reached = run_newton(task.state_map_by(rule), start, rule.tolerance(task.accuracy), slopes)
+        floor = max(options.smooth_floor, options.non_adaptive_floor * task.accuracy if rule.is_nonadaptive else 0.0)
         if reached.status is Status.FLOOR and not rule.replicated and reached.residual > floor:
             # A smooth map has no floor: this is a slow approach, as to a point where two branches meet.
             reached = replace(reached, status=Status.MAX_ITERATIONS)
-        elif reached.status.success and reached.drift > _FAR:
-            # Newton converges with slopes that are off by half; error bars, (I - J)^{-1} times what other rules say,
-            # would be off by more.
+        elif reached.status.success and reached.drift > options.slope_range:
+            # Newton converges with slopes that are off by half; error bars, (I - J)^{-1} times the residuals of other
+            # rules, would be off by more.
             with suppress(DomainError):
                 reached = replace(reached, jacobian=slopes(reached.u), drift=0.0)
-    return _reported(task, rule, "Newton's method", reached)
+    return _record_result(task, rule, "Newton's method", reached)
 
 
-def relaxed_at(task: Task, rule: Rule, start: FixedPoint) -> FixedPoint:
-    """Return where implicit steps on a rule lead from a start."""
-    with step(f"implicit steps on {pace.words(task.problem, rule)}"):
-        reached = relax(task.map_by(rule), start, rule.tolerance(task.accuracy))
-    return _reported(task, rule, "implicit steps", reached)
+def solve_by_implicit_steps(task: SolveTask, rule: Rule, start: FixedPoint) -> FixedPoint:
+    """Return the point that implicit steps with a rule reach.
+
+    Args:
+        task: the settings of the solve.
+        rule: which integrates the map.
+        start: the point to start from.
+    """
+    with progress_step(f"implicit steps on {pace.describe_with_duration(task.problem, rule)}"):
+        reached = pseudo_transient_continuation(task.state_map_by(rule), start, rule.tolerance(task.accuracy))
+    return _record_result(task, rule, "implicit steps", reached)
 
 
-def _reported(task: Task, rule: Rule, method: str, reached: FixedPoint) -> FixedPoint:
-    how = "" if reached.status.success else f": {reached.status.words}"
-    task.tell(f"{pace.words(task.problem, rule)}: {method}, residual {reached.residual:.0e}{how}")
+def _record_result(task: SolveTask, rule: Rule, method: str, reached: FixedPoint) -> FixedPoint:
+    failure = "" if reached.status.success else f": {reached.status.words}"
+    task.record(
+        f"{pace.describe_with_duration(task.problem, rule)}: {method}, residual {reached.residual:.0e}{failure}"
+    )
     return reached
 
 
-def replicate_shifts(task: Task, point: FixedPoint, rule: Rule) -> tuple[np.ndarray, Averages]:
-    """Return how far a rule would move the solution to first order, a replicate a row, (R, n), and its averages.
+def replicate_shifts(task: SolveTask, point: FixedPoint, rule: Rule) -> tuple[np.ndarray, Averages]:
+    """Return the shifts (I - J)^{-1} (G_r(u) - u) of a solution by the replicates of a rule, (R, n), and its averages.
 
-    (I - J)^{-1} (G_r(u) - u).
+    Args:
+        task: the settings of the solve.
+        point: u, with J where it is known.
+        rule: the rule, one row for each of its replicates.
 
     Raises:
-        DomainError: they leave the domain.
+        DomainError: the averages leave the domain of definition.
     """
-    state_map = task.map_by(rule)
-    with step(f"comparing with {pace.words(task.problem, rule)}"):
+    state_map = task.state_map_by(rule)
+    with progress_step(f"comparing with {pace.describe_with_duration(task.problem, rule)}"):
         averages = state_map.averages(point.overlaps)
     images = state_map.images(point.u, averages, point.sizes)
     matrix = point.jacobian
     if matrix is None:
-        matrix = jacobian_by_rule(task.problem, rule, point.u, point.sizes, HASTY, task.symmetry)
-    return state_map.correction(matrix, point.u, images - point.u, point.sizes), averages
+        matrix = jacobian_by_rule(task.problem, rule, point.u, point.sizes, COARSE_NODES, task.symmetry)
+    return state_map.newton_correction(matrix, point.u, images - point.u, point.sizes), averages
 
 
-def rule_shift(task: Task, point: FixedPoint, rule: Rule) -> tuple[np.ndarray, Averages]:
+def rule_shift(task: SolveTask, point: FixedPoint, rule: Rule) -> tuple[np.ndarray, Averages]:
     """Return the mean of `replicate_shifts`, (n,), and the averages.
 
+    Args:
+        task: the settings of the solve.
+        point: the solution, with slopes where they are known.
+        rule: the rule that would move it.
+
     Raises:
-        DomainError: they leave the domain.
+        DomainError: the averages leave the domain of definition.
     """
     shifts, averages = replicate_shifts(task, point, rule)
     return shifts.mean(axis=0), averages

@@ -3,75 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import DomainError
-from ..base.progress import step
+from ..base.options import AlgorithmOptions
+from ..base.progress import progress_step
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
 from ..problems.symmetry import exchanges
-from ..saddle_point.slopes import PATIENT, jacobian_by_rule
+from ..saddle_point.slopes import FINE_NODES, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .solution import Solution, agree_within_errors
 
-_COARSE, _NOISE = Sobol(9, 4), 0.2  # a rule that most spectra are judged by, and by how much it may miss an eigenvalue
-_AMPLITUDES = (0.3, 0.1, 0.03)  # of the step off a saddle, in block scales, the first that leads to another solution
+_COARSE = Sobol(9, 4)  # the rule of most spectra
 
 
-Reach = Callable[..., Solution]
-"""`reach` with the caller's rule and seed: a problem, a start and further options to the solution."""
+@dataclass(frozen=True)
+class SaddleOptions(AlgorithmOptions):
+    """Options of recognising a saddle and of leaving it.
+
+    Attributes:
+        eigenvalue_error: of the coarse rule; an eigenvalue closer to 1 is recomputed by a finer one.
+        amplitudes: of the step off a saddle, in block scales, tried in turn: small ones stay near, but may return.
+    """
+
+    eigenvalue_error: float = 0.2
+    amplitudes: tuple[float, ...] = (0.3, 0.1, 0.03)
+
+
+StartSolver = Callable[..., Solution]
+"""`solve_unchecked` with the caller's rule and seed: takes a problem, a start and options, returns the solution."""
 
 
 def unstable_direction(solution: Solution) -> np.ndarray | None:
     """Return the packed direction (n,), at most one in block scales, that grows fastest under damped iteration.
 
-    None where every eigenvalue of dG/du has a real part below 1 (docs/theory.md (8.9)), or the slopes are not known.
+    None where every eigenvalue of dG/du has a real part below 1 (docs/theory.md (8.9)), or the slopes are unknown.
     """
     problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
     scales = solution.overlaps.block_scales
 
-    def spectrum(rule: Rule, sample: Rule) -> tuple[np.ndarray, np.ndarray]:
+    def _spectrum(rule: Rule, sample: Rule) -> tuple[np.ndarray, np.ndarray]:
         state_map = StateMap(problem, rule)
-        matrix = state_map.across(jacobian_by_rule(problem, rule, u, sizes, sample), u, sizes)
+        matrix = state_map.project_off_orbit(jacobian_by_rule(problem, rule, u, sizes, sample), u, sizes)
         values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
         return values, vectors
 
     try:
-        with step("whether the solution is a saddle"):
-            values, vectors = spectrum(_COARSE, _COARSE)
-            if abs(values.real.max() - 1) < _NOISE:
-                values, vectors = spectrum(solution.rule, PATIENT)
+        with progress_step("whether the solution is a saddle"):
+            values, vectors = _spectrum(_COARSE, _COARSE)
+            if abs(values.real.max() - 1) < SaddleOptions.current().eigenvalue_error:
+                values, vectors = _spectrum(solution.rule, FINE_NODES)
     except (DomainError, np.linalg.LinAlgError):
         return None
     fastest = int(np.argmax(values.real))
     if not values.real[fastest] > 1:
         return None
-    along = vectors[:, fastest].real
-    return along / np.max(np.abs(along)) * scales
+    direction = vectors[:, fastest].real
+    return direction / np.max(np.abs(direction)) * scales
 
 
-def descended(reach: Reach, saddle: Solution, **options: Any) -> list[Solution]:
-    """Return the solutions that damped iteration from both sides of a saddle leads to, none of what is no saddle.
+def descend_from_saddle(solver: StartSolver, saddle: Solution, **options: Any) -> list[Solution]:
+    """Return the solutions that damped iteration reaches from both sides of a saddle, along its unstable direction.
 
     Args:
-        reach: solves from a start, the rule and the seed filled in; options: further ones of it.
+        solver: solves from a start, with the caller's rule and seed.
+        saddle: a solution; where it has no unstable direction nothing is returned.
+        **options: further options of `solve_unchecked`.
     """
     direction = unstable_direction(saddle)
     if direction is None:
         return []
     problem, u, clusters = saddle.problem, saddle.overlaps.pack(), saddle.problem.clusters
     images = [
-        e.of_overlaps(Overlaps.unpack(direction, saddle.overlaps.sizes), clusters).pack() for e in exchanges(problem)
+        e.exchange_overlaps(Overlaps.unpack(direction, saddle.overlaps.sizes), clusters).pack()
+        for e in exchanges(problem)
     ]
     mirrored = any(np.allclose(image, -direction, atol=1e-6 * np.abs(direction).max()) for image in images)
     found: list[Solution] = []
-    for way in (1.0,) if mirrored else (1.0, -1.0):
-        for amplitude in _AMPLITUDES:
-            there = Overlaps.unpack(u + way * amplitude * direction, saddle.overlaps.sizes)
-            with step(f"down from the {saddle.branch} saddle"):
-                solution = reach(problem, there, extrapolate=False, **options)
+    for sign in (1.0,) if mirrored else (1.0, -1.0):
+        for amplitude in SaddleOptions.current().amplitudes:
+            there = Overlaps.unpack(u + sign * amplitude * direction, saddle.overlaps.sizes)
+            with progress_step(f"down from the {saddle.branch} saddle"):
+                solution = solver(problem, there, extrapolate=False, **options)
             if solution.losses is not None and not agree_within_errors(solution, saddle):
                 found.append(solution)
                 break

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ..base.errors import TimeLimitError
-from ..base.progress import bar, say
+from ..base.options import AlgorithmOptions
+from ..base.progress import print_message, progress_bar
 from ..problems.problem import Problem, check_is_problem
-from ..saddle_point.starts import branch_of, start_overlaps
-from .deflation import deflated, same_orbit
-from .retrying import has_left, retried
-from .saddles import descended
-from .solution import Solution, agree_within_errors, has_lost
-from .solve import reach
+from ..saddle_point.starts import name_branch, start_overlaps
+from .deflation import agree_up_to_symmetry, find_by_deflation
+from .retrying import has_left_branch, retry_start
+from .saddles import descend_from_saddle
+from .solution import Solution, agree_within_errors, has_lost_overlap
+from .solve import solve_unchecked
 
-_ROUGH, _EFFORT = 1e-3, 2  # accuracy and effort with which solutions below a saddle are compared with known ones
+
+@dataclass(frozen=True)
+class SolutionSearchOptions(AlgorithmOptions):
+    """Options of the search for solutions on both sides of a saddle, before they are compared with known ones.
+
+    Attributes:
+        accuracy: of these solutions, unless a coarser one is asked for; finer distinguishes closer solutions.
+        effort: rule sizes that may be tried; more cost time.
+    """
+
+    accuracy: float = 1e-3
+    effort: int = 2
 
 
 def solutions(
@@ -29,16 +41,18 @@ def solutions(
     on_failure: Callable[[Solution], None] | None = None,
     **options: Any,
 ) -> list[Solution]:
-    """All solutions found from the named starts (default: all of the model), ranked by training loss, [0] the best.
+    """Return all solutions found from the named starts, ranked by training loss: the first is the best.
+
+    Solutions that agree within their errors are reported once, under a start that has their overlaps if there is one.
+    Starts that fail are named on stderr and left out. From saddles the minima on both sides are sought; starts that
+    left their branch are tried again as by `solve`, unless a solution with the overlaps of the start is known.
 
     Args:
+        problem: the problem to solve.
+        starts: names of starts; all those of the model by default.
         deflate: attempts to find others, with the known ones divided out (`deflation`): saddles, too.
         on_failure: called with the last iterate of every start that fails.
-        options: as for `solve`.
-
-    Solutions that agree within their errors are reported once, from a start that holds their overlaps where one of
-    them does. Starts that fail are named on stderr and left out. Of saddles the minima on both sides are looked for;
-    starts that left their branch are tried again as by `solve`, unless a solution that holds what they do is known.
+        **options: as for `solve`.
 
     Example:
         >>> best = sf.solutions(sf.problem("ridge_regression", alpha=2))[0]
@@ -49,65 +63,68 @@ def solutions(
     ranked: list[Solution] = []
     lost: dict[str, Solution] = {}
     names = list(starts or problem.solver.model.STARTS)
-    with bar("solving", len(names)) as task:
+    with progress_bar("solving", len(names)) as task:
         for name in names:
             task.describe(f"solving from the start {name}")
-            solution = reach(problem, name, **options)
+            solution = solve_unchecked(problem, name, **options)
             task.advance()
-            if has_left(problem, name, solution):
+            if has_left_branch(problem, name, solution):
                 lost[name] = solution
             if solution.losses is None:
-                say(f"start {name}: {solution.status.words}; {solution.advice}")
+                print_message(f"start {name}: {solution.status.words}; {solution.advice}")
                 if on_failure:
                     on_failure(solution)
                 continue
             twin = next((i for i, other in enumerate(ranked) if agree_within_errors(solution, other)), None)
             if twin is None:
                 ranked.append(solution)
-            elif _is_own(solution, name) and not _is_own(ranked[twin], ranked[twin].start):
+            elif _is_start_of_branch(solution, name) and not _is_start_of_branch(ranked[twin], ranked[twin].start):
                 ranked[twin] = solution
     with suppress(TimeLimitError):
-        ranked += _below(problem, names, ranked, **options)
-        ranked += _tried_again(problem, lost, ranked, **options)
+        ranked += _descend_from_saddles(problem, names, ranked, **options)
+        ranked += _retry_lost_starts(problem, lost, ranked, **options)
     if deflate and ranked:
         known = {name: options[name] for name in ("accuracy", "seed") if name in options}
-        ranked += deflated(problem, ranked, deflate, **known)
+        ranked += find_by_deflation(problem, ranked, deflate, **known)
     ranked.sort(key=lambda s: s.training_loss)
     return [replace(s, rank=i) for i, s in enumerate(ranked, start=1)]
 
 
-def _below(problem: Problem, starts: Sequence[str], known: Sequence[Solution], **options: Any) -> list[Solution]:
-    """Solutions on both sides of the saddles among the known ones, those that are known left out.
+def _descend_from_saddles(
+    problem: Problem, starts: Sequence[str], known: Sequence[Solution], **options: Any
+) -> list[Solution]:
+    """Return new solutions on both sides of the saddles among the known ones.
 
-    They go by a start that holds their overlaps, or else by that of the saddle.
+    Each is named after a start that has its overlaps, or else after that of the saddle.
     """
-    rough = {**options, "accuracy": max(options.get("accuracy", 1e-4), _ROUGH), "effort": _EFFORT}
+    search = SolutionSearchOptions.current()
+    rough = {**options, "accuracy": max(options.get("accuracy", 1e-4), search.accuracy), "effort": search.effort}
     found: list[Solution] = []
     for saddle in known:
-        for solution in descended(partial(reach, **rough), saddle):
-            if solution.success and not any(same_orbit(solution, other) for other in (*known, *found)):
-                finished = reach(problem, solution, **options)
-                own = (name for name in starts if _is_own(finished, name))
+        for solution in descend_from_saddle(partial(solve_unchecked, **rough), saddle):
+            if solution.success and not any(agree_up_to_symmetry(solution, other) for other in (*known, *found)):
+                finished = solve_unchecked(problem, solution, **options)
+                own = (name for name in starts if _is_start_of_branch(finished, name))
                 found.append(replace(finished, start=next(own, saddle.start)))
     return [solution for solution in found if solution.losses is not None]
 
 
-def _tried_again(
+def _retry_lost_starts(
     problem: Problem, lost: Mapping[str, Solution], known: Sequence[Solution], **options: Any
 ) -> list[Solution]:
-    """Solutions from starts that left their branch, by name with what they led to; those that are known left out."""
+    """Return new solutions from starts that left their branch; `lost` has the solution from each, by name."""
     own = {name: options.pop(name) for name in ("accuracy", "effort") if name in options}
     found: list[Solution] = []
     for name, solution in lost.items():
-        if all(has_lost(problem, name, other) for other in (*known, *found)):
-            again, words = retried(partial(reach, **options), problem, name, solution, **own)
+        if all(has_lost_overlap(problem, name, other) for other in (*known, *found)):
+            again, words = retry_start(partial(solve_unchecked, **options), problem, name, solution, **own)
             if again is not None:
                 found.append(again)
             elif words:
-                say(f"start {name}: {words}")
+                print_message(f"start {name}: {words}")
     return found
 
 
-def _is_own(solution: Solution, start: str) -> bool:
-    """Return whether a start by name has the overlaps that a solution has."""
-    return branch_of(start_overlaps(solution.problem, start)) == solution.branch
+def _is_start_of_branch(solution: Solution, start: str) -> bool:
+    """Return whether a start by name belongs to the branch of a solution."""
+    return name_branch(start_overlaps(solution.problem, start)) == solution.branch

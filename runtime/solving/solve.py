@@ -1,10 +1,10 @@
 """Solve a problem from a start: damped iteration, Newton's method, adaptive refinement, error bars, checks.
 
 start           `approach.starting_overlaps`: of a named start, or those given
-damped solve    `approach.approach`: to the neighbourhood of a solution, by a coarse rule
-Newton          `local.newton_at`: to the tolerance of a rule
+damped solve    `approach.approach_solution`: to the neighbourhood of a solution, by a coarse rule
+Newton          `local.solve_by_newton`: to the tolerance of a rule
 refinement      `strategies` chooses families of rules, `refinement` goes from coarse to fine in one of them
-error bars      `error_bars.finish_point`: of overlaps, training loss, test errors and multipliers
+error bars      `error_bars.solution_with_error_bars`: of overlaps, training loss, test errors and multipliers
 checks          `checks`: divergence, missed minima; `trivial`: W = 0; `retrying`: a start that left its branch
 verdict         `solution.Solution.stability`: when first asked for
 """
@@ -20,24 +20,31 @@ import numpy as np
 
 from ..base import budget
 from ..base.errors import TimeLimitError, require_in
-from ..base.progress import step
-from ..channel.search import searched
+from ..base.progress import progress_step
+from ..channel.search import choose_search
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.symmetry import NO_SYMMETRY, of_state
+from ..problems.symmetry import NO_SYMMETRY, exchanges_of_state
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import as_start, default_start
-from .approach import APPROACH_RULE, approach, approach_rules, is_near, starting_overlaps, symmetry_of
-from .checks import growth
-from .compilation import compiling, is_new
-from .error_bars import best_in_time, failed_solution
-from .retrying import has_left, retried
-from .solution import Solution, has_lost
-from .strategies import Strategy, strategy_for
-from .task import Task
+from ..saddle_point.starts import convert_start, default_start
+from .approach import (
+    APPROACH_RULE,
+    approach_rules,
+    approach_solution,
+    detect_symmetry,
+    is_near_solution,
+    starting_overlaps,
+)
+from .checks import describe_growth
+from .compilation import compiling_in_second_process, is_new_solver
+from .error_bars import best_solution_in_time, failed_solution
+from .retrying import has_left_branch, retry_start
+from .solution import Solution, has_lost_overlap
+from .strategies import Strategy, choose_strategy
+from .task import SolveTask
 from .trivial import trivial_state
 
-_VANISHED = 1e-24  # of q: below it weights have no digits, however many are asked for
+_Q_ROUNDING = 1e-24  # of q: the weights are rounding errors below it, at any accuracy
 
 
 def solve(
@@ -51,34 +58,48 @@ def solve(
     effort: int = 100,
     time_limit: float | None = None,
 ) -> Solution:
-    """Solve the replica symmetric saddle point from a start: `sf.solve` at rsb = 0, whose arguments it has.
+    """Solve the replica symmetric saddle point from a start, as `sf.solve` with rsb = 0.
 
-    A start that left its branch is tried again by way of easier problems (`retried`) before that is the status.
+    A start that left its branch is tried again, from easier problems (`retry_start`).
+
+    Args:
+        problem: the problem to solve.
+        start: name of a start, overlaps, or a solution; by default the first start of the model.
+        accuracy: error bar of the overlaps, in block scales.
+        integrator: name of a rule, or "auto".
+        points: size of that rule.
+        seed: of sampled rules.
+        effort: how many sizes of each family of rules may be tried.
+        time_limit: in seconds; None for none.
 
     Raises:
-        InputError: an unknown start or integrator, what is no start, or an accuracy that is not positive.
+        InputError: an unknown start or integrator, or an accuracy that is not positive.
     """
-    start = as_start(default_start(problem) if start is None else start)
-    by_rule = partial(reach, integrator=integrator, points=points, seed=seed)
+    start = convert_start(default_start(problem) if start is None else start)
+    by_rule = partial(solve_unchecked, integrator=integrator, points=points, seed=seed)
     own: dict[str, Any] = {"accuracy": accuracy, "effort": effort}
     with budget.time_limit(time_limit):
         found = by_rule(problem, start, **own)
-        lost = found.success and has_lost(problem, start, found)
+        lost = found.success and has_lost_overlap(problem, start, found)
         again, words = None, ""
-        if not isinstance(start, Solution) and (lost or (found.losses is None and has_left(problem, start, found))):
+        if not isinstance(start, Solution) and (
+            lost or (found.losses is None and has_left_branch(problem, start, found))
+        ):
             with suppress(TimeLimitError):
-                again, words = retried(by_rule, problem, start, found, **own)
+                again, words = retry_start(by_rule, problem, start, found, **own)
     if again is not None:
         return replace(again, tried=(*again.tried, f"the start left its branch at first: {words}"))
-    status = Status.ENDED_ELSEWHERE if lost else found.status
-    grown = growth(problem, found.overlaps) if found.losses is None and status is Status.MAX_ITERATIONS else ""
+    status = Status.LEFT_BASIN if lost else found.status
+    growth_message = (
+        describe_growth(problem, found.overlaps) if found.losses is None and status is Status.MAX_ITERATIONS else ""
+    )
     words = words or found.outside
-    if grown not in words:
-        words = "; ".join(filter(None, (words, grown)))
+    if growth_message not in words:
+        words = "; ".join(filter(None, (words, growth_message)))
     return replace(found, status=status, outside=words)
 
 
-def reach(
+def solve_unchecked(
     problem: Problem,
     start: str | Overlaps | Solution = "semantic",
     *,
@@ -88,65 +109,83 @@ def reach(
     seed: int = 0,
     effort: int = 100,
     alone: bool = True,
-    afar: bool = True,
+    globalise: bool = True,
     extrapolate: bool = True,
 ) -> Solution:
-    """Solve the saddle point from a start without checking which branch was reached, as `solve` does.
+    """Solve the saddle point from a start without checking which branch was reached, which `solve` does.
 
     Args:
-        alone: whether there is no other start to try: else one that extrapolation leads nowhere is given up.
-        afar: whether a solution from which Newton's method leads nowhere is approached with damping.
-        extrapolate: whether the approach mixes earlier iterates: faster, but it leads to saddles, too.
+        problem: the problem to solve.
+        start: name of a start, overlaps, or a solution.
+        accuracy: error bar of the overlaps, in block scales.
+        integrator: name of a rule, or "auto".
+        points: size of that rule.
+        seed: of sampled rules.
+        effort: how many sizes of each family of rules may be tried.
+        alone: whether there is no other start to try: then a failure is retried without extrapolation.
+        globalise: whether damped iteration follows where Newton's method fails from a known solution.
+        extrapolate: whether damped iteration mixes earlier iterates: faster, but it converges to saddles, too.
+
+    Raises:
+        InputError: an unknown start or integrator, or an accuracy outside (0, 1).
     """
     require_in("accuracy", accuracy, "(0, 1)")
-    refine = strategy_for(problem, integrator, points, seed)
+    refine = choose_strategy(problem, integrator, points, seed)
     _ = problem.alpha  # raises where it is missing, before anything is compiled
     overlaps = starting_overlaps(problem, start)
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
-    task = Task(problem, name, NO_SYMMETRY, accuracy, seed, effort)
+    task = SolveTask(problem, name, NO_SYMMETRY, accuracy, seed, effort)
     known = start if isinstance(start, Solution) else None
-    with step(f"solving from the start {name}"), budget.offers() as best:
+    with progress_step(f"solving from the start {name}"), budget.partial_result_slot() as best:
         try:
-            with compiling(problem, overlaps, is_new(problem)):
-                return _converge(task, overlaps, known, refine, alone, afar, extrapolate)
+            with compiling_in_second_process(problem, overlaps, is_new_solver(problem)):
+                return _solve_from_overlaps(task, overlaps, known, refine, alone, globalise, extrapolate)
         except TimeLimitError as error:
-            return best_in_time(task, overlaps, best[0], error)
+            return best_solution_in_time(task, overlaps, best[0], error)
 
 
-def _converge(
-    task: Task, overlaps: Overlaps, known: Solution | None, refine: Strategy, alone: bool, afar: bool, extrapolate: bool
+def _solve_from_overlaps(
+    task: SolveTask,
+    overlaps: Overlaps,
+    known: Solution | None,
+    refine: Strategy,
+    alone: bool,
+    globalise: bool,
+    extrapolate: bool,
 ) -> Solution:
-    """Return what overlaps to start from, those of a known solution or others, lead to; the rest as of `reach`."""
+    """Return the solution from overlaps, those of a known solution or others; the rest as of `solve_unchecked`."""
     if known is not None and known.symmetry is not None:
-        problem = searched(task.problem, overlaps)
+        problem = choose_search(task.problem, overlaps)
         task = replace(task, problem=problem)
-        symmetry = replace(known.symmetry, exchanges=of_state(problem, overlaps))
+        symmetry = replace(known.symmetry, exchanges=exchanges_of_state(problem, overlaps))
         point = known.fixed_point if symmetry == known.symmetry else replace(known.fixed_point, jacobian=None)
-        near = refine(replace(task, symmetry=symmetry), point, known)
-        if near.losses is not None or not afar:
-            return near
-    found = _from_afar(task, overlaps, known is None, refine, extrapolate)
+        local_solution = refine(replace(task, symmetry=symmetry), point, known)
+        if local_solution.losses is not None or not globalise:
+            return local_solution
+    found = _solve_globalised(task, overlaps, known is None, refine, extrapolate)
     failed = found.losses is None and found.status in (Status.LEFT_DOMAIN, Status.MAX_ITERATIONS)
     if alone and extrapolate and failed:
-        # Along a soft direction a residual is small far from the solution, and extrapolation is soon there.
-        found = _from_afar(task, overlaps, known is None, refine, False)
+        # Along a soft direction the residual is small far from the solution, where extrapolation may stop.
+        found = _solve_globalised(task, overlaps, known is None, refine, False)
     return found
 
 
-def _from_afar(task: Task, overlaps: Overlaps, is_guess: bool, refine: Strategy, extrapolate: bool) -> Solution:
-    """Return what overlaps, of a guessed size or not, lead to by damped iteration and then Newton's method."""
+def _solve_globalised(
+    task: SolveTask, overlaps: Overlaps, is_guess: bool, refine: Strategy, extrapolate: bool
+) -> Solution:
+    """Return the solution from overlaps, of a guessed size or not, by damped iteration and then Newton's method."""
     problem, seed = task.problem, task.seed
-    point = approach(problem, overlaps, seed, extrapolate, is_guess)
-    thorough = searched(problem, point.overlaps) if is_near(point) else problem
+    point = approach_solution(problem, overlaps, seed, extrapolate, is_guess)
+    thorough = choose_search(problem, point.overlaps) if is_near_solution(point) else problem
     if thorough.search != problem.search:
-        # The quick search missed minima: what it led to solves another map.
-        again = approach(thorough, point.overlaps, seed, extrapolate)
+        # The quick search missed minima, so that its fixed point belongs to another map.
+        again = approach_solution(thorough, point.overlaps, seed, extrapolate)
         point = replace(again, iterations=point.iterations + again.iterations)
     task = replace(task, problem=thorough)
-    if is_near(point):
+    if is_near_solution(point):
         # Newton's method (local.py), refinement of the rule (refinement.py), error bars and checks (error_bars.py).
-        found = refine(replace(task, symmetry=symmetry_of(thorough, point)), point, None)
-        if found.success or (found.losses is not None and np.abs(found.overlaps.q).max() >= _VANISHED):
+        found = refine(replace(task, symmetry=detect_symmetry(thorough, point)), point, None)
+        if found.success or (found.losses is not None and np.abs(found.overlaps.q).max() >= _Q_ROUNDING):
             return found
     else:
         found = failed_solution(task, point, APPROACH_RULE)

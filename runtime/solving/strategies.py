@@ -1,38 +1,57 @@
-"""Which families of rules solve a problem, in which order: chosen by its fields, its jumps, and what was reached."""
+"""Choose the families of rules that solve a problem, in order: by its fields, its jumps, and the errors reached."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
 from ..base.errors import DomainError, InputError
-from ..integration import FAMILIES, Lattice, Rule, rule_named
+from ..base.options import AlgorithmOptions
+from ..integration import FAMILIES, Lattice, Rule, rule_by_name
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS
-from ..integration.sampled import MOST_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
+from ..integration.sampled import MAX_PRODUCT_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.problem import Problem
-from ..problems.reduced import integrated
+from ..problems.reduced import reduce_to_loss
 from ..saddle_point.iteration import FixedPoint, Status
 from .approach import APPROACH_RULE
-from .error_bars import failed_solution, finish_point
-from .local import newton_at, replicate_shifts
-from .refinement import refine_rules, refine_samples
+from .error_bars import failed_solution, solution_with_error_bars
+from .local import replicate_shifts, solve_by_newton
+from .refinement import refine_by_rules, refine_by_samples
 from .solution import Solution
-from .task import Task
-
-_FEW_POINTS = 1e5  # of lattices, before they are compared with Sobol sets
-_LATTICES = 4  # that take the time of one size of Sobol sets, about
-_FEW_JUMPS = 1e-3  # of the measure, with which sums over lattices are still better than Sobol sets
-
-Strategy = Callable[[Task, FixedPoint, Solution | None], Solution]
-"""From near a solution to its digits; the solution of a neighbouring problem, where there is one, tells which rule."""
+from .task import SolveTask
 
 
-def strategy_for(problem: Problem, integrator: str, points: int | None, seed: int) -> Strategy:
-    """Return adaptive refinement where no rule, or no size of one with replicates, is named; the one rule else.
+@dataclass(frozen=True)
+class StrategyOptions(AlgorithmOptions):
+    """Options of the choice between lattices and Sobol sets in many fields.
+
+    Attributes:
+        lattice_points: nodes up to which lattices are used before they are compared with Sobol sets.
+        lattices_per_sample: lattice sizes that take about the time of one size of Sobol sets.
+        max_jump_fraction: fraction of the measure with jumps of the proximal map up to which lattices are tried.
+    """
+
+    lattice_points: float = 1e5
+    lattices_per_sample: int = 4
+    max_jump_fraction: float = 1e-3
+
+
+Strategy = Callable[[SolveTask, FixedPoint, Solution | None], Solution]
+"""Refines a point near a solution; the solution of a neighbouring problem, if given, decides the first rule."""
+
+
+def choose_strategy(problem: Problem, integrator: str, points: int | None, seed: int) -> Strategy:
+    """Return the strategy: one rule where a rule and its size are named, otherwise adaptive refinement.
+
+    Args:
+        problem: the problem to solve.
+        integrator: name of a rule, or "auto".
+        points: size of that rule; a rule without replicates has a default.
+        seed: of sampled rules.
 
     Raises:
         InputError: points without a rule, or no such rule.
@@ -41,32 +60,40 @@ def strategy_for(problem: Problem, integrator: str, points: int | None, seed: in
         *others, last = FAMILIES
         raise InputError(f"points = {points} goes with integrator {', '.join(others)} or {last}; auto picks its own")
     if integrator == "auto":
-        return refine_best
-    rule = rule_named(integrator, points, seed)
+        return refine_by_best_rules
+    rule = rule_by_name(integrator, points, seed)
     if rule.replicated and points is None:
-        return lambda task, point, near: refine_samples(task, point, rule.sizes(problem))
+        return lambda task, point, near: refine_by_samples(task, point, rule.sizes(problem))
     if not rule.at_temperature:
-        problem.only_at_zero_temperature(f"the rule {rule.name} integrates")
-    return lambda task, point, near: finish_point(task, newton_at(task, rule, point), rule)
+        problem.require_zero_temperature(f"the rule {rule.name} integrates")
+    return lambda task, point, near: solution_with_error_bars(task, solve_by_newton(task, rule, point), rule)
 
 
-def refine_best(task: Task, approach: FixedPoint, near: Solution | None) -> Solution:
-    """Solve by the families of rules that are best for the problem: at a finite temperature product rules where few
-    fields allow them; for few fields panels and grids in proximal space; else lattices and Sobol sets."""
+def refine_by_best_rules(task: SolveTask, approach: FixedPoint, near: Solution | None) -> Solution:
+    """Solve by the families of rules that suit the problem best, in turn until one meets the accuracy.
+
+    At a finite temperature product rules if the fields are few; at zero temperature panels and grids in proximal space
+    for few fields; otherwise lattices and Sobol sets.
+
+    Args:
+        task: the settings of the solve.
+        approach: a point near the solution.
+        near: the solution of a neighbouring problem, whose rule and size are tried first; None without one.
+    """
     problem, effort = task.problem, task.effort
-    part = integrated(problem)
+    part = reduce_to_loss(problem)
     fields, is_new = part.solver.channel.FIELDS, near is None
     if problem.inverse_temperature is not None:
         products = tuple(rule for rule in WARM_PRODUCTS if rule.is_affordable_at_temperature(problem))[:effort]
         if len(products) > 1:
-            task.tell("product rules: at a finite temperature averages have no jumps, and few fields allow products")
-            return refine_rules(task, approach, products, is_new)
-        task.tell("samples: at a finite temperature a product rule of so many fields has too many nodes")
-        return refine_samples(task, approach)
+            task.record("product rules: at a finite temperature averages have no jumps, and few fields allow products")
+            return refine_by_rules(task, approach, products, is_new)
+        task.record("samples: at a finite temperature a product rule of so many fields has too many nodes")
+        return refine_by_samples(task, approach)
     if fields > 2 or not (part.solver.proximal.HAS_PROX_SPACE or fields == 1):
-        return _in_many_fields(task, approach, near)
-    families = _families(task)
-    task.tell(
+        return _refine_in_many_fields(task, approach, near)
+    families = _rules_by_family(task)
+    task.record(
         f"{', then '.join(dict.fromkeys(rules[0].name for rules in families))}: the loss depends on "
         f"{fields} student field{'s' if fields > 1 else ''}, few enough for rules that resolve jumps"
     )
@@ -74,57 +101,61 @@ def refine_best(task: Task, approach: FixedPoint, near: Solution | None) -> Solu
         families.sort(key=lambda rules: not isinstance(near.rule, type(rules[0])))
     solution: Solution | None = None
     for rules in families:
-        found = refine_rules(task, approach, _from_size_of(near, rules, task.accuracy), is_new)
+        found = refine_by_rules(task, approach, _rules_from_size_of(near, rules, task.accuracy), is_new)
         if found.success or found.status is Status.MINIMA_MISSED or (found.outside and found.losses is not None):
             return found
-        solution = found if solution is None else min(solution, found, key=_quality)
+        solution = found if solution is None else min(solution, found, key=_failure_and_error)
         if solution.losses is not None:
             approach = solution.fixed_point
     if solution is None:
-        task.tell("samples: none of these led to a solution")
-        return refine_samples(task, approach)
+        task.record("samples: none of these led to a solution")
+        return refine_by_samples(task, approach)
     if fields > 1 and solution.losses is not None:
         return solution
     jumping = _fraction_with_jumps(task, approach)
     if isinstance(jumping, Solution):
         return jumping
     if fields > 1 and jumping > NEGLIGIBLE_JUMPS:
-        task.tell(f"samples: the grid does not cover the fields, and the proximal map jumps at {jumping:.1g} of them")
-        return refine_samples(task, approach)
-    task.tell("products of Gauss-Hermite nodes: the grid in X is too wide for a narrow law of the fields")
-    # A grid in X may be too wide for a narrow law of omega given Y: nodes in omega adapt to it.
-    products = tuple(rule for rule in PRODUCTS[:effort] if rule.nodes(problem) <= MOST_NODES)
-    best = min(solution, refine_rules(task, approach, products), key=_quality)
+        task.record(f"samples: the grid does not cover the fields, and the proximal map jumps at {jumping:.1g} of them")
+        return refine_by_samples(task, approach)
+    task.record("products of Gauss-Hermite nodes: the grid in X is too wide for a narrow law of the fields")
+    # A grid in X may be too wide for a narrow law of omega given Y; nodes in omega adapt to it.
+    products = tuple(rule for rule in PRODUCTS[:effort] if rule.node_count(problem) <= MAX_PRODUCT_NODES)
+    best = min(solution, refine_by_rules(task, approach, products), key=_failure_and_error)
     if best.losses is not None:
         return best
-    sampled = refine_samples(task, approach)
+    sampled = refine_by_samples(task, approach)
     return sampled if sampled.losses is not None or not solution.outside else solution
 
 
-def _families(task: Task) -> list[list[Rule]]:
-    """Return the rules that resolve jumps, in the order in which families say that they are tried."""
+def _rules_by_family(task: SolveTask) -> list[list[Rule]]:
+    """Return the rules that resolve jumps, a list for each family, in the order of their ranks."""
     problem, rules = task.problem, list[Rule]()
     for family in FAMILIES.values():
-        tried = [rule for rule in family.sizes(problem) if rule.rank(problem) < np.inf]
-        rules += [rule.for_accuracy(task.accuracy) for rule in tried[: task.effort]]
-    rules.sort(key=lambda rule: rule.rank(problem))
+        tried = [rule for rule in family.sizes(problem) if rule.trial_order(problem) < np.inf]
+        rules += [rule.rule_for_accuracy(task.accuracy) for rule in tried[: task.effort]]
+    rules.sort(key=lambda rule: rule.trial_order(problem))
     return [list(group) for _, group in groupby(rules, key=type)]
 
 
 def finer_rules(problem: Problem, rule: Rule) -> Sequence[Rule]:
-    """Return the rules to go on with after one, in the order in which `refine_best` takes them.
+    """Return the rules that refine a rule further, in the order in which `refine_by_best_rules` tries them.
 
-    Where lines that are split at kinks of the loss suit the problem, nodes in X that are fine already give way to them.
+    From nodes in X that are fine already, rules that split lines at kinks of the loss take over where applicable.
+
+    Args:
+        problem: the problem to solve.
+        rule: the last rule used.
     """
-    finer = rule.beyond(problem)
-    lines = [family for family in FAMILIES.values() if family.splits_jumps and family.suits(problem)]
+    finer = rule.finer_rules(problem)
+    lines = [family for family in FAMILIES.values() if family.splits_jumps and family.is_applicable(problem)]
     split = [size for family in lines for size in family.sizes(problem)]
     if not rule.in_x or not split:
         return finer
-    return [*(size for size in finer if size.rank(problem) == rule.rank(problem)), *split]
+    return [*(size for size in finer if size.trial_order(problem) == rule.trial_order(problem)), *split]
 
 
-def _fraction_with_jumps(task: Task, point: FixedPoint) -> float | Solution:
+def _fraction_with_jumps(task: SolveTask, point: FixedPoint) -> float | Solution:
     """Return the fraction of the measure on which the proximal map may jump; a failed solution outside the domain."""
     try:
         return APPROACH_RULE.averages(task.problem, point.overlaps).bistable
@@ -132,43 +163,43 @@ def _fraction_with_jumps(task: Task, point: FixedPoint) -> float | Solution:
         return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), APPROACH_RULE)
 
 
-def _in_many_fields(task: Task, approach: FixedPoint, near: Solution | None) -> Solution:
-    """Solve by lattices where the proximal map hardly jumps, and by Sobol sets where it does or no small one leads
-    anywhere.
+def _refine_in_many_fields(task: SolveTask, approach: FixedPoint, near: Solution | None) -> Solution:
+    """Solve by lattices where the proximal map hardly jumps, otherwise, or where small lattices fail, by Sobol sets.
 
-    Of nodes that exchanges take to each other, a lattice visits one.
+    A lattice evaluates one of the nodes that exchanges map to each other.
     """
-    problem = task.problem
-    lattices = Lattice.sizes(problem)[: _LATTICES * task.effort]
+    options, problem = StrategyOptions.current(), task.problem
+    lattices = Lattice.sizes(problem)[: options.lattices_per_sample * task.effort]
     jumping = _fraction_with_jumps(task, approach)
     if isinstance(jumping, Solution):
         return jumping
-    most = (1 + len(task.symmetry.exchanges)) * _FEW_POINTS
-    fields = f"the loss depends on {integrated(problem).solver.channel.FIELDS} student fields"
-    if jumping > _FEW_JUMPS or not any(rule.nodes(problem) <= most for rule in lattices):
-        why = f"the proximal map jumps at {jumping:.1g} of them" if jumping > _FEW_JUMPS else "a lattice is too large"
-        task.tell(f"samples: {fields}, and {why}")
-        return refine_samples(task, approach)
-    rules = _from_size_of(near, lattices, task.accuracy)
-    task.tell(f"lattices: {fields}, and the proximal map jumps at no more than {max(jumping, 1e-12):.1g} of them")
-    small = max(1, sum(rule.nodes(problem) <= most for rule in rules))
-    found = refine_rules(task, approach, rules[:small], near is None, to_the_end=task.effort == 1)
+    most = (1 + len(task.symmetry.exchanges)) * options.lattice_points
+    fields = f"the loss depends on {reduce_to_loss(problem).solver.channel.FIELDS} student fields"
+    if jumping > options.max_jump_fraction or not any(rule.node_count(problem) <= most for rule in lattices):
+        jumps = jumping > options.max_jump_fraction
+        why = f"the proximal map jumps at {jumping:.1g} of them" if jumps else "a lattice is too large"
+        task.record(f"samples: {fields}, and {why}")
+        return refine_by_samples(task, approach)
+    rules = _rules_from_size_of(near, lattices, task.accuracy)
+    task.record(f"lattices: {fields}, and the proximal map jumps at no more than {max(jumping, 1e-12):.1g} of them")
+    small = max(1, sum(rule.node_count(problem) <= most for rule in rules))
+    found = refine_by_rules(task, approach, rules[:small], near is None, to_the_end=task.effort == 1)
     if found.losses is None:
-        task.tell("samples: no small lattice led to a solution")
-        return refine_samples(task, approach)
+        task.record("samples: no small lattice led to a solution")
+        return refine_by_samples(task, approach)
     if found.success or task.effort == 1:
         return found
     given_up = found.rule.size != rules[small - 1].size
     if given_up or not _lattices_are_faster(task, found):
-        task.tell("samples: they reach the accuracy with fewer nodes than lattices")
-        return refine_samples(task, found.fixed_point)
+        task.record("samples: they reach the accuracy with fewer nodes than lattices")
+        return refine_by_samples(task, found.fixed_point)
     if not rules[small:]:
         return found
-    return min(found, refine_rules(task, found.fixed_point, rules[small:], patient=False), key=_quality)
+    return min(found, refine_by_rules(task, found.fixed_point, rules[small:], patient=False), key=_failure_and_error)
 
 
-def _lattices_are_faster(task: Task, found: Solution) -> bool:
-    """Return whether a lattice visits fewer nodes for the accuracy than Sobol sets, by the errors of small ones."""
+def _lattices_are_faster(task: SolveTask, found: Solution) -> bool:
+    """Return whether a lattice needs fewer nodes for the accuracy than Sobol sets, by the errors of small ones."""
     problem, accuracy, sample, point = task.problem, task.accuracy, SAMPLES[0], found.fixed_point
     assert found.averages is not None
     try:
@@ -176,16 +207,16 @@ def _lattices_are_faster(task: Task, found: Solution) -> bool:
     except DomainError:
         return True
     noise, bistable = float(np.max(two_standard_errors(shifts) / point.overlaps.block_scales)), found.averages.bistable
-    visited = found.rule.nodes_for(problem, found.relative_error, accuracy, bistable)
-    return visited / (1 + len(task.symmetry.exchanges)) <= sample.nodes_for(problem, noise, accuracy, bistable)
+    visited = found.rule.predict_nodes(problem, found.relative_error, accuracy, bistable)
+    return visited / (1 + len(task.symmetry.exchanges)) <= sample.predict_nodes(problem, noise, accuracy, bistable)
 
 
-def _quality(solution: Solution) -> tuple[bool, float]:
+def _failure_and_error(solution: Solution) -> tuple[bool, float]:
     """Return a sort key: solutions before failures, the most accurate first."""
     return solution.losses is None, solution.relative_error
 
 
-def _from_size_of(near: Solution | None, rules: Sequence[Rule], accuracy: float) -> Sequence[Rule]:
+def _rules_from_size_of(near: Solution | None, rules: Sequence[Rule], accuracy: float) -> Sequence[Rule]:
     """Return the rules from the one that a neighbouring solution needed, or one coarser if it was too good."""
     sizes = [rule.describe() for rule in rules]
     if near is None or near.rule.describe() not in sizes:

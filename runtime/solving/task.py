@@ -11,14 +11,14 @@ from ..saddle_point.state_map import StateMap
 
 
 @dataclass(frozen=True)
-class Task:
-    """A problem, the branch, and how well it is to be solved.
+class SolveTask:
+    """The settings of one solve: the problem, the branch, the accuracy and the effort.
 
     Attributes:
-        start: name of the start, which names the branch; symmetry: what the iterates keep.
-        accuracy: error bar of the overlaps asked, in block scales.
+        start: name of the start, which names the branch; symmetry: the symmetry that iterates keep.
+        accuracy: error bar of the overlaps to reach, in block scales.
         seed: of sampled rules; effort: how many sizes of each family may be tried.
-        told: what was tried and why, in that order; shared by tasks that are made of this one.
+        attempts: sentences on the rules tried and why, in order; shared by tasks that are made from this one.
     """
 
     problem: Problem
@@ -27,13 +27,13 @@ class Task:
     accuracy: float
     seed: int = 0
     effort: int = 100
-    told: list[str] = field(default_factory=list, compare=False, repr=False)
+    attempts: list[str] = field(default_factory=list, compare=False, repr=False)
 
-    def tell(self, text: str) -> None:
-        """Keep what is tried, and why (`Solution.explanation`)."""
-        if not self.told or self.told[-1] != text:
-            self.told.append(text)
+    def record(self, text: str) -> None:
+        """Record a sentence on a rule that is tried and why (`Solution.explanation`)."""
+        if not self.attempts or self.attempts[-1] != text:
+            self.attempts.append(text)
 
-    def map_by(self, rule: Rule) -> StateMap:
-        """Return G by a rule, keeping the symmetry."""
+    def state_map_by(self, rule: Rule) -> StateMap:
+        """Return the map G integrated by a rule, with the symmetry kept."""
         return StateMap(self.problem, rule, self.symmetry)

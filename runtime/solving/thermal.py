@@ -1,4 +1,4 @@
-"""What a solution at a finite temperature says of the Gibbs measure exp(-b risk) over the weights.
+"""Averages over the Gibbs measure exp(-b risk) of the weights, from a solution at a finite temperature.
 
 Its order parameters are those of the zero-temperature limit (docs/theory.md (4.1), (12.6)): V is b times the variance
 of the weights, so that a weight's overlap with itself is q + V / b; q is that of two weights, or of the posterior mean.
@@ -25,7 +25,7 @@ from ..saddle_point.state_map import StateMap
 
 
 @dataclass(frozen=True)
-class Gibbs:
+class GibbsAverages:
     """Energy, entropy and errors of the measure, per d, with error bars; b is the inverse temperature.
 
     Attributes:
@@ -51,62 +51,66 @@ class Gibbs:
 
     @property
     def free_energy(self) -> float:
-        """-Phi_b / b, docs/theory.md (12.7), per d."""
+        """Return -Phi_b / b, docs/theory.md (12.7), per d."""
         return -self.free_entropy / self.inverse_temperature
 
     @property
     def free_energy_error(self) -> float:
-        """Error bar: that of the free entropy over b."""
+        """Return the error bar of the free energy: that of the free entropy over b."""
         return self.free_entropy_error / self.inverse_temperature
 
     @property
     def entropy(self) -> float:
-        """Phi_b + b energy, docs/theory.md (12.8), per d; of a density, so that it may be negative."""
+        """Return Phi_b + b energy, docs/theory.md (12.8), per d; of a density, so that it may be negative."""
         return self.free_entropy + self.inverse_temperature * self.energy
 
     @property
     def entropy_error(self) -> float:
-        """Error bar: that of the free entropy and b times that of the energy, added."""
+        """Return the error bar of the entropy: that of the free entropy plus b times that of the energy."""
         return self.free_entropy_error + self.inverse_temperature * self.energy_error
 
     def to_json(self) -> dict[str, Any]:
-        """The object `thermal` of the command line's contract (docs/design.md section 5), arrays as they are."""
+        """Return the object `thermal` of the command line's contract (docs/design.md section 5), arrays as they are."""
         return presenting.to_json(self)
 
 
-def gibbs(
+def gibbs_averages(
     problem: Problem,
     overlaps: Overlaps,
-    widths: Overlaps,
+    overlap_errors: Overlaps,
     losses: observables.Losses,
     free_energy_error: float,
     rule: Rule,
     shifts: np.ndarray,
-) -> Gibbs:
-    """Return what a solution at a finite temperature says of its measure.
+) -> GibbsAverages:
+    """Return energy, entropy and errors of the Gibbs measure, with error bars.
 
     Args:
-        widths: error bars of the overlaps.
+        problem: at a finite temperature.
+        overlaps: of the solution.
+        overlap_errors: error bars of the overlaps.
+        losses: of the solution.
+        free_energy_error: error bar of the free energy.
         rule: by which the problem was solved.
-        shifts: how far other rules, or each replicate, would move the packed overlaps, (k, n).
+        shifts: changes of the packed overlaps by other rules, or by each replicate, (k, n).
     """
     b, u = problem.inverse_temperature, overlaps.pack()
     assert b is not None
-    drawn = of_drawn_weights(overlaps, b)
+    drawn = overlaps_of_drawn_weights(overlaps, b)
     test, own, metric_rule = observables.test_error(problem, drawn)
     test_error = np.nan
     if metric_rule:
 
         def test_error_at(there: np.ndarray) -> float:
             try:
-                moved = of_drawn_weights(Overlaps.unpack(there, overlaps.sizes), b)
+                moved = overlaps_of_drawn_weights(Overlaps.unpack(there, overlaps.sizes), b)
                 return observables.average_metric(problem, moved, metric_rule)
             except DomainError:
                 return np.nan
 
-        test_error = own + _spread([test_error_at(u + shift) for shift in shifts], rule, partial(test_error_at, u))
+        test_error = own + _error_bar([test_error_at(u + shift) for shift in shifts], rule, partial(test_error_at, u))
 
-    def energy_at(there: np.ndarray, by: Rule = rule) -> float:
+    def _energy_at(there: np.ndarray, by: Rule = rule) -> float:
         state = Overlaps.unpack(there, overlaps.sizes)
         try:
             averages = by.averages(problem, state)
@@ -117,11 +121,11 @@ def gibbs(
         return parts.data + parts.penalty
 
     # The energy is not stationary in the overlaps: their errors enter in first order.
-    energies = [energy_at(u + shift, by) for shift, by in zip(shifts, cycle(rule.replicates), strict=False)]
-    energy_error = _spread(energies, rule, partial(energy_at, u))
+    energies = [_energy_at(u + shift, by) for shift, by in zip(shifts, cycle(rule.replicates), strict=False)]
+    energy_error = _error_bar(energies, rule, partial(_energy_at, u))
     if not rule.replicated:
-        energy_error += abs(energy_at(u, rule.finer()) - energy_at(u))
-    return Gibbs(
+        energy_error += abs(_energy_at(u, rule.finer_rule()) - _energy_at(u))
+    return GibbsAverages(
         inverse_temperature=b,
         free_entropy=b * losses.free_entropy,
         free_entropy_error=b * free_energy_error,
@@ -130,13 +134,13 @@ def gibbs(
         data=losses.data,
         penalty=losses.penalty,
         self_overlap=drawn.q,
-        self_overlap_error=widths.q + widths.V / b,
+        self_overlap_error=overlap_errors.q + overlap_errors.V / b,
         test_error=test,
         test_error_error=test_error,
     )
 
 
-def _spread(values: Sequence[float], rule: Rule, here: Callable[[], float]) -> float:
+def _error_bar(values: Sequence[float], rule: Rule, here: Callable[[], float]) -> float:
     """Return the error bar of a number from its values by replicates of a rule, or by other rules than `here`."""
     if not values:
         return np.nan
@@ -146,6 +150,11 @@ def _spread(values: Sequence[float], rule: Rule, here: Callable[[], float]) -> f
     return float(max(abs(value - own) for value in values))
 
 
-def of_drawn_weights(overlaps: Overlaps, inverse_temperature: float) -> Overlaps:
-    """Return the overlaps with that of a weight drawn from the measure with itself in place of that of two of them."""
+def overlaps_of_drawn_weights(overlaps: Overlaps, inverse_temperature: float) -> Overlaps:
+    """Return overlaps with the self-overlap r = q + V / b of a drawn weight in place of q, that of two drawn weights.
+
+    Args:
+        overlaps: of a solution.
+        inverse_temperature: b.
+    """
     return replace(overlaps, q=overlaps.q + overlaps.V / inverse_temperature)

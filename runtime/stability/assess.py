@@ -1,5 +1,4 @@
-"""Stability of a solution (docs/theory.md section 8): longitudinal spectrum, replicon, and the measure of proximal
-jumps."""
+"""Stability of a solution (docs/theory.md section 8): longitudinal spectrum, replicon, measure of proximal jumps."""
 
 from __future__ import annotations
 
@@ -10,32 +9,31 @@ import numpy as np
 
 from ..base import budget, presenting
 from ..base.errors import DomainError
-from ..base.numbers import with_error
-from ..base.progress import step
+from ..base.numbers import format_with_error
+from ..base.progress import progress_step
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY, NEGLIGIBLE_JUMPS, Averages, JacobianAverages, Rule
-from ..problems.overlaps import Conjugates, Overlaps, places_of
+from ..problems.overlaps import Conjugates, Overlaps, block_slices
 from ..problems.problem import Problem
 from ..saddle_point.state_map import StateMap, conjugates_of
 from .displacement import Displacements
-from .jumps import Jumps, find_jumps
-from .self_overlap import FiniteMap, SelfOverlap, self_overlap
+from .jumps import Jumps, JumpSearchOptions, find_jumps
+from .self_overlap import FiniteMap, SelfOverlap, find_largest_fixed_point
 
-NEGLIGIBLE_LOSS = 1e-4  # of q: a self-overlap loss below is called negligible
+NEGLIGIBLE_LOSS = 1e-4  # fraction of q: a smaller self-overlap loss is called negligible
 ROUNDING = 2e-14  # relative, of sums over very many nodes
 STABLE, MARGINAL, UNSTABLE, UNDECIDED = "stable", "marginal", "unstable", "undecided"
 """Verdicts on a number that has to be below 1: it is, is 1 within its error bar, is not, or is not known."""
-_LINES = 9  # log2 of the lines a replicate where two coordinates and one choice of labels are searched
 
 
 @dataclass(frozen=True)
 class Stability:
-    """Verdict on a solution.
+    """A verdict on a solution.
 
     Attributes:
         eigenvalues: of the longitudinal Jacobian dG/du, largest real part first; stable under some damping iff every
-            real part is below 1. An eigenvalue below -1 asks for damping only. Empty where they were not asked for.
-        modes: what each eigenvector moves, in words.
+            real part is below 1. An eigenvalue below -1 requires damping only. Empty where they were not asked for.
+        modes: which blocks of the overlaps each eigenvector changes, in words.
         replicon: Perron root of the replicon map from derivatives; finite even where jumps make the true one infinite.
         replicon_error: error bar: of its own averages (two standard errors, or the difference of two rules), of the
             overlaps at which they are taken, and of rounding.
@@ -61,14 +59,16 @@ class Stability:
 
     @property
     def longitudinal(self) -> str:
-        """Whether max Re x < 1 over the eigenvalues (docs/theory.md (8.9)): STABLE, MARGINAL where it is 1 within its
-        error bar, or UNSTABLE; STABLE where they were not asked for."""
+        """The verdict on max Re x < 1 over the eigenvalues (docs/theory.md (8.9)).
+
+        STABLE, MARGINAL where it is 1 within its error bar, or UNSTABLE; STABLE where they were not asked for.
+        """
         error = self.longitudinal_error if np.isfinite(self.longitudinal_error) else 0.0
-        return compared_with_one(float(np.max(self.eigenvalues.real, initial=-np.inf)), error)
+        return verdict_against_one(float(np.max(self.eigenvalues.real, initial=-np.inf)), error)
 
     @property
     def longitudinal_eigenvalue(self) -> float:
-        """Largest real part of the eigenvalues; nan where they were not asked for."""
+        """The largest real part of the eigenvalues; nan where they were not asked for."""
         return float(np.max(self.eigenvalues.real)) if len(self.eigenvalues) else np.nan
 
     @property
@@ -78,12 +78,12 @@ class Stability:
 
     @property
     def has_jumps(self) -> bool:
-        """Whether the bistable share is more than NEGLIGIBLE_JUMPS, so that the jump set is looked for."""
+        """Whether the bistable share is more than NEGLIGIBLE_JUMPS, so that the jump set is computed."""
         return self.bistable_share > NEGLIGIBLE_JUMPS
 
     @property
     def damping(self) -> float:
-        """Weight on the new iterate below which plain damped iteration is stable here, at most 1; 0 where none is.
+        """The weight on the new iterate below which plain damped iteration is stable here, at most 1; 0 where none is.
 
         eta < 2 (1 - Re x) / |1 - x|^2 for every eigenvalue x (docs/theory.md (8.8)).
         """
@@ -94,28 +94,30 @@ class Stability:
 
     @property
     def self_overlap_loss(self) -> float:
-        """Share of q that the estimate loses to itself: max_c Tr D*_c / Tr q_c, 0 where D = 0 is stable."""
+        """The fraction of q by which the self-overlap drops: max_c Tr D*_c / Tr q_c, 0 where D = 0 is stable."""
         return self.self_overlap.loss if self.self_overlap else 0.0
 
     @property
     def self_overlap_loss_error(self) -> float:
-        """Half width of `self_overlap_loss`; 0 where the finite map was not looked at."""
+        """The error bar of `self_overlap_loss`; 0 where the finite map was not evaluated."""
         return self.self_overlap.error if self.self_overlap else 0.0
 
     @property
     def replica_symmetry(self) -> str:
-        """Whether replica symmetry is STABLE, MARGINAL (the replicon is 1 within its error bar) or UNSTABLE; UNDECIDED
-        where the replicon or its error bar is not known."""
+        """The verdict on replica symmetry: STABLE, MARGINAL (the replicon is 1 within its error bar) or UNSTABLE.
+
+        UNDECIDED where the replicon or its error bar is not known.
+        """
         if self.unstable:
             return UNSTABLE
         if not np.isfinite([self.replicon, self.replicon_error]).all():
             return UNDECIDED
-        return compared_with_one(self.replicon, self.replicon_error)
+        return verdict_against_one(self.replicon, self.replicon_error)
 
     @property
     def unstable(self) -> str:
-        """What replica symmetry is unstable through: replicon, jumps of the proximal map, or nothing."""
-        if compared_with_one(self.replicon, self.replicon_error) == UNSTABLE:
+        """The cause of an instability of replica symmetry: "replicon", "jumps" (of the proximal map), or ""."""
+        if verdict_against_one(self.replicon, self.replicon_error) == UNSTABLE:
             return "replicon"
         # However little is lost: the slope of the loss at D = 0 is infinite with jumps of any weight.
         lost = self.self_overlap_loss + self.self_overlap_loss_error
@@ -123,14 +125,17 @@ class Stability:
 
     @property
     def verdict(self) -> str:
-        """In words: RS stable, marginal, unstable through the replicon, or through jumps of the proximal map, with the
-        overlap lost; undecided where the replicon is not known."""
-        replicon = f"replicon {with_error(self.replicon, self.replicon_error)}"
-        lost = self._lost
+        """The verdict in words.
+
+        RS stable, marginal, unstable through the replicon, or through jumps of the proximal map, with the overlap lost;
+        undecided where the replicon is not known.
+        """
+        replicon = f"replicon {format_with_error(self.replicon, self.replicon_error)}"
+        lost = self._overlap_loss_in_words
         if self.unstable == "replicon":
             words = f"RS unstable ({replicon})" + (f"; {lost}" if self.self_overlap else "")
         elif self.unstable:
-            weight = with_error(self.jump_weight, self.jump_weight_error)
+            weight = format_with_error(self.jump_weight, self.jump_weight_error)
             words = f"RS unstable through proximal jumps (jump weight {weight}): {lost} ({replicon})"
         elif self.replica_symmetry == MARGINAL:
             words = f"RS marginal ({replicon}, 1 within its error)"
@@ -148,53 +153,64 @@ class Stability:
             if self.longitudinal == UNSTABLE:
                 words += f"; longitudinally unstable (eigenvalue {lead:.4g}{toward}): a saddle"
             else:
-                shown = with_error(lead, self.longitudinal_error)
+                shown = format_with_error(lead, self.longitudinal_error)
                 words += f"; longitudinally marginal (eigenvalue {shown}, 1 within its error{toward})"
         return words
 
     @property
-    def _lost(self) -> str:
-        """The overlap lost; an upper bound where it cannot be told from nothing."""
+    def _overlap_loss_in_words(self) -> str:
+        """The drop of the replica overlap in words; an upper bound where it is zero within its error bar."""
         loss, error = 100 * self.self_overlap_loss, 100 * self.self_overlap_loss_error
         if not 0 <= loss <= error < np.inf or error == 0:
-            return f"overlap lost {with_error(loss, error)} %"
+            return f"overlap lost {format_with_error(loss, error)} %"
         digit = 10.0 ** np.floor(np.log10(loss + error))
         return f"overlap lost not resolved, at most {digit * np.ceil((loss + error) / digit - 1e-9):.1g} %"
 
     def to_json(self) -> dict[str, Any]:
-        """The object `stability` of the command line's contract (docs/design.md section 5)."""
+        """Return the object `stability` of the command line's contract (docs/design.md section 5)."""
         return presenting.to_json(self)
 
 
-def compared_with_one(value: float, error: float) -> str:
-    """STABLE, MARGINAL or UNSTABLE: whether a number is below 1, 1 within its error bar, or above."""
+def verdict_against_one(value: float, error: float) -> str:
+    """Return STABLE, MARGINAL or UNSTABLE: a number is below 1, 1 within its error bar, or above.
+
+    Args:
+        value: the number.
+        error: its error bar.
+    """
     if value - error > 1:
         return UNSTABLE
     return STABLE if value + error < 1 else MARGINAL
 
 
-def modes_of(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Eigenvalues of a longitudinal Jacobian, largest real part first, and what each eigenvector moves, in words.
+def eigenmodes(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the eigenvalues of a longitudinal Jacobian, largest real part first, and each eigenvector in words.
 
-    Named are the blocks that hold a fifth of the eigenvector (in units of the block scales) or more, the largest first,
-    and whether the tokens move alike or against one another.
+    The words name the blocks that contain a fifth of the eigenvector (in units of the block scales) or more, the
+    largest first, and say whether the tokens change alike or against one another.
+
+    Args:
+        matrix: Jacobian in the packed overlaps, (n, n).
+        overlaps: at which it is taken.
     """
     scales = overlaps.block_scales
     values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
     order = np.lexsort((values.imag, -np.round(values.real, 12)))
-    contexts, places = overlaps.sizes[0], places_of(overlaps.sizes)
+    contexts, places = overlaps.sizes[0], block_slices(overlaps.sizes)
     words = []
     for vector in vectors[:, order].T:
         parts = {name: vector[place] for name, place in places.items()}
         shares = {name: float(np.sum(np.abs(part) ** 2)) for name, part in parts.items() if len(part)}
         total = sum(shares.values())
         named = [name for name in sorted(shares, key=lambda n: -shares[n]) if shares[name] >= 0.2 * total]
-        words.append("toward " + " and ".join(named) + _pattern(parts[named[0]], contexts if named[0] != "phi" else 1))
+        words.append(
+            "toward " + " and ".join(named) + _describe_tokens(parts[named[0]], contexts if named[0] != "phi" else 1)
+        )
     return values[order], tuple(words)
 
 
-def _pattern(part: np.ndarray, contexts: int) -> str:
-    """Whether the contexts move alike, from one block of an eigenvector, context slowest."""
+def _describe_tokens(part: np.ndarray, contexts: int) -> str:
+    """Return whether the contexts change alike, in words, from one block of an eigenvector, context slowest."""
     rows = part.reshape(contexts, -1)
     if contexts == 1 or not np.abs(rows).max() > 0:
         return ""
@@ -205,9 +221,10 @@ def _pattern(part: np.ndarray, contexts: int) -> str:
 
 
 def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray) -> np.ndarray:
-    """The linear map D -> D' on (C, s, s) blocks as a (C s^2, C s^2) matrix (docs/theory.md (8.11), (8.12)).
+    """Return the linear map D -> D' on (C, s, s) blocks as a (C s^2, C s^2) matrix (docs/theory.md (8.11), (8.12)).
 
     Args:
+        problem: problem that gives the laws of labels and of the spectrum.
         square: E[G_ll' (x) G_ll'] per label assignment, (labels, L, L, s, s, s, s) with axes l, l', a, e, b, f for
             G[la, l'b] G[le, l'f].
         responses: E[J (x) J] per spectral atom, J = dw/db, (atoms, s, s, s, s) with axes a, b, e, f for J_ab J_ef.
@@ -215,7 +232,7 @@ def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray)
     contexts, s = problem.contexts, problem.student_rank
     channel = np.zeros((contexts, s, s, contexts, s, s))
     for (labels, probability), blocks in zip(problem.label_choices, square, strict=True):
-        at = problem.context_of(labels)
+        at = problem.context_indices(labels)
         for l, c in enumerate(at):
             for r, d in enumerate(at):
                 channel[c, :, :, d, :, :] += problem.alpha * probability * blocks[l, r]
@@ -224,30 +241,39 @@ def replicon_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray)
 
 
 def prior_map(problem: Problem, responses: np.ndarray) -> np.ndarray:
-    """D^ -> D' (docs/theory.md (8.12)), (C, s, s, C, s, s).
+    """Return the map D^ -> D' (docs/theory.md (8.12)), (C, s, s, C, s, s).
 
     D'_c[a, e] = E_nu[gamma_c gamma_d J[a, b] J[e, f]] D^_d[b, f].
+
+    Args:
+        problem: problem that gives the law of the spectrum.
+        responses: see `replicon_matrix`.
     """
     law = problem.law
     return np.einsum("i,ic,id,iabef->caedbf", law.weights, law.gamma, law.gamma, responses)
 
 
-def responses_of(problem: Problem, hats: Conjugates) -> np.ndarray:
-    """E[J (x) J] of `replicon_matrix`, per spectral atom."""
+def prior_responses(problem: Problem, hats: Conjugates) -> np.ndarray:
+    """Return E[J (x) J] of `replicon_matrix`, per spectral atom.
+
+    Args:
+        problem: problem with a regulariser.
+        hats: conjugates at the solution.
+    """
     out = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
-    problem.of_prior("responses")(*hats.blocks, out)
+    problem.bound_prior_map("responses")(*hats.blocks, out)
     return out
 
 
-def _slope_trace(problem: Problem, slope: np.ndarray) -> float:
-    """Tr V^_derivative = -alpha sum_c Tr E_c[G_ll]."""
+def _smooth_conjugate_trace(problem: Problem, slope: np.ndarray) -> float:
+    """Return Tr V^_derivative = -alpha sum_c Tr E_c[G_ll]."""
     return -problem.alpha * sum(
         probability * float(np.trace(blocks, axis1=1, axis2=2).sum())
         for (_, probability), blocks in zip(problem.label_choices, slope, strict=True)
     )
 
 
-def assess(
+def assess_stability(
     problem: Problem,
     overlaps: Overlaps,
     rules: tuple[Rule, ...],
@@ -257,58 +283,61 @@ def assess(
     displacements: Displacements,
     log2_lines: int | None = None,
 ) -> Stability:
-    """Stability of a solution: derivatives first, then, where the proximal map jumps, lines and pairs of fields.
+    """Return the stability of a solution: derivatives, then, where the proximal map jumps, lines and pairs of fields.
 
     Args:
+        problem: problem that was solved.
+        overlaps: of the solution.
         rules: one rule with replicates for the averages of the field's slope; or one without and others to compare
             with, each difference counting for less than the one before.
         jacobian: longitudinal Jacobian dG/du; None leaves the spectrum out.
         averages: of the rule that solved the problem, `solved_by`.
+        solved_by: that rule.
         displacements: behind the error bars of the overlaps.
         log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
     """
     rule = rules[0]
-    with step("averages of the field's slope"):
+    with progress_step("averages of the field's slope"):
         parts = [r.jacobians(problem, overlaps) for r in rules]
-    budget.check()
+    budget.check_time_limit()
     replicates = len(parts[0].square) > 1
-    # The jump part is a small difference: with replicates both terms are taken from the same nodes.
+    # The part of the jumps is a small difference: with replicates both terms are taken from the same nodes.
     state_map = StateMap(problem, rule)
     own = state_map.averages(overlaps) if replicates else averages
-    responses = responses_of(problem, state_map.conjugates(overlaps, averages.means))
+    responses = prior_responses(problem, state_map.conjugates(overlaps, averages.means))
 
-    def weight(moments: np.ndarray, slope: np.ndarray) -> float:
-        smooth = _slope_trace(problem, slope)
+    def _jump_weight(moments: np.ndarray, slope: np.ndarray) -> float:
+        smooth = _smooth_conjugate_trace(problem, slope)
         hats = state_map.conjugates(overlaps, moments)
         return (smooth - float(np.trace(hats.V, axis1=1, axis2=2).sum())) / (abs(smooth) or 1.0)  # 0: a linear loss
 
     square = parts[0].square.mean(axis=0)
-    replicon = radius(problem, square, responses)
-    with step("error bar of the replicon"):
+    replicon = replicon_root(problem, square, responses)
+    with progress_step("error bar of the replicon"):
         error = _replicon_error(problem, overlaps, averages, solved_by, rules, parts, replicon, displacements)
     if replicates:
-        weights = [weight(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)]
+        weights = [_jump_weight(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)]
         weight_error = float(two_standard_errors(np.array(weights)))
     else:
-        first, *others = (weight(own.means, part.slope[0]) for part in parts)
+        first, *others = (_jump_weight(own.means, part.slope[0]) for part in parts)
         weights, weight_error = [first], max(abs(v - first) / n for n, v in enumerate(others, 1))
-    values, modes = (np.zeros(0), ()) if jacobian is None else modes_of(jacobian, overlaps)
+    values, modes = (np.zeros(0), ()) if jacobian is None else eigenmodes(jacobian, overlaps)
     stability = Stability(values, replicon, error, averages.bistable, float(np.mean(weights)), weight_error, modes)
     if not stability.has_jumps and (not stability.unstable or problem.inverse_temperature is not None):
         return stability
-    lines = _lines_of(problem) if log2_lines is None else log2_lines
-    with step("jumps of the proximal map"):
+    lines = _choose_log2_lines(problem) if log2_lines is None else log2_lines
+    with progress_step("jumps of the proximal map"):
         jumps = find_jumps(problem, overlaps, lines) if stability.has_jumps else None
-    budget.check()
+    budget.check_time_limit()
     if jumps is not None:
-        smooth = abs(float(np.mean([_slope_trace(problem, slope) for slope in parts[0].slope])))
+        smooth = abs(float(np.mean([_smooth_conjugate_trace(problem, slope) for slope in parts[0].slope])))
         direct, width = (value / (smooth or 1.0) for value in jumps.susceptibility(problem))
         if width < stability.jump_weight_error:
             stability = replace(stability, jump_weight=direct, jump_weight_error=width)
     linear = replicon_matrix(problem, square, responses)
     finite = FiniteMap(problem, overlaps, prior_map(problem, responses))
-    with step("the self-overlap lost, from pairs of fields"):
-        return replace(stability, jumps=jumps, self_overlap=self_overlap(finite, linear, jumps, error))
+    with progress_step("the self-overlap lost, from pairs of fields"):
+        return replace(stability, jumps=jumps, self_overlap=find_largest_fixed_point(finite, linear, jumps, error))
 
 
 def _replicon_error(
@@ -321,47 +350,49 @@ def _replicon_error(
     replicon: float,
     displacements: Displacements,
 ) -> float:
-    """Error bar of the replicon: of the averages that it holds, of the overlaps, of rounding.
+    """Return the error bar of the replicon: of the averages in it, of the overlaps, of rounding.
 
     Spreads over equally many replicates are added replicate by replicate, or as independent where that is more.
     """
     square = parts[0].square.mean(axis=0)
 
-    def root(at: Overlaps, moments: np.ndarray, squares: np.ndarray) -> float:
-        return radius(problem, squares, responses_of(problem, conjugates_of(problem, at, moments)))
+    def _replicon_at(at: Overlaps, moments: np.ndarray, squares: np.ndarray) -> float:
+        return replicon_root(problem, squares, prior_responses(problem, conjugates_of(problem, at, moments)))
 
     rule = rules[0]
     by_rule = StateMap(problem, rule)
 
-    def elsewhere(u: np.ndarray) -> float:
+    def _replicon_by_rule(u: np.ndarray) -> float:
         at = Overlaps.unpack(u, overlaps.sizes)
-        return root(at, by_rule.averages(at).means, rule.jacobians(problem, at).square.mean(axis=0))
+        return _replicon_at(at, by_rule.averages(at).means, rule.jacobians(problem, at).square.mean(axis=0))
 
-    # Weights that do not add up to one: nothing is known better than that.
+    # Weights that do not add up to one limit the accuracy.
     error = max(ROUNDING, abs(averages.mass - 1)) * replicon
     spreads: list[np.ndarray] = []
     try:
         if len(parts[0].square) > 1:
-            spreads.append(np.array([root(overlaps, averages.means, one) for one in parts[0].square]) - replicon)
+            spreads.append(
+                np.array([_replicon_at(overlaps, averages.means, one) for one in parts[0].square]) - replicon
+            )
         else:
             differences = [0.0]
             for other, part in zip(rules[1:], parts[1:], strict=True):
                 means = StateMap(problem, other).averages(overlaps).means if rule == solved_by else averages.means
-                differences.append(abs(root(overlaps, means, part.square[0]) - replicon) / len(differences))
+                differences.append(abs(_replicon_at(overlaps, means, part.square[0]) - replicon) / len(differences))
             error += DIFFERENCE_SAFETY * max(differences)
         if len(averages.moments) > 1:
-            spreads.append(np.array([root(overlaps, one, square) for one in averages.moments]) - replicon)
-        here = replicon if rule == solved_by else root(overlaps, by_rule.averages(overlaps).means, square)
+            spreads.append(np.array([_replicon_at(overlaps, one, square) for one in averages.moments]) - replicon)
+        here = replicon if rule == solved_by else _replicon_at(overlaps, by_rule.averages(overlaps).means, square)
     except DomainError:
         return np.inf
     if len(averages.moments) == 1:
         error += abs(here - replicon)  # the conjugates by the rule that solved, and by that of the slopes
-    changes = displacements.changes(elsewhere, here)
+    changes = displacements.propagate(_replicon_by_rule, here)
     if displacements.replicated and np.all(np.isfinite(changes)):
         spreads.append(changes)
     else:
-        error += displacements.error(changes)
-    # Of few nodes replicates may cancel one another by chance: never less than parts that know nothing of each other.
+        error += displacements.error_of_changes(changes)
+    # With few nodes replicates may cancel one another by chance: never less than if the parts were independent.
     apart = float(np.sqrt(sum(float(two_standard_errors(each)) ** 2 for each in spreads)))
     counts = {len(each) for each in spreads}
     together = [np.sum([each for each in spreads if len(each) == count], axis=0) for count in counts]
@@ -369,39 +400,55 @@ def _replicon_error(
     return error
 
 
-def _lines_of(problem: Problem) -> int:
-    """log2 of the lines a replicate: as many proximal points in all whatever the number of fields and labels."""
+def _choose_log2_lines(problem: Problem) -> int:
+    """Return log2 of the lines a replicate, which fixes the number of proximal points for all fields and labels."""
     times = problem.tokens * problem.student_rank * len(problem.label_choices) / 2
-    return max(3, _LINES - max(0, round(float(np.log2(times)))))
+    return max(3, JumpSearchOptions.current().log2_lines - max(0, round(float(np.log2(times)))))
 
 
 def replicons(problem: Problem, hats: Conjugates, squares: np.ndarray) -> np.ndarray:
-    """Return the Perron root of the replicon map from derivatives for E[G (x) G] of every replicate, (R,)."""
-    responses = responses_of(problem, hats)
-    return np.array([radius(problem, square, responses) for square in squares])
+    """Return the Perron root of the replicon map from derivatives, of every replicate, (R,).
+
+    Args:
+        problem: problem that gives the laws of labels and of the spectrum.
+        hats: conjugates.
+        squares: E[G (x) G] of every replicate, (R, ...), see `replicon_matrix`.
+    """
+    responses = prior_responses(problem, hats)
+    return np.array([replicon_root(problem, square, responses) for square in squares])
 
 
 def conjugates_error(problem: Problem, overlaps: Overlaps, averages: Averages, rule: Rule, square: np.ndarray) -> float:
     """Return the part of the replicon's error bar that comes from the conjugates.
 
     Args:
-        averages: from which these follow, by `rule`; square: E[G (x) G] at the overlaps.
+        problem: problem that was solved.
+        overlaps: of the solution.
+        averages: from which the conjugates follow.
+        rule: rule of these averages.
+        square: E[G (x) G] at the overlaps, see `replicon_matrix`.
     """
 
-    def roots(moments: np.ndarray) -> np.ndarray:
+    def _replicons_of(moments: np.ndarray) -> np.ndarray:
         hats = [conjugates_of(problem, overlaps, one) for one in moments]
         return np.array([replicons(problem, each, square[None])[0] for each in hats])
 
     try:
         if len(averages.moments) > 1:
-            return float(two_standard_errors(roots(averages.moments)))
-        finer = StateMap(problem, rule.finer()).averages(overlaps)
-        here, there = roots(np.stack([averages.means, finer.means]))
+            return float(two_standard_errors(_replicons_of(averages.moments)))
+        finer = StateMap(problem, rule.finer_rule()).averages(overlaps)
+        here, there = _replicons_of(np.stack([averages.means, finer.means]))
         return DIFFERENCE_SAFETY * float(abs(there - here))
     except DomainError:
         return np.inf
 
 
-def radius(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:
-    """Perron root of `replicon_matrix`."""
+def replicon_root(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:
+    """Return the Perron root of `replicon_matrix`.
+
+    Args:
+        problem: problem that gives the laws of labels and of the spectrum.
+        square: E[G (x) G], see `replicon_matrix`.
+        responses: E[J (x) J], see there.
+    """
     return float(np.max(np.abs(np.linalg.eigvals(replicon_matrix(problem, square, responses)))))

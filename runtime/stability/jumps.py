@@ -18,24 +18,41 @@ from typing import Any
 import numpy as np
 
 from ..base import presenting
-from ..channel.field_lines import along, narrowed, on_lines
-from ..channel.fields import Fields, fields_of
+from ..base.options import AlgorithmOptions
+from ..channel.field_lines import bisect_steepest, evaluate_on_lines, with_coordinate
+from ..channel.fields import Fields, field_law
 from ..channel.nodes import sobol_normal
-from ..channel.points import noise_choices, points_at
+from ..channel.points import noise_values, proximal_points_at
 from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 
-REACH = 6.5  # of a line, in standard deviations
-INTERVALS = 48
-_HALVINGS = 34
-_WIDE = 1.5  # standard deviation of every other node across the lines
-SHORTEST = 1e-3  # jumps of X shorter than this share of the size of X are left out
+
+@dataclass(frozen=True)
+class JumpSearchOptions(AlgorithmOptions):
+    """Options of the search for jumps of the proximal map on lines in the fields.
+
+    Attributes:
+        line_reach: half the length of a line in standard deviations; longer lines find rarer jumps.
+        intervals: of a line, each searched for one jump; more find jumps that are close to another.
+        max_bisections: of an interval, until the place of a jump is known.
+        wide_deviation: standard deviation of every other node across the lines; wider finds rarer jumps, with more
+            noise.
+        min_relative_jump: jumps of X shorter than this fraction of the size of X are neglected.
+        log2_lines: logarithm to base 2 of the lines a replicate, for two coordinates and one choice of labels.
+    """
+
+    line_reach: float = 6.5
+    intervals: int = 48
+    max_bisections: int = 34
+    wide_deviation: float = 1.5
+    min_relative_jump: float = 1e-3
+    log2_lines: int = 9
 
 
 @dataclass(frozen=True)
 class Jumps:
-    """Jumps found on lines: each stands for a piece of the surface.
+    """A set of jumps found on lines, each of which represents a piece of the surface.
 
     Attributes:
         weights: measure of the piece under delta(F_1 - F_2), label probability included, (N,); its sum over one
@@ -55,33 +72,33 @@ class Jumps:
     replicates: int
 
     def average(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """E[delta(F_1 - F_2) h] and two standard errors for values h (N, ...) on the jumps."""
+        """Return E[delta(F_1 - F_2) h] and two standard errors for values h (N, ...) on the jumps."""
         sums = np.zeros((self.replicates, *values.shape[1:]))
         np.add.at(sums, self.replicate, values * self.weights.reshape(-1, *[1] * (values.ndim - 1)))
         return sums.mean(axis=0), two_standard_errors(sums)
 
     @property
     def any(self) -> bool:
-        """Whether a line met the surface at all."""
+        """Return whether any line crosses the surface."""
         return bool(len(self.weights))
 
     @cached_property
     def steepness(self) -> np.ndarray:
-        """|g_1 - g_2|, the slope of F_1 - F_2 across the surface, (N,)."""
+        """The slope |g_1 - g_2| of F_1 - F_2 across the surface, (N,)."""
         return np.sqrt(np.sum(self.field_jump**2, axis=(1, 2)))
 
     def susceptibility(self, problem: Problem) -> tuple[float, float]:
-        """-Tr V^_jump = alpha E[delta |g_1 - g_2|^2] and its error: what the derivative form of V^ misses."""
+        """Return -Tr V^_jump = alpha E[delta |g_1 - g_2|^2], which the derivative form of V^ misses, and its error."""
         value, error = self.average(self.steepness**2)
         return problem.alpha * float(value), problem.alpha * float(error)
 
     def area(self) -> tuple[float, float]:
-        """Gaussian measure of the surface, E[delta |grad(F_1 - F_2)|], and its error."""
+        """Return the Gaussian measure of the surface, E[delta |grad(F_1 - F_2)|], and its error."""
         value, error = self.average(self.steepness)
         return float(value), float(error)
 
     def mean_squared_jump(self) -> tuple[float, float]:
-        """Mean of |X_1 - X_2|^2 over the surface, and its error; nan without a surface."""
+        """Return the mean of |X_1 - X_2|^2 over the surface, and its error; nan without a surface."""
         area = self.area()[0]
         if not area > 0:
             return np.nan, np.nan
@@ -90,13 +107,13 @@ class Jumps:
         return float(value) / area, float(error) / area
 
     def to_json(self) -> dict[str, Any]:
-        """The object `jump_set` within `stability` of the command line's contract (docs/design.md section 5)."""
+        """Return the object `jump_set` within `stability` of the command line's contract (docs/design.md section 5)."""
         return presenting.to_json(self)
 
     def direction(self) -> tuple[np.ndarray, float]:
-        """Direction (L, s) of the normal V^{-1}(X_1 - X_2) that most of the surface shares, up to sign, and its share.
+        """Return the direction (L, s) of the normal V^{-1}(X_1 - X_2) that most of the surface has, and its share.
 
-        The leading eigenvector of the mean of n n^T over the surface, and the eigenvalue.
+        The leading eigenvector of the mean of n n^T over the surface, up to sign, and the eigenvalue.
         """
         size = self.field_jump[0].size if self.any else 0
         if not size:
@@ -109,80 +126,101 @@ class Jumps:
 
 
 def find_jumps(
-    problem: Problem, overlaps: Overlaps, log2: int = 9, replicates: int = 16, intervals: int = INTERVALS, seed: int = 0
+    problem: Problem,
+    overlaps: Overlaps,
+    log2: int = 9,
+    replicates: int = 16,
+    intervals: int | None = None,
+    seed: int = 0,
 ) -> Jumps:
-    """Jumps of the proximal map on 2^log2 lines a coordinate, replicate and choice of labels.
+    """Return the jumps of the proximal map on 2^log2 lines a coordinate, replicate and choice of labels.
 
     Args:
-        intervals: of a line, each searched for one jump.
+        problem: problem with a proximal map.
+        overlaps: of a solution.
+        log2: logarithm to base 2 of the lines.
+        replicates: independent sets of lines.
+        intervals: of a line, each searched for one jump; None for that of `JumpSearchOptions`.
+        seed: of the lines.
 
     Raises:
         DomainError: overlaps outside their domain.
     """
     columns: list[tuple[np.ndarray, ...]] = []
+    intervals = JumpSearchOptions.current().intervals if intervals is None else intervals
     student = problem.tokens * problem.student_rank
     teacher = problem.tokens * problem.teacher_rank
     for labels, probability in problem.label_choices:
-        fields = fields_of(problem, overlaps, labels)
+        fields = field_law(problem, overlaps, labels)
         sets = [sobol_normal(problem.dimension, log2, 5000 + 1000 * seed + r, ()) for r in range(replicates)]
         size = len(sets[0])
-        nodes = np.tile(np.concatenate([widened(nodes)[0] for nodes in sets]), (student, 1))
+        nodes = np.tile(np.concatenate([widen_nodes(nodes)[0] for nodes in sets]), (student, 1))
         axes = np.repeat(np.arange(student), replicates * size)
-        importance = _importance(nodes, teacher + axes)
-        for choice in noise_choices(problem):
-            row, omega, g, x, density = _on_lines(problem, fields, nodes, teacher + axes, intervals, choice)
+        importance = _line_importance_weights(nodes, teacher + axes)
+        for choice in noise_values(problem):
+            row, omega, g, x, density = _find_jumps_on_lines(problem, fields, nodes, teacher + axes, intervals, choice)
             slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), student)
             across = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
             weights = probability * importance[row] * density * np.abs(across) / np.sum(slopes**2, axis=1) / size
-            context = np.broadcast_to(problem.context_of(labels), (len(row), problem.tokens))
+            context = np.broadcast_to(problem.context_indices(labels), (len(row), problem.tokens))
             columns.append((weights, row // size % replicates, context, g, x, omega))
     weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Jumps(weights, replicate, context, g, x, omega, replicates)
 
 
-def widened(nodes: np.ndarray, columns: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Every other node farther out, where minima compete, and the weight of each under the normal law, below 2.
+def widen_nodes(nodes: np.ndarray, columns: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes with every other one farther out, where minima compete, and importance weights, below 2.
 
     Args:
+        nodes: standard normal, (N, dimension).
         columns: how many of the first coordinates to widen, default all.
     """
     nodes = nodes.copy()
-    nodes[1::2, :columns] *= _WIDE
+    nodes[1::2, :columns] *= JumpSearchOptions.current().wide_deviation
     wide = nodes[:, :columns]
-    return nodes, _weight(np.sum(wide**2, axis=1), wide.shape[1])
+    return nodes, _mixture_weight(np.sum(wide**2, axis=1), wide.shape[1])
 
 
-def _weight(squares: np.ndarray, dimension: int) -> np.ndarray:
-    """Normal density over that of the mixture of widths 1 and _WIDE, at given squared norms."""
-    return 2 / (1 + np.exp(0.5 * squares * (1 - 1 / _WIDE**2)) / _WIDE**dimension)
+def _mixture_weight(squares: np.ndarray, dimension: int) -> np.ndarray:
+    """Return the normal density over that of the mixture of two widths, at given squared norms."""
+    wide = JumpSearchOptions.current().wide_deviation
+    return 2 / (1 + np.exp(0.5 * squares * (1 - 1 / wide**2)) / wide**dimension)
 
 
-def _importance(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Normal density over that of the nodes' mixture, in the coordinates across each line; below 2."""
+def _line_importance_weights(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Return the normal density over that of the nodes' mixture, in the coordinates across each line; below 2."""
     squares = np.sum(nodes**2, axis=1) - np.take_along_axis(nodes, axes[:, None], axis=1)[:, 0] ** 2
-    return _weight(squares, nodes.shape[1] - 1)
+    return _mixture_weight(squares, nodes.shape[1] - 1)
 
 
-def _on_lines(
+def _find_jumps_on_lines(
     problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, intervals: int, choice: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Line, omega, jump of g, jump of X and density (times the probability of the noise value) of every jump on the
-    lines through the nodes, each parallel to its axis."""
-    ends = np.linspace(-REACH, REACH, intervals + 1)
-    x, minima = on_lines(problem, fields, nodes, axes, ends, choice)
+    """Return every jump on the lines through the nodes, each parallel to its axis.
+
+    Returns:
+        line, omega, jump of g, jump of X and density (times the probability of the noise value) of each.
+    """
+    options = JumpSearchOptions.current()
+    ends = np.linspace(-options.line_reach, options.line_reach, intervals + 1)
+    x, minima = evaluate_on_lines(problem, fields, nodes, axes, ends, choice)
     steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
     two = minima > 1
-    shortest = SHORTEST * max(float(np.abs(x).max()), 1e-300)
+    shortest = options.min_relative_jump * max(float(np.abs(x).max()), 1e-300)
     # One step far longer than its neighbours may hide a jump whose bistable stretch lies between the ends.
     steep = steps > 2 * np.median(steps, axis=1, keepdims=True)
     row, place = np.nonzero((two[:, 1:] | two[:, :-1] | steep) & (steps > shortest))
     found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-    (row, low, high, x_low, x_high), _ = narrowed(problem, fields, nodes, axes, found, _HALVINGS, shortest, choice)
+    (row, low, high, x_low, x_high), _ = bisect_steepest(
+        problem, fields, nodes, axes, found, options.max_bisections, shortest, choice
+    )
     middle = (low + high) / 2
     shape = (len(row), problem.tokens, problem.student_rank)
     if not len(row):
         return row, np.zeros(shape), np.zeros(shape), np.zeros(shape), middle
-    omega, *_, weight = points_at(problem, fields, along(nodes[row], axes[row], middle), choice=choice)
+    omega, *_, weight = proximal_points_at(
+        problem, fields, with_coordinate(nodes[row], axes[row], middle), choice=choice
+    )
     jump = (x_low - x_high).reshape(shape)
     field_jump = np.einsum("lab,nlb->nla", fields.precision, jump)
     density = weight * np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi)

@@ -1,7 +1,7 @@
 """The self-overlap that a solution loses to jumps of the proximal map (docs/theory.md (8.19) to (8.24)).
 
-Two copies of the estimate with the same overlaps and half squared distance D (one s x s block a context): their fields
-omega^1, omega^2 have covariance q and cross-covariance q - D, and
+Two copies of the estimate with the same overlaps and half squared distance D (one s x s block a context): their
+fields omega^1, omega^2 have covariance q and cross-covariance q - D, and
 
     D^_c(D) = (alpha / 2) E_c[(g^1_l - g^2_l)(g^1_l - g^2_l)^T],  D'_c(D) = E_nu[gamma_c J (sum_c' gamma_c' D^_c') J^T].
 
@@ -17,26 +17,42 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..channel.fields import Fields, fields_of
+from ..base.options import AlgorithmOptions
+from ..channel.fields import Fields, field_law
 from ..channel.nodes import sobol_normal
-from ..channel.points import noise_choices, points_at
+from ..channel.points import noise_values, proximal_points_at
 from ..integration.estimates import two_standard_errors
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.domain import without_teacher
-from .jumps import Jumps, widened
+from ..saddle_point.domain import conditional_covariance
+from .jumps import Jumps, widen_nodes
 
-ABSOLUTE, RELATIVE = 1e-3, 0.2  # half width asked of the self-overlap loss, whichever is wider
-_STEPS = 60
-_AGREED = 1e-3  # relative change of D at which the iteration stops
-MOST_PAIRS = 17  # log2, a set
-_SMALL = 6e-3  # of q: pairs of fields so near are hardly ever on two sides of a jump, so that a and b say more
-_NEXT_ORDER = 1.6  # D* by a and b is too large by about this times its root (seen at D* between 0.04 and 0.1)
+ABSOLUTE, RELATIVE = 1e-3, 0.2  # error bar asked of the self-overlap loss, whichever is wider
+
+
+@dataclass(frozen=True)
+class SelfOverlapOptions(AlgorithmOptions):
+    """Options of the largest fixed point of the finite map.
+
+    Attributes:
+        max_iterations: of the map, from one number of pairs.
+        step_tolerance: relative change of D at which the iteration stops, unless noise stops it before.
+        max_log2_pairs: logarithm to base 2 of the most pairs of fields a set; more reach smaller error bars.
+        small_loss: fraction of q: pairs of fields closer than this are hardly ever on two sides of a jump, so that
+            the expansion in sqrt(D) is the more accurate below.
+        next_order: relative error of D* by that expansion, over the root of D* (measured at D* between 0.04 and 0.1).
+    """
+
+    max_iterations: int = 60
+    step_tolerance: float = 1e-3
+    max_log2_pairs: int = 17
+    small_loss: float = 6e-3
+    next_order: float = 1.6
 
 
 @dataclass(frozen=True)
 class FiniteMap:
-    """D -> D'(D) by independent Sobol sets of pairs of fields.
+    """A map D -> D'(D) evaluated by independent Sobol sets of pairs of fields.
 
     Attributes:
         prior: D^ -> D', (C, s, s, C, s, s).
@@ -51,7 +67,7 @@ class FiniteMap:
     seed: int = 0
 
     def __call__(self, distance: np.ndarray) -> np.ndarray:
-        """D' of every replicate, (R, C, s, s), at D (C, s, s).
+        """Return D' of every replicate, (R, C, s, s), at D (C, s, s).
 
         Raises:
             DomainError: overlaps outside their domain.
@@ -62,28 +78,31 @@ class FiniteMap:
         noise = len(problem.noise_scale)
         hats = np.zeros((self.replicates, problem.contexts, s, s))
         for labels, probability in problem.label_choices:
-            fields = fields_of(problem, self.overlaps, labels)
-            context = problem.context_of(labels)
-            shared, own = _factors(fields, distance[context])
+            fields = field_law(problem, self.overlaps, labels)
+            context = problem.context_indices(labels)
+            shared, own = _copy_factors(fields, distance[context])
             for r in range(self.replicates):
                 drawn = sobol_normal(teacher + 3 * student + noise, self.log2, 9000 + 1000 * self.seed + r, ())
-                drawn, weights = widened(drawn, teacher + student)
+                drawn, weights = widen_nodes(drawn, teacher + student)
                 parts = drawn[:, teacher : teacher + 3 * student].reshape(len(drawn), 3, tokens, s)
                 pairs = []
                 for copy in (1, 2):
                     z = np.einsum("lab,nlb->nla", shared, parts[:, 0]) + np.einsum("lab,nlb->nla", own, parts[:, copy])
                     columns = [drawn[:, :teacher], z.reshape(len(z), -1), drawn[:, teacher + 3 * student :]]
                     pairs.append(np.concatenate(columns, axis=1))
-                for choice in noise_choices(problem):
-                    one, two = (points_at(problem, fields, nodes, choice=choice) for nodes in pairs)
-                    apart = one.g - two.g
-                    square = np.einsum("n,nla,nlb->lab", weights * one.weight, apart, apart) / len(drawn)
+                for choice in noise_values(problem):
+                    one, two = (proximal_points_at(problem, fields, nodes, choice=choice) for nodes in pairs)
+                    difference = one.g - two.g
+                    square = np.einsum("n,nla,nlb->lab", weights * one.weight, difference, difference) / len(drawn)
                     np.add.at(hats[r], context, 0.5 * problem.alpha * probability * square)
         return np.einsum("cabdef,rdef->rcab", self.prior, hats)
 
 
-def _factors(fields: Fields, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """z_i = shared z_0 + own z'_i in coordinates of omega given Y: covariance 1, cross-covariance 1 - F^-1 D F^-T."""
+def _copy_factors(fields: Fields, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of z_i = shared z_0 + own z'_i, of covariance 1 and cross-covariance 1 - F^-1 D F^-T.
+
+    The coordinates are those of omega given Y.
+    """
     inverse = np.linalg.inv(fields.field_factor)
     relative = inverse @ distance @ inverse.transpose(0, 2, 1)
     values, vectors = np.linalg.eigh((relative + relative.transpose(0, 2, 1)) / 2)
@@ -95,11 +114,11 @@ def _factors(fields: Fields, distance: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 @dataclass(frozen=True)
 class SelfOverlap:
-    """The largest fixed point D* of the finite map.
+    """A largest fixed point D* of the finite map.
 
     Attributes:
-        distance: D*, (C, s, s); loss: max_c Tr D*_c / Tr q_c, and its half width `error`.
-        slope: a, the replicon; root: b = |D'_jump| / |D|^(1/2) along the Perron direction, with its half width, for D
+        distance: D*, (C, s, s); loss: max_c Tr D*_c / Tr q_c, and its error bar `error`.
+        slope: a, the replicon; root: b = |D'_jump| / |D|^(1/2) along the Perron direction, with its error bar, for D
             measured by max_c Tr D_c / Tr q_c.
         sampled: whether D* was found from pairs of fields, or from a and b.
     """
@@ -113,15 +132,28 @@ class SelfOverlap:
     sampled: bool
 
 
-def share(distance: np.ndarray, overlaps: Overlaps) -> float:
-    """max_c Tr D_c / Tr q_c."""
+def relative_trace(distance: np.ndarray, overlaps: Overlaps) -> float:
+    """Return max_c Tr D_c / Tr q_c.
+
+    Args:
+        distance: D, (C, s, s).
+        overlaps: of the solution.
+    """
     return float(np.max(np.trace(distance, axis1=1, axis2=2) / np.trace(overlaps.q, axis1=1, axis2=2)))
 
 
-def jump_map(problem: Problem, jumps: Jumps, prior: np.ndarray, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The leading jump part of D'(D), (C, s, s), and two standard errors of it.
+def leading_jump_map(
+    problem: Problem, jumps: Jumps, prior: np.ndarray, distance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the leading part of D'(D) due to jumps, (C, s, s), and two standard errors of it.
 
     D^_jump,c = (alpha / sqrt(pi)) E_c[delta(F_1 - F_2) Dg_l Dg_l^T (sum_l' Dg_l'^T D_l' Dg_l')^(1/2)].
+
+    Args:
+        problem: problem that was solved.
+        jumps: the jump set.
+        prior: D^ -> D', (C, s, s, C, s, s).
+        distance: D, (C, s, s).
     """
     g, context = jumps.field_jump, jumps.context
     spread = np.sqrt(np.maximum(np.einsum("nla,nlab,nlb->n", g, distance[context], g), 0.0))
@@ -136,7 +168,7 @@ def jump_map(problem: Problem, jumps: Jumps, prior: np.ndarray, distance: np.nda
     return images.mean(axis=0), two_standard_errors(images)
 
 
-def self_overlap(
+def find_largest_fixed_point(
     finite: FiniteMap,
     linear: np.ndarray,
     jumps: Jumps | None,
@@ -144,17 +176,20 @@ def self_overlap(
     accuracy: float = ABSOLUTE,
     relative: float = RELATIVE,
 ) -> SelfOverlap:
-    """The largest fixed point of the finite map, from above.
+    """Return the largest fixed point of the finite map, found from above.
 
     Args:
-        linear: the replicon map on D, (C s^2, C s^2), whose root is known to `slope_error`.
+        finite: the map by pairs of fields.
+        linear: the replicon map on D, (C s^2, C s^2).
         jumps: None where there are none.
-        accuracy, relative: half width asked of the self-overlap loss, absolute or relative, whichever is wider.
+        slope_error: error bar of the Perron root of `linear`.
+        accuracy: error bar asked of the self-overlap loss, absolute.
+        relative: the same, relative to the loss; the wider of both is asked for.
 
     Raises:
         DomainError: overlaps outside their domain.
     """
-    overlaps = finite.overlaps
+    options, overlaps = SelfOverlapOptions.current(), finite.overlaps
     values, vectors = np.linalg.eig(linear)
     lead = int(np.argmax(values.real))
     slope = float(values[lead].real)
@@ -162,40 +197,42 @@ def self_overlap(
     direction = direction * np.sign(np.trace(direction.sum(axis=0)) or 1.0)
     root = root_error = 0.0
     if jumps is not None and jumps.any:
-        image, width = jump_map(finite.problem, jumps, finite.prior, direction / share(direction, overlaps))
-        root, root_error = share(image, overlaps), share(np.abs(width), overlaps)
+        image, width = leading_jump_map(
+            finite.problem, jumps, finite.prior, direction / relative_trace(direction, overlaps)
+        )
+        root, root_error = relative_trace(image, overlaps), relative_trace(np.abs(width), overlaps)
     elif slope < 1:
         return SelfOverlap(np.zeros_like(overlaps.q), 0.0, 0.0, slope, 0.0, 0.0, False)
     if slope < 1 and jumps is not None:
         small = _small_fixed_point(finite, linear, jumps, direction)
-        loss = share(small, overlaps)
-        if loss < _SMALL:
+        loss = relative_trace(small, overlaps)
+        if loss < options.small_loss:
             # D* = (b / (1 - a))^2, with independent errors of a and b.
             spread = 2 * float(np.hypot(root_error / max(root, 1e-300), slope_error / (1 - slope)))
-            error = loss * (spread + _NEXT_ORDER * float(np.sqrt(loss)))
+            error = loss * (spread + options.next_order * float(np.sqrt(loss)))
             return SelfOverlap(small, loss, error, slope, root, root_error, False)
-    start = farthest = without_teacher(finite.problem, overlaps)
+    start = farthest = conditional_covariance(finite.problem, overlaps)
     while True:
         distance, loss, error = _sampled_fixed_point(finite, start)
-        if loss > share(farthest, overlaps):  # copies that share nothing but Y are as far apart as any
-            distance, loss = farthest, share(farthest, overlaps)
-        if error <= max(accuracy, relative * loss) or finite.log2 >= MOST_PAIRS:
+        if loss > relative_trace(farthest, overlaps):  # copies that have only Y in common are as far apart as any
+            distance, loss = farthest, relative_trace(farthest, overlaps)
+        if error <= max(accuracy, relative * loss) or finite.log2 >= options.max_log2_pairs:
             return SelfOverlap(distance, loss, error, slope, root, root_error, True)
         # Errors fall like one over the root of the number of pairs: these are rare events.
         missing = 2 * np.log2(error / max(accuracy, relative * loss)) if np.isfinite(error) else 1
-        finite = replace(finite, log2=min(MOST_PAIRS, finite.log2 + max(1, round(float(missing)))))
+        finite = replace(finite, log2=min(options.max_log2_pairs, finite.log2 + max(1, round(float(missing)))))
         start = 1.5 * distance if np.isfinite(error) else start
 
 
 def _small_fixed_point(finite: FiniteMap, linear: np.ndarray, jumps: Jumps, direction: np.ndarray) -> np.ndarray:
-    """D* of D' = a D + b sqrt(D), a below 1, by iterating D = (1 - a)^{-1} b sqrt(D)."""
+    """Return D* of D' = a D + b sqrt(D), a below 1, by iterating D = (1 - a)^{-1} b sqrt(D)."""
     overlaps = finite.overlaps
-    distance = 1e-6 * direction / share(direction, overlaps)
+    distance = 1e-6 * direction / relative_trace(direction, overlaps)
     resolvent = np.linalg.inv(np.eye(len(linear)) - linear)
     for _ in range(200):
-        source = jump_map(finite.problem, jumps, finite.prior, distance)[0]
+        source = leading_jump_map(finite.problem, jumps, finite.prior, distance)[0]
         new = (resolvent @ source.ravel()).reshape(distance.shape)
-        change = abs(share(new, overlaps) / max(share(distance, overlaps), 1e-300) - 1)
+        change = abs(relative_trace(new, overlaps) / max(relative_trace(distance, overlaps), 1e-300) - 1)
         distance = new
         if change < 1e-6:
             break
@@ -203,24 +240,24 @@ def _small_fixed_point(finite: FiniteMap, linear: np.ndarray, jumps: Jumps, dire
 
 
 def _sampled_fixed_point(finite: FiniteMap, distance: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """D* by iteration from above, with secant steps in log |D|; its loss and half width."""
-    overlaps = finite.overlaps
+    """Return D* by iteration from above with secant steps in log |D|, its loss and error bar."""
+    options, overlaps = SelfOverlapOptions.current(), finite.overlaps
     last: tuple[float, float] | None = None
     gain = 0.0
-    for _ in range(_STEPS):
+    for _ in range(options.max_iterations):
         images = finite(distance)
         image = images.mean(axis=0)
-        before, after = share(distance, overlaps), share(image, overlaps)
+        before, after = relative_trace(distance, overlaps), relative_trace(image, overlaps)
         if not after > 1e-9:
-            return np.zeros_like(distance), 0.0, _SMALL
+            return np.zeros_like(distance), 0.0, options.small_loss
         x, y = np.log(before), np.log(after)
         if last is not None and abs(x - last[0]) > 1e-9:
             gain = float(np.clip((y - last[1]) / (x - last[0]), 0.0, 0.95))
-        spread = float(two_standard_errors(np.array([share(one, overlaps) for one in images])))
+        spread = float(two_standard_errors(np.array([relative_trace(one, overlaps) for one in images])))
         error = spread / max(1 - gain, 0.05)
-        if last is not None and abs(y - x) < max(_AGREED, 0.1 * spread / after):
+        if last is not None and abs(y - x) < max(options.step_tolerance, 0.1 * spread / after):
             return image, after, error + abs(after - before) / max(1 - gain, 0.05)
         last = x, y
         step = float(np.clip((y - x) / (1 - gain), -1.5, 1.5))
         distance = image * np.exp(x + step - y)
-    return distance, share(distance, overlaps), float(np.nan)
+    return distance, relative_trace(distance, overlaps), float(np.nan)

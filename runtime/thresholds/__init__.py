@@ -1,1 +1,1 @@
-"""Values of a parameter at which something changes."""
+"""Thresholds: values of a parameter at which branches cross, a condition holds or stability is lost."""

@@ -1,26 +1,37 @@
-"""Conditions along a branch: where an equation between its observables holds, or its replicon passes 1."""
+"""Thresholds along a branch: values at which an equation between observables holds, or the replicon passes 1."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..base.errors import InputError, NotConvergedError
+from ..base.options import AlgorithmOptions
 from ..branches.branch import Branch
 from ..integration import Rule
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 from .conditions import Condition, parse_condition
-from .locate import locate
+from .independent_check import solution_by_rule
+from .locate import locate_threshold
 from .root import Evaluation
-from .search import Search, finest_accuracy
-from .second_rule import by_rule
+from .search import ThresholdSearch, finest_accuracy
 from .threshold import Threshold
 
-_PASSAGE = 0.01  # a replicon farther from 1 than this at the end has not passed through it
+
+@dataclass(frozen=True)
+class AlmeidaThoulessOptions(AlgorithmOptions):
+    """Options of locating the de Almeida-Thouless threshold.
+
+    Attributes:
+        max_distance: of the replicon from 1 at the threshold; if it is farther, jumps of the proximal map caused the
+            change, not the replicon.
+    """
+
+    max_distance: float = 0.01
 
 
 def condition_threshold(
@@ -38,16 +49,22 @@ def condition_threshold(
     """Locate where a condition on a branch's observables holds, as `test_error = baseline_error`.
 
     Args:
+        problem: at any value of the parameter.
         condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
-        on: the branch.
-        verify: as for `crossing`.
+        parameter: in which the threshold is located.
+        on: the branch, a named start.
+        bracket: interval to search, default [0.1, 2.5] for alpha.
+        accuracy: error bar of the threshold.
+        seed: of sampled rules.
+        branch: with known solutions; a new one by default.
+        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
 
     Raises:
         InputError: the condition cannot be read.
         NotConvergedError: no sign change on the branch.
     """
     parsed = parse_condition(condition, problem)
-    search = Search(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
+    search = ThresholdSearch(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
     return _locate_condition(search, parsed, branch or Branch(problem, parameter, on, seed=seed))
 
 
@@ -65,13 +82,20 @@ def almeida_thouless(
     """Locate where the replicon passes 1 on a branch (de Almeida and Thouless) and the proximal map is continuous.
 
     Where the map jumps, replica symmetry is unstable whatever the replicon from derivatives is (docs/theory.md (9.4)):
-    such values count as unstable, and a change that comes with jumps rather than with the replicon is refused.
+    such values count as unstable, and a change of stability that jumps cause, not the replicon, is an error.
 
     Args:
-        on: the branch; the others as for `where`.
+        problem: at any value of the parameter.
+        parameter: in which the threshold is located.
+        on: the branch, a named start.
+        bracket: interval to search, default [0.1, 2.5] for alpha.
+        accuracy: error bar of the threshold.
+        seed: of sampled rules.
+        branch: with known solutions; a new one by default.
+        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
 
     Raises:
-        NotConvergedError: no passage through 1 on the branch, or the proximal map jumps at what was found.
+        NotConvergedError: the replicon does not pass 1 on the branch, or the proximal map jumps at the threshold.
 
     Example:
         >>> problem = sf.problem("tukey_regression", Delta=1)
@@ -81,17 +105,18 @@ def almeida_thouless(
     """
     jumping: set[float] = set()
 
-    def unstable_where_it_jumps(found: Evaluation) -> Evaluation:
-        if not _jumps(found.solutions[0]):
+    def count_jumps_as_unstable(found: Evaluation) -> Evaluation:
+        if not _has_jumps(found.solutions[0]):
             return found
         jumping.add(found.value)
         return replace(found, difference=max(found.difference, 1.0))
 
-    search = Search("at", problem, parameter, (on,), bracket, accuracy, verify)
+    search = ThresholdSearch("at", problem, parameter, (on,), bracket, accuracy, verify)
     follower = branch or Branch(problem, parameter, on, seed=seed)
-    found = _locate_condition(search, parse_condition("replicon = 1", problem), follower, unstable_where_it_jumps)
+    found = _locate_condition(search, parse_condition("replicon = 1", problem), follower, count_jumps_as_unstable)
     ends = found.evidence["bracket"]
-    if _jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > _PASSAGE):
+    limit = AlmeidaThoulessOptions.current().max_distance
+    if _has_jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > limit):
         raise NotConvergedError(
             f"at: replica symmetry is lost between {parameter} = {ends[0]:.6g} and {ends[1]:.6g} through jumps of the "
             "proximal map, not through the replicon, which means nothing where the map jumps"
@@ -99,47 +124,46 @@ def almeida_thouless(
     return found
 
 
-def _jumps(solution: Solution) -> bool:
+def _has_jumps(solution: Solution) -> bool:
     return solution.averages is not None and solution.averages.bistable > NEGLIGIBLE_JUMPS
 
 
 def _locate_condition(
-    search: Search,
+    search: ThresholdSearch,
     condition: Condition,
     follower: Branch,
-    judge: Callable[[Evaluation], Evaluation] = lambda found: found,
+    adjust: Callable[[Evaluation], Evaluation] = lambda found: found,
 ) -> Threshold:
-    """Locate where a condition holds along a branch, its overlaps solved to what a tolerance asks for.
+    """Locate where a condition holds along a branch; overlaps are solved as accurately as the tolerance requires.
 
-    Args:
-        judge: changes what was evaluated.
+    `adjust` replaces every evaluation.
     """
     wanted = follower.accuracy
 
-    def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
+    def _evaluate(value: float, tolerance: float | None) -> Evaluation | None:
         nonlocal wanted
         solution = follower.at(value, None if tolerance is None else wanted)
         if solution is None:
             return None
-        found = condition.judge(solution, tolerance or np.inf)
+        found = condition.evaluate(solution, tolerance or np.inf)
         while tolerance is not None and not found.error <= tolerance and wanted > finest_accuracy(solution):
-            share = max(0.3 * tolerance / found.error, 1e-6)
-            wanted = max(finest_accuracy(solution), min(wanted, solution.relative_error) * min(1 / 3, share))
+            factor = max(0.3 * tolerance / found.error, 1e-6)
+            wanted = max(finest_accuracy(solution), min(wanted, solution.relative_error) * min(1 / 3, factor))
             finer = follower.at(value, wanted)
             if finer is None:
                 break
-            stuck = finer.relative_error > 0.7 * solution.relative_error
+            has_stalled = finer.relative_error > 0.7 * solution.relative_error
             solution = finer
-            found = condition.judge(solution, tolerance)
-            if stuck:
+            found = condition.evaluate(solution, tolerance)
+            if has_stalled:
                 break
-        return judge(Evaluation(value, found.value, found.integration, found.residual, None, (solution,)))
+        return adjust(Evaluation(value, found.value, found.integration, found.residual, None, (solution,)))
 
-    def second(best: Evaluation, rule: Rule, tolerance: float) -> tuple[float, float]:
-        moved = by_rule(best.solutions[0], rule)
+    def _by_second_rule(best: Evaluation, rule: Rule, tolerance: float) -> tuple[float, float]:
+        moved = solution_by_rule(best.solutions[0], rule)
         if moved is None:
             raise InputError("the second rule leaves the domain of the overlaps")
-        found = condition.judge(moved, tolerance, equidistant=True)
+        found = condition.evaluate(moved, tolerance, equidistant=True)
         return found.value, found.integration
 
-    return locate(search, evaluate, second, (follower,))
+    return locate_threshold(search, _evaluate, _by_second_rule, (follower,))

@@ -1,4 +1,4 @@
-"""Conditions on a solution's observables, as `test_error = baseline_error`: read safely, valued with their errors."""
+"""Conditions on observables, as `test_error = baseline_error`: parsed safely, evaluated with error bars."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import DomainError, InputError
+from ..base.options import AlgorithmOptions
 from ..integration import Rule, slope_rules
 from ..integration.estimates import two_standard_errors
-from ..problems.columns import METRIC, OBSERVED, column_of
+from ..problems.columns import METRIC, OBSERVED, column_name
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
-from ..problems.quantities import find_quantity, quantity_names, value_in
+from ..problems.quantities import find_quantity, overlap_entry, quantity_names
 from ..saddle_point import observables
-from ..saddle_point.observables import Observable, observable_named
+from ..saddle_point.observables import Observable, find_observable
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from ..stability.assess import ROUNDING, conjugates_error, replicons
@@ -33,16 +34,25 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Pow: operator.pow,
 }
 _AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
-# The Perron root is refined to at most so many rules finer than the solution's.
-_FINER = 3
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Left side minus right side of a condition at a solution.
+class ConditionOptions(AlgorithmOptions):
+    """Options of evaluating a condition.
 
     Attributes:
-        integration, residual: error bars that come from the integrals and from what is left of the residual.
+        replicon_refinements: largest number of rules finer than the solution's by which the replicon is computed.
+    """
+
+    replicon_refinements: int = 3
+
+
+@dataclass(frozen=True)
+class ConditionValue:
+    """The left side minus the right side of a condition at a solution.
+
+    Attributes:
+        integration, residual: error bars from the integrals and from the residual.
     """
 
     value: float
@@ -51,85 +61,92 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Error bar of the value: both parts added."""
+        """Return the error bar of the value: both parts added."""
         return self.integration + self.residual
 
 
 @dataclass(frozen=True)
 class Condition:
-    """`left = right` in the names of `quantity_names` and `own_names`, numbers and + - * / **."""
+    """A condition `left = right` in names of observables, verdicts and parameters, numbers and + - * / **."""
 
     text: str
     sides: tuple[ast.expr, ast.expr]
     names: tuple[str, ...]
 
     @property
-    def averaged(self) -> bool:
-        """Whether it asks for averages over the channel, not for the overlaps and errors that they give alone."""
+    def needs_averages(self) -> bool:
+        """Return whether it depends on averages over the channel, not only on functions of the overlaps."""
         return any(name in _AVERAGED for name in self.names)
 
     def __call__(self, solution: Solution) -> tuple[float, float]:
-        """left - right and its error bar, with what the solution holds."""
-        found = self.judge(solution)
+        """Return left - right and its error bar, with integrals as accurate as those of the solution."""
+        found = self.evaluate(solution)
         return found.value, found.error
 
-    def judge(self, solution: Solution, tolerance: float = np.inf, equidistant: bool = False) -> Judged:
-        """left - right with its error bars.
+    def evaluate(self, solution: Solution, tolerance: float = np.inf, equidistant: bool = False) -> ConditionValue:
+        """Return left - right with its error bars.
 
         Args:
-            tolerance: integrals that are not the solution's own (test error, baseline, replicon) are refined until
-                what they add to the error bar is below this, as far as can be had.
-            equidistant: nodes for the test error, another family than Gauss-Hermite's.
+            solution: at which it is evaluated.
+            tolerance: of the error bar; integrals beyond those of the solution (test error, baseline, replicon) are
+                refined to it, as far as possible.
+            equidistant: whether the test error is integrated with equidistant nodes, not by Gauss-Hermite.
         """
-        observables = {name: _Observable.of(name, solution, equidistant) for name in self.names}
+        observables = {name: _Observable._from_solution(name, solution, equidistant) for name in self.names}
         values = {name: observable.value for name, observable in observables.items()}
         refined = [name for name in self.names if observables[name].refine is not None]
         for name in refined:
-            share = tolerance / (2 * len(refined) * max(abs(self._slope(values, name)), 1e-300))
-            observables[name] = observables[name].refined(share)
+            own_tolerance = tolerance / (2 * len(refined) * max(abs(self._partial_derivative(values, name)), 1e-300))
+            observables[name] = observables[name].refine_to(own_tolerance)
             values[name] = observables[name].value
-        centre = self._at(values)
-        integration = sum(abs(self._at({**values, n: values[n] + observables[n].error}) - centre) for n in self.names)
+        centre = self._difference(values)
+        ends = ({**values, name: values[name] + observables[name].error} for name in self.names)
+        integration = sum(abs(self._difference(end) - centre) for end in ends)
         integration += ROUNDING * max(abs(_evaluate(side, values)) for side in self.sides)
 
-        def moved(shift: np.ndarray, names: Sequence[str]) -> float:
+        def _change(shift: np.ndarray, names: Sequence[str]) -> float:
             known = {name: move for name in names if (move := observables[name].moved) is not None}
             try:
-                return self._at({**values, **{name: move(shift) for name, move in known.items()}}) - centre
+                return self._difference({**values, **{name: move(shift) for name, move in known.items()}}) - centre
             except DomainError:
                 return np.inf
 
-        indirect = [name for name in self.names if not observables[name].is_entry]
+        integrated_names = [name for name in self.names if not observables[name].is_entry]
         if solution.shifts is not None and len(solution.shifts):
-            changes = np.array([moved(shift, indirect) for shift in solution.shifts])
+            changes = np.array([_change(shift, integrated_names) for shift in solution.shifts])
             sampled = solution.rule.replicated
             integration += float(two_standard_errors(changes)) if sampled else float(np.abs(changes).max())
-        residual = 0.0 if solution.residual_shift is None else abs(moved(solution.residual_shift, self.names))
-        return Judged(centre, float(integration), residual)
+        residual = 0.0 if solution.residual_shift is None else abs(_change(solution.residual_shift, self.names))
+        return ConditionValue(centre, float(integration), residual)
 
-    def compared(self, values: Mapping[str, Any], number: Callable[[str], Any]) -> tuple[Any, Any]:
-        """Both sides at values of the names, numbers read by `number`: of any precision."""
+    def evaluate_sides(self, values: Mapping[str, Any], number: Callable[[str], Any]) -> tuple[Any, Any]:
+        """Return both sides, in any precision.
+
+        Args:
+            values: of the names.
+            number: makes a number of a decimal string.
+        """
         left, right = (_evaluate(side, values, number) for side in self.sides)
         return left, right
 
-    def _at(self, values: Mapping[str, float]) -> float:
+    def _difference(self, values: Mapping[str, float]) -> float:
         left, right = (_evaluate(side, values) for side in self.sides)
         return left - right
 
-    def _slope(self, values: Mapping[str, float], name: str) -> float:
+    def _partial_derivative(self, values: Mapping[str, float], name: str) -> float:
         step = 1e-6 * max(abs(values[name]), 1e-6)
-        ends = [self._at({**values, name: values[name] + way * step}) for way in (1, -1)]
+        ends = [self._difference({**values, name: values[name] + sign * step}) for sign in (1, -1)]
         return (ends[0] - ends[1]) / (2 * step)
 
 
 @dataclass(frozen=True)
 class _Observable:
-    """A number of a solution.
+    """A number in a condition, at a solution.
 
     Attributes:
-        error: error bar of the integral that it takes, or of the overlap that it is.
-        moved: its value at overlaps moved by a shift (n,); None where these enter to second order or not at all.
-        refine: tolerance -> the same with a smaller error; None where there is nothing to refine.
+        error: error bar of its integral, or of the overlap if it is one.
+        moved: returns its value after a shift (n,) of the overlaps; None if they enter to second order or not at all.
+        refine: returns it with an error below a tolerance; None where nothing can be refined.
         is_entry: whether it is an entry of the overlaps or a trained number.
     """
 
@@ -139,61 +156,61 @@ class _Observable:
     refine: Callable[[float], _Observable] | None = None
     is_entry: bool = False
 
-    def refined(self, tolerance: float) -> _Observable:
+    def refine_to(self, tolerance: float) -> _Observable:
         return self.refine(tolerance) if self.refine and self.error > tolerance else self
 
     @classmethod
-    def of(cls, name: str, solution: Solution, equidistant: bool) -> _Observable:
+    def _from_solution(cls, name: str, solution: Solution, equidistant: bool) -> _Observable:
         problem = solution.problem
         if name in ("training_loss", "free_entropy"):
             return cls(getattr(solution, name), solution.training_loss_error)
         if name == "bistable_share":
             return cls(solution.averages.bistable if solution.averages else np.nan)
         if name == "baseline_error":
-            return _baseline_error(solution)
+            return _baseline_observable(solution)
         if name == "replicon":
-            return _replicon(solution)
+            return _replicon_observable(solution)
         if name in OBSERVED or name.startswith(METRIC):
-            return _of_overlaps(observable_named(problem, name), solution.overlaps, equidistant)
-        if name in own_names(problem):
+            return _overlap_observable(find_observable(problem, name), solution.overlaps, equidistant)
+        if name in verdict_and_parameter_names(problem):
             return cls(problem.value_of(name))
-        return cls._entry(name, solution)
+        return cls._entry_of_overlaps(name, solution)
 
     @classmethod
-    def _entry(cls, name: str, solution: Solution) -> _Observable:
+    def _entry_of_overlaps(cls, name: str, solution: Solution) -> _Observable:
         u, sizes, scales = solution.overlaps.pack(), solution.overlaps.sizes, solution.overlaps.block_scales
 
         def entry(vector: np.ndarray) -> float:
-            value = value_in(solution.problem, Overlaps.unpack(vector, sizes), name)
+            value = overlap_entry(solution.problem, Overlaps.unpack(vector, sizes), name)
             return abs(value) if name in OVERLAPS else value
 
-        # Error bars hold the residual, which counts apart here.
+        # Error bars contain the residual, which is counted separately here.
         width = np.maximum(solution.errors - solution.residual * scales, 0.0)
         return cls(entry(u), entry(width), lambda shift: entry(u + shift), is_entry=True)
 
 
-def _of_overlaps(observable: Observable, overlaps: Overlaps, equidistant: bool) -> _Observable:
-    """Return a test error or a formula."""
+def _overlap_observable(observable: Observable, overlaps: Overlaps, equidistant: bool) -> _Observable:
+    """Return a test error or a formula of the overlaps."""
 
-    def at(tolerance: float) -> _Observable:
+    def estimate(tolerance: float) -> _Observable:
         value, error, rule = observable.estimate(overlaps, tolerance, equidistant)
 
-        def moved(shift: np.ndarray) -> float:
+        def value_after(shift: np.ndarray) -> float:
             there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
             return observable.value(there, rule, equidistant)
 
-        return _Observable(value, error, moved, at if rule else None)
+        return _Observable(value, error, value_after, estimate if rule else None)
 
-    return at(np.inf)
+    return estimate(np.inf)
 
 
-def _baseline_error(solution: Solution) -> _Observable:
+def _baseline_observable(solution: Solution) -> _Observable:
     coarser = observables.baseline_error(solution.problem, 36)
     return _Observable(solution.baseline_error, abs(solution.baseline_error - coarser))
 
 
-def _replicon(solution: Solution) -> _Observable:
-    """Perron root of the replicon map from derivatives, by the finer one of two rules, or one with replicates."""
+def _replicon_observable(solution: Solution) -> _Observable:
+    """Return the Perron root of the replicon map, with an error bar by two rules or by replicates."""
     problem, known = solution.problem, solution.averages
     if known is None:
         return _Observable(np.nan, np.nan)
@@ -202,44 +219,48 @@ def _replicon(solution: Solution) -> _Observable:
     state_map = StateMap(problem, solution.rule)
     hats = state_map.conjugates(overlaps, known.means)
 
-    def by(rule: Rule, shift: np.ndarray) -> float:
+    def _replicon_after(rule: Rule, shift: np.ndarray) -> float:
         there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
         moved = state_map.conjugates(there, state_map.averages(there).means)
         return float(replicons(problem, moved, rule.jacobians(problem, there).square).mean())
 
-    def at(tolerance: float) -> _Observable:
+    def estimate(tolerance: float) -> _Observable:
         rule, squares, error = first, first.jacobians(problem, overlaps).square, np.inf
         found = replicons(problem, hats, squares)
-        for _ in range(_FINER):
-            rule, before = rule.finer(), found
+        for _ in range(ConditionOptions.current().replicon_refinements):
+            rule, before = rule.finer_rule(), found
             squares = rule.jacobians(problem, overlaps).square
             found = replicons(problem, hats, squares)
             error = float(two_standard_errors(found)) if rule.replicated else float(abs(found - before)[0])
             if error <= tolerance:
                 break
         error += conjugates_error(problem, overlaps, known, solution.rule, squares.mean(axis=0))
-        return _Observable(float(found.mean()), error, lambda shift: by(rule, shift), at)
+        return _Observable(float(found.mean()), error, lambda shift: _replicon_after(rule, shift), estimate)
 
-    return at(np.inf)
+    return estimate(np.inf)
 
 
-def own_names(problem: Problem) -> list[str]:
-    """Return the names of verdicts, alpha and parameters that are numbers: a condition may hold them, too."""
+def verdict_and_parameter_names(problem: Problem) -> list[str]:
+    """Return the names of verdicts, alpha and scalar parameters, which a condition may contain besides observables."""
     numbers = []
     for name in problem.parameters:
         with suppress(InputError):
             problem.value_of(name)
-            numbers += [name] * (column_of(name) == name.rstrip("_"))
+            numbers += [name] * (column_name(name) == name.rstrip("_"))
     return ["replicon", "bistable_share", "alpha", *numbers]
 
 
 def parse_condition(text: str, problem: Problem) -> Condition:
-    """`left = right` as a function of a solution: (left - right, error bar).
+    """Return the condition of a text `left = right`.
+
+    Args:
+        text: two expressions in names, numbers and + - * / **.
+        problem: whose quantities and parameters have the names.
 
     Raises:
         InputError: as `parse_sides`, or an unknown name; the known ones are listed.
     """
-    sides, more = parse_sides(text), own_names(problem)
+    sides, more = parse_sides(text), verdict_and_parameter_names(problem)
     used = [node for side in sides for node in ast.walk(side) if isinstance(node, ast.Name)]
     if not used:
         known = ", ".join(name.rstrip("_") for name in quantity_names(problem, more))
@@ -250,7 +271,7 @@ def parse_condition(text: str, problem: Problem) -> Condition:
 
 
 def parse_sides(text: str) -> tuple[ast.expr, ast.expr]:
-    """Return both sides of a condition, whatever the names in them mean.
+    """Return both sides of a condition as syntax trees, without checking names.
 
     Raises:
         InputError: not of the form `left = right`.
@@ -274,7 +295,7 @@ def _parse_expression(text: str, condition: str) -> ast.expr:
         ):
             raise InputError(f"condition {condition!r}: only names, numbers and + - * / ** are allowed")
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
-            node.value = ast.get_source_segment(text.strip(), node)  # all digits, for a reader of any precision
+            node.value = ast.get_source_segment(text.strip(), node)  # all digits, for numbers of any precision
     return tree
 
 

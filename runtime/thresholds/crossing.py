@@ -1,30 +1,41 @@
-"""Crossings: where two branches have equal training loss."""
+"""Crossings: values of a parameter at which two branches have equal training loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from ..base.options import AlgorithmOptions
 from ..branches.branch import Branch
 from ..branches.branch_map import BranchMap
 from ..integration import Rule
 from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
-from ..saddle_point.slopes import differences
-from ..solving.losses import refine_losses, with_losses
+from ..saddle_point.slopes import jacobian_by_differences
+from ..solving.losses import integrate_training_loss, refine_training_loss
 from ..solving.solution import Solution
 from ..stability.assess import ROUNDING
-from .locate import locate
+from .locate import locate_threshold
 from .root import Evaluation
-from .search import Search, finest_accuracy
+from .search import ThresholdSearch, finest_accuracy
 from .threshold import Threshold
 
-_SLOPE_STEP = 1e-4  # of a parameter, in its unit
+
+@dataclass(frozen=True)
+class CrossingOptions(AlgorithmOptions):
+    """Options of locating a crossing.
+
+    Attributes:
+        slope_step: of the central difference of the training loss in a parameter, in its unit.
+    """
+
+    slope_step: float = 1e-4
 
 
-def symmetric_crossing(
+def replica_symmetric_crossing(
     problem: Problem,
     parameter: str,
     between: tuple[str, str],
@@ -34,39 +45,53 @@ def symmetric_crossing(
     branches: tuple[Branch, Branch] | None = None,
     verify: bool | None = None,
 ) -> Threshold:
-    """Locate where two replica symmetric branches have equal training loss; arguments as for `crossing`.
+    """Locate where two replica symmetric branches have equal training loss.
+
+    Args:
+        problem: at any value of the parameter.
+        parameter: in which the crossing is located.
+        between: the branches, named starts.
+        bracket: interval to search, default [0.1, 2.5] for alpha.
+        accuracy: error bar of the crossing.
+        seed: of sampled rules.
+        branches: with known solutions; new ones by default.
+        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
 
     Raises:
         InputError: unknown names.
         NotConvergedError: no sign change of the difference where both branches exist.
     """
     one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
-    search = Search("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
+    search = ThresholdSearch("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
 
-    def evaluate(value: float, tolerance: float | None) -> Evaluation | None:
+    def _evaluate(value: float, tolerance: float | None) -> Evaluation | None:
         pair: list[Solution] = []
         for follower in (one, other):
             solution = follower.at(value)
             if solution is None:
                 return None
             pair.append(solution)
-        refined = [partial(with_loss, follower, value) for follower in (one, other)]
-        if tolerance is not None and not refine_both(refined, pair, tolerance):
+        refined = [partial(refine_loss_on_branch, follower, value) for follower in (one, other)]
+        if tolerance is not None and not refine_both_losses(refined, pair, tolerance):
             return None
         slope = loss_slope(pair[0], parameter) - loss_slope(pair[1], parameter) if parameter == "alpha" else None
         return Evaluation(value, *loss_difference(*pair), sum(s.residual_loss for s in pair), slope, tuple(pair))
 
-    def second(best: Evaluation, rule: Rule, _: float) -> tuple[float, float]:
-        return loss_difference(*(with_losses(solution, rule) for solution in best.solutions))
+    def _by_second_rule(best: Evaluation, rule: Rule, _: float) -> tuple[float, float]:
+        return loss_difference(*(integrate_training_loss(solution, rule) for solution in best.solutions))
 
-    return locate(search, evaluate, second, (one, other))
+    return locate_threshold(search, _evaluate, _by_second_rule, (one, other))
 
 
 def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
     """Return the training loss of one solution minus that of another, and its error bar.
 
-    Where both come in as many replicates over the same scramblings, the spread of the differences is the error: noise
-    that the branches share cancels, and what they do not share adds in squares.
+    Where both have the same number of replicates, over the same scramblings, the error is the spread of the
+    differences: common noise cancels, and independent noise adds in squares.
+
+    Args:
+        first: a solution.
+        second: another one.
     """
     difference = first.training_loss - second.training_loss
     both = [s.averages.moreau if s.averages is not None else np.zeros(0) for s in (first, second)]
@@ -78,9 +103,13 @@ def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
 
 
 def loss_slope(solution: Solution, parameter: str) -> float:
-    """Return the derivative of the training loss along a branch: that at fixed overlaps, of which Phi is stationary.
+    """Return the derivative of the training loss along a branch: that at fixed overlaps, since Phi is stationary.
 
-    In alpha it is E[M]; in others a central difference by the rule of the loss.
+    In alpha it is E[M]; in other parameters a central difference by the rule of the loss.
+
+    Args:
+        solution: on the branch.
+        parameter: of the derivative.
 
     Raises:
         DomainError, InputError: the parameter is at the edge of its range on both sides.
@@ -88,38 +117,49 @@ def loss_slope(solution: Solution, parameter: str) -> float:
     if parameter == "alpha" and solution.averages is not None:
         return float(solution.averages.moreau.mean())
     value = solution.problem.value_of(parameter)
-    branch = BranchMap.of(solution, (parameter,), (max(abs(value), 1.0),))
-    x, step = branch.coordinates(solution.overlaps.pack()), _SLOPE_STEP * branch.span
+    branch = BranchMap.from_solution(solution, (parameter,), (max(abs(value), 1.0),))
+    x, step = branch.coordinates(solution.overlaps.pack()), CrossingOptions.current().slope_step * branch.span
 
-    def energy(there: np.ndarray) -> np.ndarray:
+    def training_loss(there: np.ndarray) -> np.ndarray:
         return -np.atleast_1d(branch.free_entropies(x, there, branch.loss_rule).mean())
 
-    return float(differences(energy, np.array([value]), step)[0, 0])
+    return float(jacobian_by_differences(training_loss, np.array([value]), step)[0, 0])
 
 
-def refine_both(
+def refine_both_losses(
     refined: Sequence[Callable[[Solution, float], Solution | None]], pair: list[Solution], tolerance: float
 ) -> bool:
-    """Bring the errors of both training losses together below the tolerance, as far as can be had; False where a branch
-    is lost.
+    """Refine both training losses in place until the sum of their errors is below a tolerance, as far as possible.
 
-    The one whose error is smaller goes first: what it leaves of the tolerance is the other one's.
+    The one with the smaller error comes first: the other one gets the rest of the tolerance.
 
     Args:
-        refined: either solution with the error of its loss below a tolerance; pair: is changed.
+        refined: for each branch, a function of a solution and a tolerance that returns it with a refined loss.
+        pair: the solutions, which are replaced.
+        tolerance: of the sum of both errors.
+
+    Returns:
+        False where a branch is lost.
     """
     left = tolerance / 2
     for k in sorted((0, 1), key=lambda k: pair[k].training_loss_error):
-        found = refined[k](pair[k], left)
-        if found is None:
+        solution = refined[k](pair[k], left)
+        if solution is None:
             return False
-        pair[k] = found
-        left = max(tolerance - found.training_loss_error, tolerance / 2)
+        pair[k] = solution
+        left = max(tolerance - solution.training_loss_error, tolerance / 2)
     return True
 
 
-def with_loss(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
-    """Return the branch at a value with the error of its training loss below the tolerance, as far as can be had."""
+def refine_loss_on_branch(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
+    """Return a solution with the error of its training loss below a tolerance, as far as possible; None if it is lost.
+
+    Args:
+        branch: the branch.
+        value: of the parameter.
+        solution: of the branch there.
+        tolerance: of the training loss.
+    """
     wanted = branch.accuracy
     while solution.second_order > tolerance / 2 and wanted > finest_accuracy(solution):
         wanted /= 3
@@ -127,4 +167,4 @@ def with_loss(branch: Branch, value: float, solution: Solution, tolerance: float
         if finer is None:
             return None
         solution = finer
-    return refine_losses(solution, tolerance)
+    return refine_training_loss(solution, tolerance)

@@ -1,8 +1,7 @@
-"""Locating a threshold: bracket a zero along a parameter, refine it, add up its error bar, confirm it by another rule.
+"""Locate a threshold: bracket a zero along a parameter, refine it, add up its error bar, confirm it by another rule.
 
-The error bar holds the integration error of the quantities compared, their residual and the root finder's, divided by
-the slope. Asked for few digits it is estimated by one rule; asked for many, or on demand, a rule of another family
-confirms it (`second_rule.py`).
+The error bar is the sum of the errors of integration, residual and root finder, divided by the slope. For few digits it
+is estimated by one rule; for many, or on demand, a rule of another family confirms it (`independent_check.py`).
 """
 
 from __future__ import annotations
@@ -10,53 +9,56 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..base.errors import NotConvergedError
-from ..base.progress import bar
+from ..base.progress import progress_bar
 from ..branches.branch import Branch
 from ..integration import Rule
-from .root import Evaluate, Evaluation, bracket, root_between
-from .search import Search
-from .second_rule import agreement, confirmed, opinions
+from .independent_check import combined_error, compare_thresholds, second_rule_results
+from .root import Evaluate, Evaluation, bracket_root, find_root
+from .search import ThresholdSearch
 from .threshold import Threshold
 
-Second = Callable[[Evaluation, Rule, float], tuple[float, float]]
-"""Difference and integration error at an evaluation by another rule, to a tolerance of the difference."""
+SecondRule = Callable[[Evaluation, Rule, float], tuple[float, float]]
+"""Returns difference and integration error at an evaluation, by another rule, to a tolerance of the difference."""
 
 
-def locate(search: Search, evaluate: Evaluate, second: Second, followers: Sequence[Branch]) -> Threshold:
-    """Return the threshold at which what is evaluated vanishes.
+def locate_threshold(
+    search: ThresholdSearch, evaluate: Evaluate, second: SecondRule, followers: Sequence[Branch]
+) -> Threshold:
+    """Return the threshold at which a difference vanishes.
 
     Args:
-        evaluate: parameter, tolerance -> the difference there, integrated to the tolerance if there is one; None where
-            a branch does not exist.
-        second: the difference by another rule.
+        search: kind, interval and accuracy.
+        evaluate: returns the difference at a value, integrated to a tolerance if there is one; None where a branch does
+            not exist.
+        second: returns the difference by another rule.
         followers: the branches that are compared.
 
     Raises:
-        NotConvergedError: no sign change, or a branch is lost on the way.
+        NotConvergedError: no sign change, or a branch is lost between the ends.
     """
     kind, parameter, accuracy = search.kind, search.parameter, search.accuracy
     low, high = search.interval
     solved = all(end in follower.known for follower in followers for end in (low, high))
-    with bar(f"{kind}: bracketing", 24) as task:
-        left, right, seen = bracket(low, high, solved, evaluate, task.advance)
+    with progress_bar(f"{kind}: bracketing", 24) as task:
+        left, right, seen = bracket_root(low, high, solved, evaluate, task.advance)
         if left is None or right is None:
-            raise NotConvergedError(_no_sign_change(kind, parameter, low, high, seen))
-        root = root_between(left, right, accuracy, evaluate, task.advance)
+            raise NotConvergedError(_no_sign_change_message(kind, parameter, low, high, seen))
+        root = find_root(left, right, accuracy, evaluate, task.advance)
         best, slope = root.best, root.slope
         parts = {
-            "half_width_integration": best.integration / abs(slope),
-            "half_width_residual": best.residual / abs(slope),
-            "half_width_root": root.error,
+            "error_integration": best.integration / abs(slope),
+            "error_residual": best.residual / abs(slope),
+            "error_root": root.error,
         }
         error = sum(parts.values())
         agreed = None
-        if search.verifies and not root.out_of_time:
+        if search.is_verified and not root.out_of_time:
             task.describe(f"{kind}: verifying")
             enough = max(error, accuracy)
             tolerance = 0.1 * enough * abs(slope)
-            others = opinions(best.solutions, lambda rule: second(best, rule, tolerance), task.advance)
-            agreed = agreement(others, root.value, lambda difference: best.value - difference / slope, enough)
-    error_kind, error, second_part = confirmed(agreed, error)
+            others = second_rule_results(best.solutions, lambda rule: second(best, rule, tolerance), task.advance)
+            agreed = compare_thresholds(others, root.value, lambda difference: best.value - difference / slope, enough)
+    error_kind, error, second_part = combined_error(agreed, error)
     solutions = best.solutions
     return Threshold(
         kind=kind,
@@ -84,11 +86,11 @@ def locate(search: Search, evaluate: Evaluate, second: Second, followers: Sequen
     )
 
 
-def _no_sign_change(kind: str, parameter: str, low: float, high: float, seen: list[Evaluation]) -> str:
+def _no_sign_change_message(kind: str, parameter: str, low: float, high: float, seen: list[Evaluation]) -> str:
     if not seen:
         return f"{kind}: no value of {parameter} in [{low:g}, {high:g}] was found at which the branches exist"
     first, last = seen[0], seen[-1]
-    if all(each.vanishes for each in seen):
+    if all(each.is_zero for each in seen):
         return (
             f"{kind}: both sides are equal within their errors wherever they were compared, at {len(seen)} values of "
             f"{parameter} from {first.value:.4g} to {last.value:.4g} (at {last.value:.4g} they differ by "

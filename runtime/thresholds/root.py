@@ -1,4 +1,4 @@
-"""Bracketing a zero along a parameter, and its refinement by Newton or secant steps, every value with an error bar."""
+"""Bracket a zero along a parameter, and refine it by Newton or secant steps; every value has an error bar."""
 
 from __future__ import annotations
 
@@ -10,15 +10,28 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import NotConvergedError, TimeLimitError
+from ..base.options import AlgorithmOptions
 
-_SHARE = 0.75  # of the accuracy, that integration may take
-_EVALUATIONS = 20  # of a root finder that starts from a bracket
-_FIRST = 30.0  # times the accuracy, asked of the first evaluation that the root finder does not take for coarse
+
+@dataclass(frozen=True)
+class RootOptions(AlgorithmOptions):
+    """Options of the bracketing root finder of thresholds.
+
+    Attributes:
+        integration_share: fraction of the accuracy that integration errors may take; larger is cheaper, but leaves
+            less for the root finder.
+        max_evaluations: after the bracket; more reach a smaller error.
+        first_tolerance: tolerance of the first fine evaluation, relative to that of the next ones.
+    """
+
+    integration_share: float = 0.75
+    max_evaluations: int = 20
+    first_tolerance: float = 30.0
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The compared quantity at one value of the parameter: difference, the parts of its error, its slope if known."""
+    """The difference whose zero is sought, at one value of the parameter, with its error bar, and slope if known."""
 
     value: float
     difference: float
@@ -29,27 +42,34 @@ class Evaluation:
 
     @property
     def error(self) -> float:
-        """Error bar of the difference: both parts added."""
+        """Return the error bar of the difference: both parts added."""
         return self.integration + self.residual
 
     @property
-    def vanishes(self) -> bool:
-        """Whether the difference is zero within its error bar."""
+    def is_zero(self) -> bool:
+        """Return whether the difference is zero within its error bar."""
         return abs(self.difference) <= self.error
 
 
 Evaluate = Callable[[float, float | None], Evaluation | None]
 
 
-def bracket(
+def bracket_root(
     low: float, high: float, solved: bool, evaluate: Evaluate, tick: Callable[[], None]
 ) -> tuple[Evaluation | None, Evaluation | None, list[Evaluation]]:
-    """Return neighbours that differ in sign, and all values seen, down from the high end in growing numbers of steps.
+    """Return neighbouring evaluations of different signs, or None twice, and all evaluations in ascending order.
 
-    Ends that are solved already are compared first: they cost nothing. Signs of what vanishes within its error bar on
-    both sides, evaluated as finely as that allows, count for nothing.
+    Grids are scanned down from the high end, with more and more points. A change of sign does not count if both
+    differences are zero within their error bars, evaluated as accurately as possible.
+
+    Args:
+        low: end of the interval.
+        high: end of the interval.
+        solved: whether both ends are solved already, so that they are compared first.
+        evaluate: returns the difference at a value, to a tolerance or None.
+        tick: reports progress, after every evaluation.
     """
-    seen: dict[float, Evaluation] = {}
+    evaluations: dict[float, Evaluation] = {}
     tried: set[float] = set()
     for count in (1, 4, 8, 16) if solved else (4, 8, 16):
         for value in np.linspace(high, low, count + 1):
@@ -61,30 +81,30 @@ def bracket(
             tick()
             if found is None:
                 continue
-            seen[value] = found
-            pair = _sign_change(seen)
-            if pair and all(each.vanishes for each in pair):
+            evaluations[value] = found
+            pair = _find_sign_change(evaluations)
+            if pair and all(each.is_zero for each in pair):
                 finest = 0.1 * max(abs(each.difference) for each in pair)
                 for each in pair:
-                    seen[each.value] = evaluate(each.value, finest) or each
-                pair = _sign_change(seen, clear=True)
+                    evaluations[each.value] = evaluate(each.value, finest) or each
+                pair = _find_sign_change(evaluations, clear=True)
             if pair:
-                return (*pair, [seen[v] for v in sorted(seen)])
-    return None, None, [seen[v] for v in sorted(seen)]
+                return (*pair, [evaluations[v] for v in sorted(evaluations)])
+    return None, None, [evaluations[v] for v in sorted(evaluations)]
 
 
-def _sign_change(seen: dict[float, Evaluation], clear: bool = False) -> tuple[Evaluation, Evaluation] | None:
-    """Return neighbours of different signs, `clear` of zero on one side at the least."""
-    ordered = [seen[v] for v in sorted(seen)]
+def _find_sign_change(known: dict[float, Evaluation], clear: bool = False) -> tuple[Evaluation, Evaluation] | None:
+    """Return neighbouring evaluations of different signs; if `clear`, one of them is not zero within its error bar."""
+    ordered = [known[value] for value in sorted(known)]
     for left, right in pairwise(ordered):
-        if left.difference * right.difference <= 0 and not (clear and left.vanishes and right.vanishes):
+        if left.difference * right.difference <= 0 and not (clear and left.is_zero and right.is_zero):
             return left, right
     return None
 
 
 @dataclass(frozen=True)
 class Root:
-    """The end of a root finder.
+    """The result of a root finder.
 
     Attributes:
         best: the last evaluation; value: of the root, a Newton step from there; error: error bar of that step.
@@ -100,25 +120,36 @@ class Root:
     out_of_time: bool = False
 
 
-def root_between(
+def find_root(
     left: Evaluation, right: Evaluation, accuracy: float, evaluate: Evaluate, tick: Callable[[], None]
 ) -> Root:
-    """Find the root by Newton or secant steps: first inside the bracket, then as finely as the accuracy asks.
+    """Find the root by Newton or secant steps: coarse ones inside the bracket, then as fine as the accuracy requires.
 
-    The finer integration moves the difference, so that coarse signs no longer bound the root then: the outer bracket
-    does. The last step is not evaluated: what the slope has changed since the step before says how far it is off.
+    Finer integration changes the difference, so that coarse signs no longer bound the root; the outer bracket does. The
+    last step is not evaluated: its error is estimated from the change of the slope.
+
+    Args:
+        left: an end of the bracket.
+        right: the other end, with a difference of the other sign.
+        accuracy: error bar of the root.
+        evaluate: returns the difference at a value, to a tolerance or None.
+        tick: reports progress, after every evaluation.
+
+    Raises:
+        NotConvergedError: a branch is lost.
     """
+    options = RootOptions.current()
     low, high = left.value, right.value
     best = min((left, right), key=lambda e: abs(e.difference))
     secant = (right.difference - left.difference) / (right.value - left.value)
-    slope, doubt = best.slope or secant, 1.0
-    fine, slow = False, 0
-    fines: list[Evaluation] = []
-    for _ in range(_EVALUATIONS):
+    slope, slope_error = best.slope or secant, 1.0
+    fine, slow_steps = False, 0
+    fine_evaluations: list[Evaluation] = []
+    for _ in range(options.max_evaluations):
         guess = best.value - best.difference / slope
         near = abs(guess - best.value) < 30 * accuracy or abs(best.difference) < best.error
         if not fine and not near:
-            if slow > 2:
+            if slow_steps > 2:
                 guess = (left.value + right.value) / 2
             elif not left.value < guess < right.value:
                 chord = (right.difference - left.difference) / (right.value - left.value)
@@ -127,10 +158,10 @@ def root_between(
         if fine and guess == best.value:
             break  # at an end of the bracket: the slope does not lead to a root
         was_fine, fine = fine, fine or near
-        # From coarse losses the root is missed by more than their error: digits of a first step would be in vain.
-        asked = _SHARE * accuracy * abs(slope) * (1.0 if was_fine else _FIRST)
+        # A first step from coarse differences misses the root by more than their error: it needs few digits.
+        tolerance = options.integration_share * accuracy * abs(slope) * (1.0 if was_fine else options.first_tolerance)
         try:
-            evaluation = evaluate(guess, asked if fine else None)
+            evaluation = evaluate(guess, tolerance if fine else None)
         except TimeLimitError:
             value = min(max(best.value - best.difference / slope, left.value), right.value)
             ends = left.value, right.value
@@ -139,31 +170,31 @@ def root_between(
         if evaluation is None:
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
         step, change, before = evaluation.value - best.value, evaluation.difference - best.difference, slope
-        # Between evaluations of one kind, and where the change is more than their errors.
+        # A secant needs two evaluations of one kind that differ by more than their errors.
         if step and was_fine == fine and abs(change) > max(evaluation.error, best.error):
             secant = change / step
         slope = evaluation.slope or secant
         if slope != before:
-            doubt = min(1.0, 2 * abs(slope - before) / abs(slope))
+            slope_error = min(1.0, 2 * abs(slope - before) / abs(slope))
         width = right.value - left.value
         if fine:
-            fines.append(evaluation)
+            fine_evaluations.append(evaluation)
         elif evaluation.difference * left.difference <= 0:
             right = evaluation
         else:
             left = evaluation
-        slow = slow + 1 if right.value - left.value > width / 2 else 0
+        slow_steps = slow_steps + 1 if right.value - left.value > width / 2 else 0
         best = evaluation
-        enough = was_fine or best.error <= _SHARE * accuracy * abs(slope)
-        if fine and enough and doubt * abs(best.difference / slope) <= 0.1 * accuracy:
+        enough = was_fine or best.error <= options.integration_share * accuracy * abs(slope)
+        if fine and enough and slope_error * abs(best.difference / slope) <= 0.1 * accuracy:
             break
     last = best.difference / slope
     value = min(max(best.value - last, low), high)
     beyond = abs(best.value - last - value)  # the bracket, whose coarse signs may be wrong
-    return Root(best, value, doubt * abs(last) + beyond, slope, _ends(fines, left, right))
+    return Root(best, value, slope_error * abs(last) + beyond, slope, _narrowest_bracket(fine_evaluations, left, right))
 
 
-def _ends(fines: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple[float, float]:
+def _narrowest_bracket(fine_evaluations: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple[float, float]:
     """Return the narrowest interval with a change of sign among the fine evaluations, else the coarse ends."""
-    pair = _sign_change({e.value: e for e in fines})
+    pair = _find_sign_change({e.value: e for e in fine_evaluations})
     return (pair[0].value, pair[1].value) if pair else (left.value, right.value)

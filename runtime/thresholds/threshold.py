@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.numbers import with_error
+from ..base.numbers import format_with_error
 from ..base.presenting import Result
 from ..problems.problem import Problem
 from ..solving.solution import Solution
@@ -20,12 +20,12 @@ class Threshold(Result):
 
     Attributes:
         value, error: parameter value and error bar.
-        status: converged, or accuracy_not_reached where the error is larger than asked; time_limit where the time ended
-            before more could be done, the error bar then reaching to the ends of the interval that holds it;
-            not_proved where a proof was asked for and failed.
+        status: converged; accuracy_not_reached if the error is larger than asked for; time_limit if the time ended
+            before, with an error bar that reaches to the ends of the interval that contains the threshold; not_proved
+            if a proof was asked for and failed.
         error_kind: proved; verified where a rule of another family gave a threshold within the error bar; estimated.
         evidence: slope, the parts of the error bar, the second rule's value, and the evaluations used.
-        broken: with steps of breaking the solutions that it holds for; `solutions` then are those beside them.
+        broken: solutions with steps of replica symmetry breaking, if any; `solutions` are the symmetric ones there.
 
     Example:
         >>> found = sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="semantic", bracket=(1, 6))
@@ -49,18 +49,18 @@ class Threshold(Result):
 
     @property
     def success(self) -> bool:
-        """Whether its error bar is no larger than asked."""
+        """Return whether its error bar is no larger than asked for."""
         return self.status == "converged"
 
     @property
     def rs_verdict(self) -> str:
-        """Stability of each branch at the threshold, in words."""
-        found = [(solution.branch, self._there(solution.stability)) for solution in self.broken or self.solutions]
+        """Return the stability of each branch at the threshold, in words."""
+        solutions = self.broken or self.solutions
+        found = [(solution.branch, self._stability_at_threshold(solution.stability)) for solution in solutions]
         return " | ".join(f"{branch}: {stability.verdict}" for branch, stability in found if stability)
 
-    def _there(self, stability: Any) -> Any:
-        """The stability of a solution at the threshold itself, a Newton step and an error bar away, where the threshold
-        is that of the replicon."""
+    def _stability_at_threshold(self, stability: Any) -> Any:
+        """Return the stability of a solution; at a threshold of the replicon, extrapolated to the threshold itself."""
         if self.kind != "at" or not isinstance(stability, Stability):
             return stability
         error = stability.replicon_error + abs(self.evidence["slope"]) * self.error
@@ -68,20 +68,20 @@ class Threshold(Result):
         return moved if moved.unstable else replace(moved, self_overlap=None)
 
     def __repr__(self) -> str:
-        return self.told(self.parameter)
+        return self.describe(self.parameter)
 
-    def told(self, symbol: str) -> str:
-        """In one line, with a symbol for the parameter."""
+    def describe(self, symbol: str) -> str:
+        """Return the threshold in one line, with a symbol for the parameter."""
         where = " and ".join(self.branches)
         return f"{self.kind} of {where}: {symbol} = {self.shown} ({self.error_kind}, {self.status.replace('_', ' ')})"
 
     @property
     def shown(self) -> str:
-        """Value with its error bar, for people."""
-        return with_error(self.value, self.error)
+        """Return the value with its error bar, as text for people."""
+        return format_with_error(self.value, self.error)
 
     @property
     def decimals(self) -> tuple[str, str]:
-        """Value, to two digits beyond its error bar, and error bar as decimal strings."""
+        """Return value, to two digits beyond its error bar, and error bar as decimal strings."""
         digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
         return f"{self.value:.{digits}f}", f"{self.error:.2g}"

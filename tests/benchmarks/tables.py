@@ -25,7 +25,7 @@ import saddleforge as sf
 from saddleforge.extensions.comparison.compare import scaling
 from saddleforge.integration import GaussHermite, Lattice, Lines, ProxSpace, Rule, Sobol
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.iteration import damped
+from saddleforge.saddle_point.iteration import run_damped_iteration
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.solving.solution import agree_within_errors
@@ -69,7 +69,9 @@ def integration(cases: Iterable[tuple] = CASES) -> None:
     print("|---" * (3 + len(BUDGETS)) + "|")
     for dimension, what, name, parameters, start in cases:
         problem = sf.problem(name, **parameters)
-        point = damped(StateMap(problem, Sobol(10, 4)), start_overlaps(problem, start), 1e-3, max_iterations=200)
+        point = run_damped_iteration(
+            StateMap(problem, Sobol(10, 4)), start_overlaps(problem, start), 1e-3, max_iterations=200
+        )
         overlaps = point.overlaps if point.status.success else start_overlaps(problem, start)
         flat = dimension <= 4
         exact_rule: Rule = ProxSpace(224, 112) if flat else Sobol(15, 32)
@@ -188,7 +190,7 @@ FINITE = (
 
 
 def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
-    """Every model and branch (or those named): simulations extrapolated to d -> infinity beside theory.
+    """Every model and branch (or those named): simulations extrapolated to d -> infinity compared with theory.
 
     Starts that lead to a solution already seen, and saddles, which minimisation leaves, are not simulated.
     """

@@ -19,22 +19,22 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem
-from saddleforge.base.threads import available, limit, limited
-from saddleforge.channel.fields import Fields, fields_of
-from saddleforge.channel.nodes import gauss_hermite, tensor
-from saddleforge.channel.shared import rows
+from saddleforge.base.threads import available_threads, limit_threads, thread_limit
+from saddleforge.channel.fields import Fields, field_law
+from saddleforge.channel.nodes import gauss_hermite, tensor_product_rule
+from saddleforge.channel.shared import moment_sums
 from saddleforge.following.first_event import spinodal
 from saddleforge.integration import GaussHermite, ProxSpace
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.iteration import FixedPoint, Status, newton
-from saddleforge.saddle_point.printed_slopes import map_slopes
+from saddleforge.saddle_point.iteration import FixedPoint, Status, run_newton
+from saddleforge.saddle_point.printed_slopes import evaluate_map_slopes
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]
 
 TRUTH = {"q": 0.114817306, "V": 12.668402, "theta": 0.15815852}
-CORES = [n for n in (1, 2) if n <= available()]
+CORES = [n for n in (1, 2) if n <= available_threads()]
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +63,12 @@ def threads() -> Iterator[Callable[[int], None]]:
     """Sets the number of threads, of Numba's own too: the hand-written loop has those."""
 
     def both(count: int) -> None:
-        limit(count)
+        limit_threads(count)
         numba.set_num_threads(count)
 
-    with limited(available()):
+    with thread_limit(available_threads()):
         yield both
-    numba.set_num_threads(available())
+    numba.set_num_threads(available_threads())
 
 
 def _timed(request: pytest.FixtureRequest) -> bool:
@@ -77,14 +77,14 @@ def _timed(request: pytest.FixtureRequest) -> bool:
 
 
 def _generated(problem: Problem, fields: Fields, points: int) -> Callable[[], np.ndarray]:
-    nodes, weights = tensor([gauss_hermite(points)] * 4)
+    nodes, weights = tensor_product_rule([gauss_hermite(points)] * 4)
     channel = problem.solver.channel
-    arguments = (*fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1)
-    return lambda: rows(channel, channel.sample, nodes, weights, *arguments).sum(axis=0)
+    arguments = (*fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants, 1)
+    return lambda: moment_sums(channel, channel.sample, nodes, weights, *arguments).sum(axis=0)
 
 
 def _by_hand(handwritten: Any, problem: Problem, fields: Fields, points: int, starts: int) -> Callable[[], np.ndarray]:
-    nodes, weights = tensor([gauss_hermite(points)] * 4)
+    nodes, weights = tensor_product_rule([gauss_hermite(points)] * 4)
     offsets = np.random.default_rng(0).uniform(-1.5, 1.5, (starts, 2))
     arguments = (
         float(fields.teacher_factor[0, 0, 0]),
@@ -111,9 +111,9 @@ def _seconds(action: Callable[[], object], rounds: int = 3) -> float:
 
 @pytest.mark.parametrize("cores", CORES)
 def test_global_proximal_solves(benchmark, request, threads, handwritten, problem, semantic, points, cores):
-    """Million global solves a second, beside the hand-written loop with 7 starts and with 1."""
+    """Million global solves a second, compared with the hand-written loop with 7 starts and with 1."""
     threads(cores)
-    fields = fields_of(problem, semantic, (0, 0))
+    fields = field_law(problem, semantic, (0, 0))
     ours = _generated(problem, fields, points)
     by_hand = _by_hand(handwritten, problem, fields, points, 7)
     cut = problem.solver.channel.ROW
@@ -216,14 +216,14 @@ def test_newton_from_a_near_point(benchmark, problem, semantic):
     u = 1.01 * semantic.pack()
     start = FixedPoint(u, semantic.sizes, np.inf, Status.MAX_ITERATIONS, 0, None)
     point = benchmark.pedantic(
-        lambda: newton(state_map, start, 1e-10, lambda at: jacobian(state_map, at, semantic.sizes)), rounds=1
+        lambda: run_newton(state_map, start, 1e-10, lambda at: jacobian(state_map, at, semantic.sizes)), rounds=1
     )
     assert point.status is Status.CONVERGED
 
 
 @pytest.mark.parametrize("branch", ["semantic", "positional"])
 def test_slopes_by_formulas_and_by_differences(benchmark, request, branch):
-    """All of dG/du, invariant directions and others, as a followed branch asks for it, beside the same by differences.
+    """All of dG/du, invariant directions and others, of a followed branch, compared with the same by differences.
 
     Where the proximal map jumps (both branches at alpha = 1.25: 0.4 and 1.2 % bistable), as almost everywhere.
     """
@@ -233,7 +233,7 @@ def test_slopes_by_formulas_and_by_differences(benchmark, request, branch):
     state = Overlaps(np.full((2, 1, 1), q), np.full((2, 1, 1), V), np.array([[m], [-m]]), np.full((2, 1, 1), theta))
     u, scales = state.pack(), state.block_scales
     state_map = StateMap(problem, ProxSpace(64, 32))
-    found = benchmark.pedantic(lambda: map_slopes(state_map, u).state, rounds=5 if _timed(request) else 1)
+    found = benchmark.pedantic(lambda: evaluate_map_slopes(state_map, u).state, rounds=5 if _timed(request) else 1)
     # One side: half the cost of central ones.
     by_differences = jacobian(state_map, u, state.sizes, 1e-4, one_sided=True)
     assert np.max(np.abs((found - by_differences) * scales / scales[:, None])) < 5e-3

@@ -52,7 +52,7 @@ def run() -> Callable[..., Finished]:
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]]:
     """call(*arguments): the same, inside this process, on one thread (tests share the cores)."""
-    threads.limit(1)
+    threads.limit_threads(1)
 
     def inside(*arguments: Any) -> Finished:
         capsys.readouterr()
@@ -64,7 +64,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]
 
     yield inside
     set_quiet(False)
-    threads.limit(threads.available())
+    threads.limit_threads(threads.available_threads())
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`saddleforge bayes`: the best learner beside risk minimisation, thresholds, and what it refuses."""
+"""`saddleforge bayes`: the best learner compared with risk minimisation, thresholds, and what it refuses."""
 
 import json
 
@@ -19,7 +19,7 @@ def test_a_solution_is_one_object(call):
 
 
 @pytest.mark.slow
-def test_a_solution_stands_beside_that_of_risk_minimisation(call):
+def test_a_solution_is_compared_with_that_of_risk_minimisation(call):
     done = call("bayes", "ridge_regression", "--set", "alpha=2", "--set", "lambda=0.25", "--json")
     assert done.status == 0
     data = json.loads(done.stdout)
@@ -76,7 +76,7 @@ def test_a_threshold_that_is_not_there_is_not_converged(call):
     assert "never reached" in done.sentence
 
 
-def test_lines_of_thresholds_are_drawn_beside_each_other(call, tmp_path):
+def test_lines_of_thresholds_are_drawn_together(call, tmp_path):
     lines = {}
     for model in ("phase_retrieval", "dot_product_attention"):
         lines[model] = tmp_path / f"{model}.nc"
@@ -86,7 +86,7 @@ def test_lines_of_thresholds_are_drawn_beside_each_other(call, tmp_path):
         data = json.loads(done.stdout)
         assert data["status"] == "converged" and [p["over"] for p in data["line"]["points"]] == [0.5, 2.0]
     one, other = lines.values()
-    done = call("plot", str(one), "--beside", str(other), "-o", str(tmp_path / "both.png"))
+    done = call("plot", str(one), "--overlay", str(other), "-o", str(tmp_path / "both.png"))
     assert done.status == 0 and (tmp_path / "both.png").stat().st_size > 10_000
-    missing = call("plot", str(one), "--beside", str(tmp_path / "none.nc"), "-o", str(tmp_path / "third.png"))
+    missing = call("plot", str(one), "--overlay", str(tmp_path / "none.nc"), "-o", str(tmp_path / "third.png"))
     assert missing.status == 2 and "cannot read" in missing.sentence

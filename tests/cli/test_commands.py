@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from saddleforge.report.branches import chosen_columns
+from saddleforge.report.branches import select_columns
 
 
 def test_derive_prints_the_equations_or_writes_them_whole(call, tmp_path):
@@ -185,12 +185,12 @@ def test_a_curve_descends_and_shows_the_columns_that_are_asked_for(call):
 
 def test_an_entry_of_an_overlap_is_a_column_of_every_token(call):
     known = [f"theta_{token}_{entry}{end}" for token in (1, 2) for entry in (11, 21) for end in ("", "_error")]
-    assert chosen_columns([*known, "test_error", "test_error_error"], ["theta_21", "test_error"]) == [
+    assert select_columns([*known, "test_error", "test_error_error"], ["theta_21", "test_error"]) == [
         "theta_1_21",
         "theta_2_21",
         "test_error",
     ]
-    assert len(chosen_columns(known, ["theta"])) == 4
+    assert len(select_columns(known, ["theta"])) == 4
     done = call("curve", "ridge_regression", "--over", "alpha=1:3:3", "--columns", "theta_21")
     assert done.status == 2 and "theta_1" in done.sentence  # before anything is solved
     assert call("follow", "ridge_regression", "--over", "alpha=2:1.9", "--columns", "arclength").status == 0
@@ -290,6 +290,6 @@ def test_a_curve_goes_along_arrays(call, tmp_path, given, over):
     assert call("plot", file).status == 0 and file.with_suffix(".png").stat().st_size > 10_000
 
 
-def test_an_array_in_place_of_a_number_is_told_the_way(call):
+def test_an_array_in_place_of_a_number_raises_an_error_that_says_how_to_write_it(call):
     done = call("curve", "dot_product_attention", "--set", "alpha=2", "--over", "A=[[1,0],[0,1]]:[[0,1],[1,0]]:3")
     assert done.status == 2 and "--set 'A=[..]:[..]' --over path_A=0:1:11" in done.sentence

@@ -95,7 +95,7 @@ def test_wrong_input_is_named(call, arguments, sentence):
     [
         (["--method", "sgd"], "sgd needs a learning rate"),
         (["--method", "sgd", "--rate", "flow"], "gradient flow is no pass through data"),
-        (["--method", "sgd", "--rate", "0.1", "--polish", "wells"], "sgd ends at no minimum"),
+        (["--method", "sgd", "--rate", "0.1", "--polish", "minima"], "sgd ends at no minimum"),
         (["--method", "gd", "--batch", "4"], "batches are those of sgd"),
         (["--method", "gd", "--rate", "fast"], "gd takes a number"),
     ],
@@ -105,7 +105,7 @@ def test_options_of_a_pass_are_checked(call, arguments, sentence):
     assert done.status == 2 and sentence in done.sentence
 
 
-def test_a_pass_stands_beside_its_theory(call):
+def test_a_pass_is_compared_with_its_theory(call):
     done = call(
         "simulate", "ridge_regression", "--set", "alpha=2", "--d", "60", "--seeds", "2", "--threads", "1",
         "--method", "sgd", "--rate", "0.3", "--start", "random", "--theory", "--json",

@@ -221,10 +221,10 @@ def check(capsys, arguments):
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    threads.limit(1)
+    threads.limit_threads(1)
     yield
     set_quiet(False)
-    threads.limit(threads.available())
+    threads.limit_threads(threads.available_threads())
 
 
 ANY = {
@@ -417,7 +417,7 @@ def test_big_sizes_of_the_python_interface_are_refused():
             sf.problem("ridge_regression", clusters=value)
 
 
-def test_a_model_without_named_starts_is_told_so(here, call):
+def test_a_model_without_named_starts_raises_an_error_that_says_so(here, call):
     """Found by drawing: an IndexError where the first of them was asked for."""
     Path("drawn.py").write_text(FILE.format(fields="starts={}", noise="", loss="sf.half_square(X[0] - Y[0])"))
     done = call("solve", "drawn.py", "--set", "alpha=2")

@@ -107,9 +107,9 @@ def test_deriving_loads_neither_numpy_nor_numba():
             import_module(found.name)
         from saddleforge.derive.catalogue import catalogue_model
         from saddleforge.derive.emit.writer import generate
-        from saddleforge.derive.report.text import describe
+        from saddleforge.derive.report.text import report_text
         model = catalogue_model("ridge_regression")
-        assert generate(model, model.structure()).files and describe(model)
+        assert generate(model, model.structure()).files and report_text(model)
     """
     loaded = fresh(code)
     assert "sympy" in loaded
@@ -133,7 +133,7 @@ def test_every_public_name_is_there():
 
 
 def test_problem_is_the_function_whatever_is_touched_first():
-    """Each time the package is imported anew; NumPy and Numba stay, which know nothing of it."""
+    """Each time the package is imported again; NumPy and Numba stay, which know nothing of it."""
     fresh(
         """
         import sys

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from saddleforge.base.numbers import with_error
+from saddleforge.base.numbers import format_with_error
 from saddleforge.derive.catalogue import SHIPPED
 
 SOLVE_KEYS = {
@@ -70,22 +70,22 @@ def test_given_norms_are_reported_with_the_ridge_that_keeps_them(solved):
     assert found["overlaps"]["q"][0][0][0][0] == pytest.approx(1, abs=1e-6)
     assert found["training_loss_parts"]["penalty"] == 0
     (strength,), (width,) = found["multipliers"], found["errors"]["multipliers"]
-    assert f"the norms are kept by a ridge of {with_error(strength, width)}" in text
+    assert f"the norms are kept by a ridge of {format_with_error(strength, width)}" in text
 
 
 @pytest.mark.slow
-def test_a_step_of_breaking_stands_beside_replica_symmetry(solved):
+def test_a_step_of_breaking_is_compared_with_replica_symmetry(solved):
     text, found = solved("perceptron", "--set", "alpha=2", "--rsb", "1")
     breaking, symmetric = found["breaking"], found["symmetric"]
     assert found["rsb"] == 1 and found["found"] is None and set(symmetric) >= SOLVE_KEYS
     assert breaking["energy_moved"] == pytest.approx(found["training_loss"] - symmetric["training_loss"], abs=1e-15)
     q, between, distance = found["overlaps"]["q"], breaking["q_between"], breaking["distances"][0]
     assert q[0][0][0][0] == pytest.approx(between[0][0][0][0] + distance[0][0][0][0], abs=1e-14)
-    assert f"y = {with_error(breaking['rates'][0], breaking['errors']['rates'][0])} (Parisi parameter)" in text
+    assert f"y = {format_with_error(breaking['rates'][0], breaking['errors']['rates'][0])} (Parisi parameter)" in text
     assert breaking["stability"]["verdict"] in text and symmetric["stability"]["verdict"] in text
 
 
-def test_a_second_step_of_breaking_stands_beside_the_first(solved):
+def test_a_second_step_of_breaking_is_compared_with_the_first(solved):
     text, found = solved("perceptron", "--set", "alpha=2", "--rsb", "2")
     breaking, once = found["breaking"], found["shallower"]
     assert (found["rsb"], once["rsb"], once["shallower"]) == (2, 1, None)
@@ -94,8 +94,8 @@ def test_a_second_step_of_breaking_stands_beside_the_first(solved):
     assert 0 < breaking["errors"]["energy_moved_further"] < 1e-3 * moved
     low, high = breaking["rates"]
     assert low < once["breaking"]["rates"][0] < high and len(breaking["distances"]) == 2
-    assert f"y = {', '.join(map(with_error, breaking['rates'], breaking['errors']['rates']))} (Parisi" in text
-    assert f"the second moved it by {with_error(moved, breaking['errors']['energy_moved_further'])}" in text
+    assert f"y = {', '.join(map(format_with_error, breaking['rates'], breaking['errors']['rates']))} (Parisi" in text
+    assert f"the second moved it by {format_with_error(moved, breaking['errors']['energy_moved_further'])}" in text
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_threshold_prints_the_keys_of_the_contract_whether_found_or_not(call):
     assert isinstance(data["value"], str) and isinstance(data["error"], str)
     assert 1 < float(data["value"]) < 2
     assert 0 < float(data["error"]) <= 1e-3
-    assert set(data["evidence"]) >= {"half_width_integration", "half_width_residual", "half_width_root", "bracket"}
+    assert set(data["evidence"]) >= {"error_integration", "error_residual", "error_root", "bracket"}
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_twenty_moments_at_which_a_command_is_ended(tmp_path):
         seconds = rng.uniform(0.2, lasting[name, compiling])
         time.sleep(seconds)
         running.send_signal(sign)
-        stdout, stderr = running.communicate(timeout=100)
+        stdout, stderr = running.communicate(timeout=300)
         what = f"{name} after {sign.name} at {seconds:.2f} s{' of compilation' * compiling}: {stderr}"
         print(what.splitlines()[0], running.returncode)
         assert running.returncode in (0, 130 if sign is signal.SIGINT else -sign), what
@@ -99,7 +99,7 @@ def test_steps_of_reproduce_that_is_ended_again_and_again_have_the_bits_of_one_r
         while time.monotonic() < end and not (folder / last).exists() and running.poll() is None:
             time.sleep(0.05)
         running.send_signal(rng.choice([signal.SIGKILL, signal.SIGINT]))
-        stdout, stderr = running.communicate(timeout=100)
+        stdout, stderr = running.communicate(timeout=300)
         assert running.returncode in (130, -signal.SIGKILL), stderr
         assert "Traceback" not in stderr and "bug" not in stderr, stderr
         if running.returncode == 130:

@@ -13,7 +13,7 @@ from textwrap import dedent
 import pytest
 
 import saddleforge.loops
-from saddleforge.base.cache import numba_folder
+from saddleforge.base.cache import numba_cache_folder
 from saddleforge.problems.solver import load_solver
 
 from .conftest import SCRIPT
@@ -35,7 +35,7 @@ MODEL = dedent(
 def with_loops(cache: Path) -> Path:
     """Return the folder, made with what this machine has compiled of the library of loops."""
     for loops in Path(saddleforge.loops.__path__[0]).glob("*.py"):
-        for compiled in numba_folder().glob(f"{loops.stem}-*"):
+        for compiled in numba_cache_folder().glob(f"{loops.stem}-*"):
             shutil.copytree(compiled, cache / "numba" / compiled.name)
     cache.mkdir(exist_ok=True)
     return cache
@@ -181,7 +181,7 @@ def test_json_is_one_object_of_one_that_writes_to_the_descriptor_and_goes_on_for
     # What takes long to be loaded is not to use up the limit before the file is executed.
     code = "import sys, saddleforge.derive.report.notebook; from saddleforge.cli import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", code, "derive", file, "--json", "--time-limit", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 3 and json.loads(done.stdout)["status"] == "time_limit"
     assert "loud" in done.stderr and "louder" in done.stderr
 

@@ -14,7 +14,7 @@ import xarray
 from saddleforge.base import presenting
 from saddleforge.base.cache import cache_folder
 from saddleforge.base.errors import InputError
-from saddleforge.branches.along import Curve
+from saddleforge.branches.curve_results import Curve
 from saddleforge.problems.model_file import symbolic_model
 from saddleforge.report import tables
 
@@ -157,7 +157,7 @@ def test_a_simulation_spares_a_file_that_is_not_its_own(call, tmp_path):
     assert call(*arguments, "40").status == 0  # its own: the seed is there already
 
 
-def test_a_picture_is_drawn_anew_from_the_same_table_and_spares_any_other_file(call, tmp_path):
+def test_a_picture_is_drawn_again_from_the_same_table_and_spares_any_other_file(call, tmp_path):
     line = xarray.Dataset({name: ("point", np.arange(3.0)) for name in ("over", "value", "error")})
     words = {"kind": "crossing", "branches": "one and another", "special": "[]", "parameters": "{}"}
     line.attrs = {"model": "ridge_regression", "parameter": "alpha", "over": "lambda", **words}

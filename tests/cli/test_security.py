@@ -1,4 +1,4 @@
-"""What is executed is what the user names, and nothing else: no expression, no file beside, no name within a table."""
+"""What is executed is what the user names, and nothing else: no expression, no file next to, no name within a table."""
 
 import os
 import re

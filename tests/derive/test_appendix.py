@@ -5,14 +5,14 @@ import re
 import pytest
 
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.report.latex import WIDTH, document
+from saddleforge.derive.report.latex import LINE_WIDTH, latex_document
 from saddleforge.derive.report.latex_printer import parameter_symbol
-from saddleforge.derive.report.long_lines import broken, visible
+from saddleforge.derive.report.long_lines import break_formula, formula_width
 
 
 @pytest.fixture(scope="module")
 def attention():
-    return document(catalogue_model("dot_product_attention"), steps=True)
+    return latex_document(catalogue_model("dot_product_attention"), steps=True)
 
 
 def rows(source: str) -> list[list[str]]:
@@ -45,7 +45,7 @@ def widest(source: str) -> float:
     plain = [
         re.sub(r"\\(?:label|tag)\{(?:[^{}]|\{[^{}]*\})*\}|\\notag", "", row) for block in rows(source) for row in block
     ]
-    return max(visible(row.replace("&", "")) for row in plain if r"\text{" not in row)
+    return max(formula_width(row.replace("&", "")) for row in plain if r"\text{" not in row)
 
 
 @pytest.mark.slow
@@ -69,16 +69,16 @@ def test_there_is_a_table_of_contents_and_steps_are_links(attention):
 
 @pytest.mark.slow
 def test_no_line_is_wider_than_the_page_and_none_is_shrunk(attention):
-    assert widest(attention) < 1.1 * WIDTH
+    assert widest(attention) < 1.1 * LINE_WIDTH
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["value_attention", "tukey_regression", "mixture_classification", "lasso_regression"])
 @pytest.mark.parametrize("options", [{"steps": True}, {"steps": True, "rsb": 1}], ids=str)
 def test_other_models_and_breaking_have_such_documents(name, options):
-    source = document(catalogue_model(name), **options)
+    source = latex_document(catalogue_model(name), **options)
     check(source)
-    assert widest(source) < 1.25 * WIDTH
+    assert widest(source) < 1.25 * LINE_WIDTH
 
 
 def test_a_parameter_has_a_letter_of_its_own_where_the_theory_has_taken_it():
@@ -89,17 +89,17 @@ def test_a_parameter_has_a_letter_of_its_own_where_the_theory_has_taken_it():
 
 def test_a_long_formula_is_broken_between_terms_and_its_brackets_are_fixed():
     text = r"\sum_{c} \left[a_{1} + b - \frac{x + y}{2} + \left(c - d\right)\right] + e"
-    lines = broken(text, 12)
-    assert len(lines) > 2 and all(visible(line) <= 14 for line in lines)
+    lines = break_formula(text, 12)
+    assert len(lines) > 2 and all(formula_width(line) <= 14 for line in lines)
     assert "".join(lines).replace(" ", "").replace(r"\Bigl", r"\left").replace(r"\Bigr", r"\right") == text.replace(
         " ", ""
     )
     assert r"\frac{x + y}{2}" in " ".join(lines)  # a fraction stays whole
-    assert broken("a + b", 12) == ["a + b"]
+    assert break_formula("a + b", 12) == ["a + b"]
 
 
 def test_widths_are_those_of_what_is_seen():
-    assert visible(r"\left(x\right)") == visible(r"\,(x)\,") == pytest.approx(3.7)
-    assert visible(r"\frac{a + b}{c}") == visible("a + b") + 0.5
-    assert visible(r"\hat{\theta}_{c}") == 1 + 0.65
-    assert visible(r"\operatorname{Tr}") == 2
+    assert formula_width(r"\left(x\right)") == formula_width(r"\,(x)\,") == pytest.approx(3.7)
+    assert formula_width(r"\frac{a + b}{c}") == formula_width("a + b") + 0.5
+    assert formula_width(r"\hat{\theta}_{c}") == 1 + 0.65
+    assert formula_width(r"\operatorname{Tr}") == 2

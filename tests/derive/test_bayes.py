@@ -13,7 +13,7 @@ from saddleforge.derive.calculus.functions import SoftmaxEntry
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.replicas.algebra.objects import n
 from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_derivation
-from saddleforge.derive.theory.bayes import fields, gaussian_log_integral, rows
+from saddleforge.derive.theory.bayes import field_weight, gaussian_log_integral, row_integral
 from saddleforge.problems.model_file import read_model_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -74,7 +74,7 @@ def test_a_quartic_exponent_is_refused():
 
 
 def test_posterior_means_are_gradients():
-    row, gaussian = rows(2), fields(2, 1)
+    row, gaussian = row_integral(2), field_weight(2, 1)
     assert list(row.moment) == [sp.diff(row.log_integral, b) for b in row.b]
     step = gaussian.Y - gaussian.omega
     precision = sp.diag(*gaussian.precision)
@@ -99,7 +99,7 @@ def test_the_jacobian_is_that_of_the_change_of_coordinates():
     model = sf.model(name="product", teacher=2, output=output)(lambda X, Y: sf.half_square(Y[0] * Y[1] - X[0]))
     at = model.at().output
     (u,) = [c.symbol for c in at.observed if c.name == "u"]
-    signs = {c.symbol: 1 for c in (*at.observed, *at.hidden) if not c.continuous}
+    signs = {c.symbol: 1 for c in (*at.observed, *at.hidden) if not c.is_continuous}
     assert sp.simplify(sp.exp(at.jacobian.subs(signs)) - sp.exp(u) / 2) == 0
 
 
@@ -147,8 +147,8 @@ def test_logits_of_two_columns_hold_nothing_that_is_hidden(name, tokens, jacobia
     gram = output.fields * output.fields.T
     if name == "dot_product_attention":
         gram = sp.Matrix(tokens, tokens, lambda l, m: gram[l, l] - gram[l, m])
-    seen, hidden = ([c.symbol for c in group if c.continuous] for group in (output.observed, output.hidden))
-    (side,) = [c.symbol for c in output.hidden if not c.continuous] or [sp.Symbol("none")]
+    seen, hidden = ([c.symbol for c in group if c.is_continuous] for group in (output.observed, output.hidden))
+    (side,) = [c.symbol for c in output.hidden if not c.is_continuous] or [sp.Symbol("none")]
     entries = sp.Matrix([sp.trigsimp(sp.expand(e)).subs(side**2, 1) for e in gram])
     assert not entries.has(*hidden, side)
     at = {s: sp.Rational(3 + 2 * i, 7) for i, s in enumerate(seen)}
@@ -170,7 +170,7 @@ def test_the_law_of_a_row_is_an_average():
 def test_the_jacobian_of_layers_is_that_of_differences(name):
     """Hidden fields stand for themselves; the rest follows from what is observed by matrices of the layers."""
     at = read_model_file(EXAMPLES / f"{name}.py").at()
-    symbols = [c.symbol for c in (*at.output.observed, *at.output.hidden) if c.continuous]
+    symbols = [c.symbol for c in (*at.output.observed, *at.output.hidden) if c.is_continuous]
     others = sorted((at.output.fields.free_symbols | at.output.jacobian.free_symbols) - set(symbols), key=str)
     numbers = np.linspace(0.9, -0.7, len(symbols))
     rest = [1.3 if symbol.name == "c_" else -1.0 for symbol in others]  # the skip connection and the sign
@@ -184,4 +184,4 @@ def test_the_jacobian_of_layers_is_that_of_differences(name):
         columns.append((ends[0] - ends[1]) / (2 * step))
     expected = np.linalg.slogdet(np.array(columns))[1]
     assert jacobian(*numbers, *rest) == pytest.approx(expected, abs=1e-7)
-    assert at.output.affine and min(place for place in at.output.free[:-1]) >= 0
+    assert at.output.is_affine and min(place for place in at.output.field_indices[:-1]) >= 0

@@ -11,12 +11,12 @@ import saddleforge as sf
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.report import compose
 from saddleforge.derive.report.blocks import Relation, Report, Section, Stacked, Words
-from saddleforge.derive.report.latex import typeset
-from saddleforge.derive.report.own_symbols import symbols_of
+from saddleforge.derive.report.latex import typeset_report
+from saddleforge.derive.report.own_symbols import model_symbols
 from saddleforge.derive.report.sections.bayes import TITLE, bayes_sections
 from saddleforge.derive.report.sections.references import Bibliography
 from saddleforge.derive.report.symbols import LATEX, TEXT, THEORY
-from saddleforge.derive.report.text import shown
+from saddleforge.derive.report.text import render_text
 
 WITH_CHANNEL = ["phase_retrieval", "ridge_regression", "logistic_regression", "dot_product_attention"]
 # Of the sections before it.
@@ -31,15 +31,15 @@ OWN = [
 def alone(name):
     """The sections as a report of their own, their checks carried out."""
     at = catalogue_model(name).at()
-    return Report(name, bayes_sections(at, Bibliography()), symbols_of(at))
+    return Report(name, bayes_sections(at, Bibliography()), model_symbols(at))
 
 
 @pytest.mark.parametrize(("name", "there"), [("phase_retrieval", True), ("committee_machine", False)])
 def test_it_stands_between_message_passing_and_the_references(name, there, monkeypatch):
-    for part in ("checked_own_section", "gamp_section"):  # which take seconds
+    for part in ("checked_model_equation_section", "gamp_section"):  # which take seconds
         monkeypatch.setattr(compose, part, lambda *_, part=part: Section(part, ()))
     monkeypatch.setattr(compose, "step_sections", lambda *_: {n: Section(f"Step {n}", ()) for n in range(1, 10)})
-    titles = [section.title for section in compose.report(catalogue_model(name), steps=True).sections]
+    titles = [section.title for section in compose.compose_report(catalogue_model(name), steps=True).sections]
     after = titles[titles.index("gamp_section") + 1 :]
     assert after[-1] == "References" and [title[:21] for title in after[1:-1]] == [
         f"Bayes-optimal, step {n}" for n in (1, 2, 3) if there
@@ -51,7 +51,7 @@ def test_it_stands_between_message_passing_and_the_references(name, there, monke
 def test_checks_hold_and_lines_fit(name):
     content = alone(name)
     for width in (80, 100):
-        text = shown(content, width=width)
+        text = render_text(content, width=width)
         assert max(map(len, text.splitlines())) <= width
         assert text.count("Checked:") == 3 and "FAILED" not in text
         for leftover in ("Average", "_bayes", "_hat", "_any", "|", "\u00a0", " c_"):
@@ -60,7 +60,7 @@ def test_checks_hold_and_lines_fit(name):
 
 @pytest.mark.parametrize("name", WITH_CHANNEL)
 def test_latex_is_balanced(name):
-    source = typeset(alone(name))
+    source = typeset_report(alone(name))
     assert source.isascii() and not re.search(r"Average|_bayes|_any|\\_hat", source)
     assert len(re.findall(r"(?<!\\)\{", source)) == len(re.findall(r"(?<!\\)\}", source))
     assert len(re.findall(r"\\left\b", source)) == len(re.findall(r"\\right\b", source))
@@ -71,7 +71,7 @@ def test_latex_is_balanced(name):
 @pytest.mark.parametrize("name", WITH_CHANNEL)
 def test_every_symbol_is_said_in_its_section_or_before(name):
     at = catalogue_model(name).at()
-    said = KNOWN | {str(symbol) for symbol, (stem, _) in symbols_of(at).items() if stem.startswith("parameter ")}
+    said = KNOWN | {str(symbol) for symbol, (stem, _) in model_symbols(at).items() if stem.startswith("parameter ")}
     for section in alone(name).sections:
         held = set()
         for item in section.items:
@@ -102,20 +102,20 @@ def test_without_a_channel_there_is_none(name):
 
 
 def test_the_channel_is_that_of_the_model():
-    text = {name: shown(alone(name)) for name in WITH_CHANNEL}
+    text = {name: render_text(alone(name)) for name in WITH_CHANNEL}
     assert "Y = (sign_hid y_obs)" in text["phase_retrieval"]
     assert "is an integral over size_hid." in " ".join(text["logistic_regression"].split())
     assert "= -log(2 pi Delta)/2 - (y_obs - z_hid)²/(2 Delta)" in text["ridge_regression"]
     assert "Y = [sign_hid y_1,obs; sign_hid y_2,obs]" in text["dot_product_attention"]
     product = sf.derivation(Path(__file__).parents[2] / "examples" / "product_of_two.py").model.at()
-    written = shown(Report("product", bayes_sections(product, Bibliography()), symbols_of(product)))
+    written = render_text(Report("product", bayes_sections(product, Bibliography()), model_symbols(product)))
     assert "log abs(det ∂Y) = u_obs - log(2)" in written
     assert "a sum over e_hid and an integral over v_hid" in " ".join(written.split())
 
 
 def test_symbols_follow_a_new_name():
     names = {"q": r"P^0", "V": r"\chi", "b": "f", "pi": "z_0", "theory.omega": "o"}
-    text, source = shown(alone("phase_retrieval"), names), typeset(alone("phase_retrieval"), names)
+    text, source = render_text(alone("phase_retrieval"), names), typeset_report(alone("phase_retrieval"), names)
     assert "χᴮ_c = ρ⋆_c - P^0ᴮ_c" in text and "⟨z_0⟩ = ∂log(Z_z_0)/∂fᴮ" in text and "E_fᴮ[" in text
     assert not re.search("[πω]", text)
     assert r"{P^0}^{\mathrm{B}}_{c}" in source and r"\langle{z_0}\rangle" in source

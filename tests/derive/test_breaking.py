@@ -20,8 +20,8 @@ from saddleforge.derive.errors import ModelError
 from saddleforge.derive.replicas.algebra.levels import BLOCK, TILTED
 from saddleforge.derive.replicas.algebra.objects import LogDet
 from saddleforge.derive.replicas.steps.derivation import replica_calculation
-from saddleforge.derive.report.latex import document
-from saddleforge.derive.report.text import describe
+from saddleforge.derive.report.latex import latex_document
+from saddleforge.derive.report.text import report_text
 
 ALPHA, LAMBDA, TARGETS = 3.0, 1.0, (-0.5, 1.0)
 MIDDLE = sum(TARGETS) / 2
@@ -235,7 +235,7 @@ def test_blocks_answer_as_a_whole_in_type_i_and_states_singly_in_type_ii(y):
 @pytest.mark.parametrize("name", ["dot_product_attention", "lasso_regression", "value_attention", "perceptron"])
 def test_the_document_with_blocks_says_every_step_and_no_failure(name):
     chosen = catalogue_model(name)
-    shown, source = describe(chosen, steps=True, rsb=1), document(chosen, steps=True, rsb=1)
+    shown, source = report_text(chosen, steps=True, rsb=1), latex_document(chosen, steps=True, rsb=1)
     assert "FAILED" not in shown and shown.count("Checked:") == 12
     assert max(len(line) for line in shown.splitlines()) <= 100 and source.isascii()
     for leftover in ("Average(", "_hat", "|", "LogIntegral", "parisi", "replicas_of"):
@@ -249,7 +249,7 @@ def test_the_document_with_blocks_says_every_step_and_no_failure(name):
 @pytest.mark.parametrize("name", ["dot_product_attention", "lasso_regression"])
 def test_the_document_with_blocks_of_blocks_says_every_step_and_no_failure(name):
     chosen = catalogue_model(name)
-    shown, source = describe(chosen, steps=True, rsb=2), document(chosen, steps=True, rsb=2)
+    shown, source = report_text(chosen, steps=True, rsb=2), latex_document(chosen, steps=True, rsb=2)
     assert "FAILED" not in shown and shown.count("Checked:") == 8
     assert max(len(line) for line in shown.splitlines()) <= 100 and source.isascii()
     for leftover in ("Average(", "_hat", "|", "LogIntegral", "parisi", "replicas_of", "Delta_"):
@@ -262,4 +262,4 @@ def test_breaking_thrice_or_without_steps_is_refused():
     with pytest.raises(ModelError, match="rsb = 3 is out of range"):
         replica_calculation(rsb=3)
     with pytest.raises(ModelError, match="ask for them, too"):
-        describe(catalogue_model("ridge_regression"), rsb=1)
+        report_text(catalogue_model("ridge_regression"), rsb=1)

@@ -10,7 +10,7 @@ import pytest
 import saddleforge
 import saddleforge.derive
 import saddleforge.generated
-from saddleforge.derive.digest import closure, generator_digest, sources_digest, syntax_digest
+from saddleforge.derive.digest import dependency_closure, generator_digest, sources_digest, syntax_digest
 from saddleforge.derive.emit.writer import SOURCES
 
 ROOT = Path(saddleforge.derive.__path__[0])
@@ -39,12 +39,12 @@ def changed(package: Path, name: str, old: str, new: str) -> bool:
     file = package / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    saddleforge.derive.digest._read.cache_clear()
+    saddleforge.derive.digest._read_source.cache_clear()
     return syntax_digest(package, "top.py") != before
 
 
 def test_sources_are_followed_wherever_they_are_imported(package):
-    found = {path.relative_to(package).as_posix() for path in closure("top.py", root=package)}
+    found = {path.relative_to(package).as_posix() for path in dependency_closure("top.py", root=package)}
     assert found == {"top.py", "first.py", "inner/second.py"}
 
 
@@ -68,7 +68,7 @@ def test_a_name_of_a_file_counts(package):
     before = syntax_digest(package, "top.py")
     (package / "first.py").rename(package / "second.py")
     (package / "top.py").write_text((package / "top.py").read_text().replace(".first", ".second"))
-    saddleforge.derive.digest._read.cache_clear()
+    saddleforge.derive.digest._read_source.cache_clear()
     assert syntax_digest(package, "top.py") != before
 
 
@@ -87,8 +87,8 @@ print(*(m.__file__ for n, m in sys.modules.items() if n.startswith("saddleforge.
     loaded = {path for path in map(Path, done.stdout.split()) if path.name not in ("__init__.py", "catalogue.py")}
     loaded = {path for path in loaded if path.parent.name != "models"}
     assert len(loaded) > 20
-    assert loaded <= closure("emit/writer.py")
-    assert {path for path in ROOT.rglob("*.jinja")} <= closure("emit/writer.py")
+    assert loaded <= dependency_closure("emit/writer.py")
+    assert {path for path in ROOT.rglob("*.jinja")} <= dependency_closure("emit/writer.py")
 
 
 def test_the_loops_that_a_solver_imports_are_in_its_key():
@@ -99,7 +99,7 @@ def test_the_loops_that_a_solver_imports_are_in_its_key():
     solvers = Path(saddleforge.generated.__path__[0])
     found = set()
     for file, sources in SOURCES.items():
-        parts = closure(*sources)
+        parts = dependency_closure(*sources)
         for solver in solvers.glob(f"*/*/{file}"):
             for line in re.findall(r"^from saddleforge\.loops import (.+)$", solver.read_text(), re.MULTILINE):
                 imported = {LOOPS / f"{name}.py" for name in line.split(", ")}
@@ -108,18 +108,18 @@ def test_the_loops_that_a_solver_imports_are_in_its_key():
     of_rules = {
         LOOPS / f"{name}.py"
         for path in LOOPS.parent.rglob("*.py")
-        for name in re.findall(r'\bloops\("(\w+)"\)', path.read_text())
+        for name in re.findall(r'\bload_loops\("(\w+)"\)', path.read_text())
     }
     assert of_rules - found
     # No model of the catalogue has corners in several fields.
     uncommitted = {LOOPS / "corners.py"}
-    assert uncommitted <= closure(*SOURCES["channel_loops.py"])
+    assert uncommitted <= dependency_closure(*SOURCES["channel_loops.py"])
     assert found | of_rules | uncommitted == {path for path in LOOPS.glob("*.py") if path.name != "__init__.py"}
 
 
 def test_another_loop_is_another_digest_of_what_calls_it_alone(monkeypatch):
     """Another text of pieces.py: channel and bounds call it, the prior does not."""
-    cached = (saddleforge.derive.digest._read, generator_digest, sources_digest)
+    cached = (saddleforge.derive.digest._read_source, generator_digest, sources_digest)
     digests = {file: generator_digest(*sources) for file, sources in SOURCES.items()}
     whole, bytes_ = generator_digest(), sources_digest()
     path, read = LOOPS / "pieces.py", Path.read_bytes
@@ -142,18 +142,20 @@ def test_a_file_of_a_solver_is_kept_under_what_writes_it_alone():
     digests = {file: generator_digest(*sources) for file, sources in SOURCES.items()}
     assert len(set(digests.values())) == len(digests)
     for file, sources in SOURCES.items():
-        parts = closure(*sources)
-        assert parts < closure("emit/writer.py")
+        parts = dependency_closure(*sources)
+        assert parts < dependency_closure("emit/writer.py")
         assert ROOT / "emit" / "kernel.py" in parts
         if file in ("channel.py", "channel_loops.py", "bounds.py", "metric.py"):
             assert ROOT / "emit" / "sides" / "prior_source.py" not in parts
-    rooms = {path.relative_to(ROOT).parts[0] for path in closure("emit/writer.py") if path.is_relative_to(ROOT)}
+    rooms = {
+        path.relative_to(ROOT).parts[0] for path in dependency_closure("emit/writer.py") if path.is_relative_to(ROOT)
+    }
     assert not rooms & {"report", "replicas"}
 
 
 @pytest.mark.parametrize("name", ["base_case", "transition", "extensions", "stability_map", "finite_size"])
 def test_a_step_is_kept_under_what_computes_it_and_not_under_pages_or_other_figures(name):
-    found = {path.relative_to(RUNTIME).as_posix() for path in closure(f"reproduce/{name}.py", root=RUNTIME)}
+    found = {path.relative_to(RUNTIME).as_posix() for path in dependency_closure(f"reproduce/{name}.py", root=RUNTIME)}
     assert found >= {"saddle_point/printed_slopes.py", "integration/sampled.py", "solving/error_bars.py"}
     assert name != "finite_size" or "extensions/simulation/run.py" in found
     figures = {f"reproduce/{figure}.py" for figure in ("transition", "extensions", "stability_map", "finite_size")}
@@ -165,11 +167,11 @@ def test_the_generators_digest_is_kept_for_the_sources_as_they_are(tmp_path, mon
     from saddleforge.problems import solver
 
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
-    solver.generator.cache_clear()
-    assert solver.generator() == generator_digest()
+    solver.cached_generator_digest.cache_clear()
+    assert solver.cached_generator_digest() == generator_digest()
     (kept,) = tmp_path.iterdir()
     assert kept.name == f"generator-{sources_digest()}"
     kept.write_text("0123abcd")
-    solver.generator.cache_clear()
-    assert solver.generator() == "0123abcd"
-    solver.generator.cache_clear()
+    solver.cached_generator_digest.cache_clear()
+    assert solver.cached_generator_digest() == "0123abcd"
+    solver.cached_generator_digest.cache_clear()

@@ -11,8 +11,8 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.replicas import dynamics
-from saddleforge.derive.report.latex import document
-from saddleforge.derive.report.text import describe
+from saddleforge.derive.report.latex import latex_document
+from saddleforge.derive.report.text import report_text
 from saddleforge.derive.theory import descent
 from saddleforge.problems.model_file import symbolic_model
 
@@ -42,7 +42,7 @@ def test_a_likely_mistake_is_seen(name, wrong, seen):
 
 @cache
 def page(name, latex=False):
-    return (document if latex else describe)(catalogue_model(name), dynamics=True)
+    return (latex_document if latex else report_text)(catalogue_model(name), dynamics=True)
 
 
 def test_the_page_has_the_equations_of_the_moments():
@@ -54,7 +54,7 @@ def test_the_page_has_the_equations_of_the_moments():
 
 def test_trained_numbers_move_along():
     model = symbolic_model(Path(__file__).parents[2] / "examples" / "trained_temperature.py")
-    assert "dφ/dt = -η_φ (κ φ + E[∂loss/∂φ])" in describe(model, dynamics=True)
+    assert "dφ/dt = -η_φ (κ φ + E[∂loss/∂φ])" in report_text(model, dynamics=True)
 
 
 @pytest.mark.parametrize("name", ["dot_product_attention", "tempered_attention"])
@@ -69,4 +69,4 @@ def test_latex_is_balanced(name):
 @pytest.mark.parametrize("name", ["lasso_regression", "elastic_net_regression"])
 def test_what_does_not_close_is_refused(name):
     with pytest.raises(sf.ModelError, match="the equations of motion close for a ridge"):
-        describe(catalogue_model(name), dynamics=True)
+        report_text(catalogue_model(name), dynamics=True)

@@ -8,9 +8,9 @@ import pytest
 import sympy as sp
 
 from saddleforge.derive.authoring.language import half_square, sigmoid, softmax, softplus
-from saddleforge.derive.calculus.chain import rows_of_two_as_sigmoids, staged_derivatives
+from saddleforge.derive.calculus.chain import staged_derivatives, two_entry_softmax_to_sigmoid
 from saddleforge.derive.calculus.functions import Sigmoid, SoftmaxEntry, Softplus
-from saddleforge.derive.emit.kernel import Kernel, freeze, hoist
+from saddleforge.derive.emit.kernel import Kernel, as_kernel, hoist
 from saddleforge.derive.emit.printers import mpmath as mpmath_printer
 from saddleforge.derive.emit.printers import numba as numba_printer
 
@@ -26,7 +26,7 @@ def attention(size: int) -> sp.Expr:
 
 LOSSES = {
     "softmax rows of two": attention(2),
-    "softmax rows of two as sigmoids": rows_of_two_as_sigmoids(attention(2)),
+    "softmax rows of two as sigmoids": two_entry_softmax_to_sigmoid(attention(2)),
     "softmax rows of three": attention(3),
     "value matrix": half_square(softmax(sp.Matrix(x[:2]) @ sp.Matrix(x[:2]).T) @ sp.Matrix(x[1:]) - sp.Matrix(y[:2])),
     "softmax in softmax": (softmax([[2 * softmax([list(x)])[0, 0] * x[1], x[0] ** 2, y[0]]])[0, 1] - y[1]) ** 2,
@@ -64,7 +64,7 @@ def staged_kernel(loss: sp.Expr) -> Kernel:
     outputs = {"value": stages.value}
     outputs |= {f"d_{i}": e for i, e in enumerate(stages.gradient)}
     outputs |= {f"h_{i}_{j}": e for (i, j), e in stages.hessian.items()}
-    return freeze(outputs, stages.definitions)
+    return as_kernel(outputs, stages.definitions)
 
 
 def plain_derivatives(loss: sp.Expr) -> dict[str, sp.Expr]:
@@ -99,7 +99,7 @@ def test_staged_derivatives_are_the_derivatives(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_frozen_loss_keeps_its_value(name):
-    kernel = freeze({"value": LOSSES[name]})
+    kernel = as_kernel({"value": LOSSES[name]})
     for point in POINTS:
         expected = LOSSES[name].subs(exact_point(point)).evalf(25)
         assert close(by_mpmath(kernel, point)["value"], expected)
@@ -118,7 +118,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_of_the_language_survives_freezing(name):
-    kernel = freeze({"value": FUNCTIONS[name]})
+    kernel = as_kernel({"value": FUNCTIONS[name]})
     for point in POINTS:
         expected = FUNCTIONS[name].subs(exact_point(point)).evalf(25)
         assert close(by_mpmath(kernel, point)["value"], expected)
@@ -126,7 +126,7 @@ def test_every_function_of_the_language_survives_freezing(name):
 
 def test_an_unknown_function_is_refused_by_name():
     with pytest.raises(TypeError, match="besselj cannot be generated"):
-        freeze({"value": sp.besselj(0, x[0])})
+        as_kernel({"value": sp.besselj(0, x[0])})
 
 
 @pytest.mark.parametrize("name", ["softmax rows of two as sigmoids", "softmax rows of three", "softplus", "polynomial"])
@@ -168,7 +168,7 @@ def run_printed(kernel: Kernel, point: dict[sp.Symbol, float]) -> dict[str, floa
 
 @pytest.mark.parametrize("name", [*LOSSES, *FUNCTIONS])
 def test_printed_code_agrees_with_high_precision(name):
-    kernel = staged_kernel(LOSSES[name]) if name in LOSSES else freeze({"value": FUNCTIONS[name]})
+    kernel = staged_kernel(LOSSES[name]) if name in LOSSES else as_kernel({"value": FUNCTIONS[name]})
     for point in POINTS:
         exact = by_mpmath(kernel, point)
         for key, value in run_printed(kernel, point).items():
@@ -178,5 +178,5 @@ def test_printed_code_agrees_with_high_precision(name):
 def test_freezing_is_deterministic_and_counts_operations():
     loss = LOSSES["softmax rows of three"]
     assert staged_kernel(loss) == staged_kernel(loss)
-    assert freeze({"value": x[0] * x[1] + 2}).operations == 2
-    assert freeze({"value": x[0] * x[1] + 2}).names == {"x0", "x1"}
+    assert as_kernel({"value": x[0] * x[1] + 2}).operations == 2
+    assert as_kernel({"value": x[0] * x[1] + 2}).names == {"x0", "x1"}

@@ -4,10 +4,10 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.derive.calculus.piecewise import switches, zeros
+from saddleforge.derive.calculus.piecewise import find_zeros, switching_functions
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.models.mixture_classification import mixture_classification
-from saddleforge.derive.theory.corners import sides_of
+from saddleforge.derive.theory.corners import split_by_signs
 from saddleforge.derive.theory.kinks import (
     integration_variables,
     loss_kinks,
@@ -110,7 +110,7 @@ def test_declared_planes_are_added_to_those_that_the_expression_shows():
     assert shown(metric_kinks(at).planes) == {"x_0_0", "y_0_0"}
 
 
-def test_classes_are_told_apart_on_planes_through_the_origin():
+def test_classes_are_distinguished_on_planes_through_the_origin():
     structure = mixture_classification.structure(clusters=3, student_rank=2)
     found = metric_kinks(mixture_classification.at(structure))
     assert len(found.planes) == 3 and not found.curved
@@ -176,7 +176,7 @@ def test_switches_are_one_only_where_they_are_multiples_at_every_label():
         sign = sf.by_label(k[0], 1, -1)
         return sp.Max(0, 1 - sign * X[0]) + sp.Max(0, 1 + sign * X[0]) / 2 + sp.Abs(X[1]) + sp.Abs(sign * X[1])
 
-    assert len(sides_of(crossed.at()).switches) == 3
+    assert len(split_by_signs(crossed.at()).switches) == 3
 
 
 def test_a_root_that_one_label_makes_singular_is_a_kink():
@@ -198,13 +198,17 @@ def test_a_root_that_one_label_makes_singular_is_a_kink():
 )  # fmt: skip
 def test_corners_within_corners_have_places(loss, corners):
     x, y = sp.symbols("x y", real=True)
-    places = [zero for switch in switches([loss(x, y)]) for zero in (zeros(switch, x) if switch.has(x) else [])]
+    places = [
+        zero
+        for switch in switching_functions([loss(x, y)])
+        for zero in (find_zeros(switch, x) if switch.has(x) else [])
+    ]
     found = {complex(place.subs(y, 2)) for place in places}
     assert {complex(corner) for corner in corners} <= found and not any(place.imag for place in found)
 
 
 def test_the_zero_of_a_line_is_among_those_of_a_parabola_that_may_be_none():
     x, bend = sp.symbols("x bend", real=True)
-    places = zeros(bend * x**2 + x - 1, x)
+    places = find_zeros(bend * x**2 + x - 1, x)
     assert sp.Integer(1) in [place.subs(bend, 0) for place in places]
     assert {sp.Rational(1, 2), sp.Integer(-1)} <= {place.subs(bend, 2) for place in places}

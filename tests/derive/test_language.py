@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from saddleforge.derive.authoring.language import (
     Matrix,
-    exact,
     half_square,
     rho,
     sigmoid,
     softmax,
     softplus,
     square,
+    to_exact,
     token_weight,
 )
-from saddleforge.derive.calculus.chain import rows_of_two_as_sigmoids
+from saddleforge.derive.calculus.chain import two_entry_softmax_to_sigmoid
 from saddleforge.derive.calculus.functions import Softplus
 from saddleforge.derive.errors import ModelError
 
@@ -39,28 +39,28 @@ LOGIT = st.floats(-6, 6)
     ],
 )
 def test_a_decimal_is_the_rational_it_prints_as(decimal, rational):
-    assert exact(decimal) == rational
-    assert exact(decimal).is_Rational
+    assert to_exact(decimal) == rational
+    assert to_exact(decimal).is_Rational
 
 
 @given(st.floats(-1e6, 1e6).filter(lambda value: "e" not in repr(value)))
 @settings(max_examples=50, deadline=None)
 def test_every_decimal_survives_the_round_trip(value):
-    assert float(exact(value)) == value
-    assert exact(value) == sp.Rational(repr(value))
+    assert float(to_exact(value)) == value
+    assert to_exact(value) == sp.Rational(repr(value))
 
 
 def test_lists_matrices_and_expressions_become_exact_as_a_whole():
     x = sp.Symbol("x")
-    assert exact([[0.6, 0.4], [0.4, 0.6]]) == exact(((sp.Rational(3, 5), "2/5"), ("0.4", 0.6)))
-    assert exact(0.1 * x + 0.7) == x / 10 + sp.Rational(7, 10)
+    assert to_exact([[0.6, 0.4], [0.4, 0.6]]) == to_exact(((sp.Rational(3, 5), "2/5"), ("0.4", 0.6)))
+    assert to_exact(0.1 * x + 0.7) == x / 10 + sp.Rational(7, 10)
     assert Matrix([[0.5]])[0, 0] == sp.Rational(1, 2)
-    assert exact(sp.Matrix([[0.1 * x]])) == sp.Matrix([[x / 10]])
+    assert to_exact(sp.Matrix([[0.1 * x]])) == sp.Matrix([[x / 10]])
 
 
 def test_what_is_no_number_is_refused():
     with pytest.raises(TypeError, match="not a number"):
-        exact(object())
+        to_exact(object())
 
 
 def finite_difference(function, point, index, step=1e-5):
@@ -108,7 +108,7 @@ def test_derivatives_of_sigmoid_and_softplus(point):
 )
 def test_strings_that_are_no_expression_are_named(text, sentence):
     with pytest.raises(ModelError, match=re.escape(sentence)):
-        exact([0.5, text])
+        to_exact([0.5, text])
 
 
 def test_softmax_rows_are_normalised_and_do_not_overflow():
@@ -135,4 +135,4 @@ def test_logarithms_of_two_class_probabilities_hold_where_these_round_to_one():
     """-log(1 - sigmoid(z)) is z for a large one, of slope 1; 1 - sigmoid(40) is zero in double precision."""
     x = sp.Symbol("x", real=True)
     for index, sign in ((0, 1), (1, -1)):
-        assert rows_of_two_as_sigmoids(-sp.log(softmax(Matrix([[x, -x]]))[index])) == Softplus(-2 * sign * x)
+        assert two_entry_softmax_to_sigmoid(-sp.log(softmax(Matrix([[x, -x]]))[index])) == Softplus(-2 * sign * x)

@@ -163,7 +163,7 @@ def test_a_negative_variance_of_noise_is_named():
         sf.problem(model, alpha=2, Delta=-2)
 
 
-def test_a_penalty_is_told_the_same():
+def test_a_penalty_raises_the_same_error():
     penalty = sf.penalty(lambda w: max(w[0], 0))
     with pytest.raises(ModelError, match=r"penalty .* failed .*\(line \d+, .*write sp\.Max\(a, b\)"):
         sf.model(regulariser=penalty)(lambda X, Y: sf.half_square(Y - X))
@@ -223,14 +223,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_field_of_another_kind_is_told_what_to_be(name):
+def test_a_field_of_another_kind_raises_an_error_that_says_what_is_allowed(name):
     value, words = WRONG[name]
     field = {"metrics": "metric", "the class": "regulariser", "a start": "starts", "one noise": "noise"}.get(name, name)
     with pytest.raises(ModelError, match=words):
         sf.model(**{field: value})(lambda X, Y: sf.half_square(Y - X))
 
 
-def test_what_is_no_law_and_no_problem_is_told_what_to_be():
+def test_what_is_no_law_and_no_problem_raises_an_error_that_says_what_is_allowed():
     data = sf.law_of_data(np.random.default_rng(0).standard_normal((60, 4)))
     for value, words in (
         (data, "not DataLaw; give its law, law=data.law"),

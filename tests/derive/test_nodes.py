@@ -1,4 +1,4 @@
-"""Names of entries, the order in which kernels are printed, and what is computed at a node beside the loss."""
+"""Names of entries, the order in which kernels are printed, and what is computed at a node next to the loss."""
 
 import math
 from functools import cache
@@ -13,7 +13,7 @@ from saddleforge.derive.authoring.parameters import Structure
 from saddleforge.derive.calculus.averages import Symbols
 from saddleforge.derive.calculus.chain import staged_derivatives
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.emit.kernel import Entry, Kernel, entries, freeze, home, place, upper_entries
+from saddleforge.derive.emit.kernel import Entry, Kernel, as_kernel, entries, model_source, place, upper_entries
 from saddleforge.derive.emit.printers import mpmath as mpmath_printer
 from saddleforge.derive.emit.printers import numba as numba_printer
 from saddleforge.derive.emit.sides import nodes
@@ -25,27 +25,27 @@ x = sp.symbols("x0:2", real=True)
 def test_a_name_of_an_entry_knows_the_array_and_the_place():
     entry = Entry("V_hat", 1, 0)
     assert (entry, entry.array, entry.place, entry.subscript) == ("V_hat_1_0", "V_hat", (1, 0), "1, 0")
-    assert entry.of("d_V_hat") == "d_V_hat_1_0"
+    assert entry.in_array("d_V_hat") == "d_V_hat_1_0"
     assert entry.symbol == sp.Symbol("V_hat_1_0", real=True)
     assert entries("q", 2, 1) == ["q_0_0", "q_1_0"]
     assert upper_entries("p", 1, 2) == ["p_0_0_0", "p_0_0_1", "p_0_1_1"]
-    kernel = freeze({Entry("d", 2): x[0] ** 2})
+    kernel = as_kernel({Entry("d", 2): x[0] ** 2})
     assert [name.place for name, _ in kernel.results] == [(2,)]
 
 
 def test_every_statement_stands_once_before_the_first_result_that_needs_it():
     kernel = nodes.scores(Structure(2, 2, 1, 1))
-    printed = [statement for statements, _, _ in kernel.groups for statement in statements]
+    printed = [statement for statements, _, _ in kernel.result_groups for statement in statements]
     assert sorted(printed, key=kernel.statements.index) == list(kernel.statements)
     assert len(set(printed)) == len(printed)
-    assert [name for _, name, _ in kernel.groups] == [name for name, _ in kernel.results]
+    assert [name for _, name, _ in kernel.result_groups] == [name for name, _ in kernel.results]
 
 
 def test_printed_code_says_who_built_it_and_what_is_built():
     kernel = nodes.field_means(Structure(2, 1, 1, 1))
     assert numba_printer.body(kernel)[0] == "# derive/emit/sides/nodes.py:field_means, docs/theory.md (3.14)"
-    assert freeze({"value": x[0]}).builder == ""
-    shared = freeze(
+    assert as_kernel({"value": x[0]}).builder == ""
+    shared = as_kernel(
         {"first": sp.exp(x[0]), "second": sp.exp(x[0]) * x[1], "third": sp.exp(x[1]) + sp.sin(sp.exp(x[1]))}
     )
     assert numba_printer.body(shared) == [
@@ -64,14 +64,14 @@ def test_a_stamp_names_formulas_where_they_are_and_a_users_model_by_its_name():
     assert place(Symbols.composites) == "derive/calculus/averages.py:Symbols.composites"
     assert place(saddle_point) == "derive/theory/saddle_point.py:saddle_point"  # cached
     hinge = catalogue_model("hinge")
-    assert home(hinge.at()) == "derive/models/hinge.py:hinge"
+    assert model_source(hinge.at()) == "derive/models/hinge.py:hinge"
 
     @sf.model()
     def mine(X, Y):
         return sf.half_square(Y[0, 0] - X[0, 0])
 
-    assert home(mine.at()) == "model mine"
-    kernel = freeze({"value": x[0]}, formulas=[staged_derivatives, mine.loss, home(mine.at())])
+    assert model_source(mine.at()) == "model mine"
+    kernel = as_kernel({"value": x[0]}, formulas=[staged_derivatives, mine.loss, model_source(mine.at())])
     assert kernel.formulas == ("derive/calculus/chain.py:staged_derivatives", "model mine")
 
 
@@ -79,7 +79,7 @@ def test_a_definition_gives_its_name_to_the_temporary_that_it_is():
     """The temporary, used twice, is the definition s0; another definition of the same value keeps a name of its own."""
     shared = x[0] * x[1]
     s0, s1 = sp.symbols("s0 s1", real=True)
-    kernel = freeze({"value": s0 + s1 + sp.exp(shared)}, {"s0": shared, "s1": shared})
+    kernel = as_kernel({"value": s0 + s1 + sp.exp(shared)}, {"s0": shared, "s1": shared})
     assert numba_printer.body(kernel) == ["# -> value", "s0 = x0 * x1", "s1 = s0", "value = s0 + s1 + math.exp(s0)"]
 
 
@@ -87,7 +87,7 @@ def test_a_definition_gives_its_name_to_the_temporary_that_it_is():
 def test_scores_are_the_derivatives_of_the_weight(structure):
     """Of N(omega; m + b (Y - m*), C) det(1 + V H) at omega = X + V grad loss, by differences at 40 digits."""
     L, s = structure.tokens, structure.student_rank
-    columns = nodes.law(structure)
+    columns = nodes.law_entries(structure)
 
     def point(moved: str = "", by: float = 0) -> dict[str, mp.mpf]:
         value = {name: mp.mpf(n % 7 - 3) / 10 + mp.mpf(n) / 90 for n, name in enumerate(columns)}
@@ -97,7 +97,7 @@ def test_scores_are_the_derivatives_of_the_weight(structure):
             value[name] = mp.mpf(n % 5 - 2) / 7 + mp.mpf(1) / 9
         for i in range(L * s):
             value |= {Entry("h", i, j): mp.mpf((i + 2 * j) % 4) / 6 + (i == j) for j in range(i, L * s)}
-        value |= {name.of("v"): value[name] for name in columns if name.array == "V"}
+        value |= {name.in_array("v"): value[name] for name in columns if name.array == "V"}
         norm = mp.mpf(1)
         for l in range(L):
             C = mp.matrix(s, s)
@@ -113,9 +113,9 @@ def test_scores_are_the_derivatives_of_the_weight(structure):
         return value | {"norm": norm, "copies": mp.mpf(3), "density": mp.mpf(0)}
 
     polynomial = nodes.determinant(structure)
-    slopes = {v.of("det"): sp.diff(polynomial, v.symbol) for v in upper_entries("v", L, s)}
+    slopes = {v.in_array("det"): sp.diff(polynomial, v.symbol) for v in upper_entries("v", L, s)}
     kernels = [make(structure) for make in (nodes.critical_point, nodes.exponent, nodes.exponent_slopes)]
-    kernels += [freeze({"determinant": polynomial, **slopes}), nodes.weight()]
+    kernels += [as_kernel({"determinant": polynomial, **slopes}), nodes.weight()]
 
     def evaluated(value: dict[str, mp.mpf]) -> dict[str, mp.mpf]:
         for kernel in kernels:

@@ -7,8 +7,8 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.report.latex import document
-from saddleforge.derive.report.text import describe
+from saddleforge.derive.report.latex import latex_document
+from saddleforge.derive.report.text import report_text
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "trained_temperature.py"
 
@@ -39,8 +39,8 @@ def test_steps_with_broken_symmetry_are_counted_to_twelve():
 
 def test_the_texts_are_those_of_the_command(found):
     model, names = catalogue_model("ridge_regression"), {"theta": "T", "u": r"\nu"}
-    assert found.text(steps=False) == describe(model, names=names)
-    assert found.latex(steps=False) == document(model, names=names)
+    assert found.text(steps=False) == report_text(model, names=names)
+    assert found.latex(steps=False) == latex_document(model, names=names)
     assert repr(found) == "<derivation of ridge_regression at l1_s1_t1_k1: 9 steps; print it to read it>"
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import saddleforge as sf
 from saddleforge.derive.authoring.language import token_weight
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
-from saddleforge.derive.report.text import describe
-from saddleforge.derive.theory.reads import metric_reading, reading
+from saddleforge.derive.report.text import report_text
+from saddleforge.derive.theory.reads import active_subspace, metric_active_subspace
 
 SIGN, WHOLE = True, False
 # Model and structure -> fields and Gaussian noises, z, y and whether these are read by sign; loss, then metric.
@@ -77,7 +77,7 @@ def agree(at, found, integrand, points=6, seed=0):
             fields = {v: sp.Float(generator.gauss(0, 1.5)) for v in found.variables}
             values = {s: sp.Float(generator.uniform(0.2, 0.9)) for s in at.parameter_symbols()}
             values |= {token_weight(l): sp.Float(generator.uniform(0.5, 2)) for l in range(at.structure.tokens)}
-            values |= {s: sp.Float(generator.uniform(0.2, 0.9)) for s in at.own}
+            values |= {s: sp.Float(generator.uniform(0.2, 0.9)) for s in at.solution_symbols}
             values |= {
                 u: generator.choice(law.values)
                 for u, law in at.noise.values()
@@ -93,24 +93,26 @@ def agree(at, found, integrand, points=6, seed=0):
 @pytest.mark.parametrize(("name", "structure"), MODELS, ids=[f"{name}-{s.key}" for name, s in MODELS])
 def test_what_the_catalogue_reads(name, structure):
     at = catalogue_model(name).at(structure)
-    for found, known in zip((reading(at), metric_reading(at)), CATALOGUE[name, structure.key], strict=True):
+    for found, known in zip(
+        (active_subspace(at), metric_active_subspace(at)), CATALOGUE[name, structure.key], strict=True
+    ):
         assert all((found.dimension, len(case.z), case.by_sign) == known for case in found.assignments)
         before, students, signs = known
-        assert found.reduced == (students + len(signs) < before or SIGN in signs)
-        assert found.read == students + signs.count(WHOLE)
+        assert found.is_reduced == (students + len(signs) < before or SIGN in signs)
+        assert found.active_dimension == students + signs.count(WHOLE)
 
 
 @pytest.mark.parametrize("name", ["hinge", "huber_regression", "mixture_classification", "tukey_regression",
                                   "untied_attention"])  # fmt: skip
 def test_the_loss_in_its_combinations_is_the_loss(name):
     at = catalogue_model(name).at()
-    agree(at, reading(at), at.loss)
-    agree(at, metric_reading(at), at.metric)
+    agree(at, active_subspace(at), at.loss)
+    agree(at, metric_active_subspace(at), at.metric)
 
 
 def test_queries_meet_differences_of_keys_alone():
     """A softmax forgets what all scores of a row share."""
-    x, key, other, *_ = combinations(reading(catalogue_model("untied_attention").at()))
+    x, key, other, *_ = combinations(active_subspace(catalogue_model("untied_attention").at()))
     assert [x, key, other] == [*symbols("x_0_0"), sp.Add(*symbols("x_0_1")) - symbols("x_1_1")[0], *symbols("x_1_0")]
 
 
@@ -118,10 +120,10 @@ def test_pooled_tokens_are_one_field():
     def pooled(X, Y, u):
         return sf.softplus(-sp.sign(sum(Y) / 3 + u) * sum(X) / 3)
 
-    found = reading(made(pooled, tokens=3, noise={"u": sf.GaussianNoise(1)}))
+    found = active_subspace(made(pooled, tokens=3, noise={"u": sf.GaussianNoise(1)}))
     x, y = symbols("x_0_0 x_1_0 x_2_0"), symbols("y_0_0 y_1_0 y_2_0 u_u")
     assert combinations(found) == [sum(x), sum(y[:3]) + 3 * y[3]]
-    assert (found.dimension, found.read) == (7, 1)
+    assert (found.dimension, found.active_dimension) == (7, 1)
     assert sp.Matrix([[1, 1, 1]]) == found.assignments[0].A
     assert sp.Matrix([[3]]) == found.assignments[0].H and found.assignments[0].by_sign == (True,)
 
@@ -131,9 +133,9 @@ def test_weights_of_a_pool_are_parameters():
         return (sp.Add(*[p[l] * X[l, 0] for l in range(3)]) - Y[0, 0]) ** 2
 
     at = made(pooled, tokens=3)
-    found = reading(at)
+    found = active_subspace(at)
     p = symbols("p_0_ p_1_ p_2_")
-    assert sp.Matrix([p]) == found.assignments[0].A and found.read == 1
+    assert sp.Matrix([p]) == found.assignments[0].A and found.active_dimension == 1
     agree(at, found, at.loss)
 
 
@@ -141,17 +143,17 @@ def test_rows_that_vanish_at_the_defaults_are_not_used():
     def pooled(X, Y, *, a=0.0, b=0.0):
         return (a * X[0, 0] + b * X[1, 0] - Y[0, 0]) ** 2
 
-    assert combinations(reading(made(pooled, tokens=2)))[:2] == symbols("x_0_0 x_1_0")
+    assert combinations(active_subspace(made(pooled, tokens=2)))[:2] == symbols("x_0_0 x_1_0")
 
 
 def test_each_group_reads_its_own_teacher():
     def groups(X, Y, k):
         return sf.by_label(k[0], *[sf.softplus(-sp.sign(Y[0, b]) * X[0, 0]) for b in (0, 1)])
 
-    found = reading(made(groups, teacher=2, clusters=2, law=two_clusters))
+    found = active_subspace(made(groups, teacher=2, clusters=2, law=two_clusters))
     assert [combinations(found, n) for n in (0, 1)] == [symbols("x_0_0 y_0_0"), symbols("x_0_0 y_0_1")]
     assert [case.by_sign for case in found.assignments] == [(True,), (True,)]
-    assert (found.dimension, found.read) == (3, 1)
+    assert (found.dimension, found.active_dimension) == (3, 1)
 
 
 def test_outliers_leave_one_dimension_for_each_value_of_their_label():
@@ -165,10 +167,10 @@ def test_outliers_leave_one_dimension_for_each_value_of_their_label():
     }
     at = made(huber, noise=noise)
     x, y, z, spread, share = symbols("x_0_0 y_0_0 u_z spread_ share_")
-    together, apart = reading(at), reading(at, drawn=True)
+    together, apart = active_subspace(at), active_subspace(at, drawn=True)
     assert combinations(together) == [x - y - z, sp.expand(y + (1 - sp.sqrt(spread)) * z)]
     assert [combinations(apart, n) for n in (0, 1)] == [[x - y - z], [x - sp.sqrt(spread) * z]]
-    assert (together.read, apart.read) == (2, 1)
+    assert (together.active_dimension, apart.active_dimension) == (2, 1)
     assert [case.probabilities for case in apart.assignments] == [(1 - share,), (share,)]
     agree(at, together, at.loss)
     agree(at, apart, at.loss)
@@ -183,7 +185,7 @@ def test_the_same_combinations_for_every_label_where_they_can_be():
         return sf.by_label(k[0], first, sp.tanh(one + 2 * other) + sp.sin(one - other + Y[0, 0]))
 
     at = made(tasks, student=3, clusters=2, law=two_clusters)
-    found = reading(at)
+    found = active_subspace(at)
     assert len({case.A for case in found.assignments}) == 1 and found.assignments[0].A.shape == (2, 3)
     assert found.assignments[0].B != found.assignments[1].B
     agree(at, found, at.loss)
@@ -194,7 +196,7 @@ def test_trained_numbers_and_overlaps_are_in_no_combination():
         return (X[0, 0] + beta * X[1, 0] - Y[0, 0] + bias) ** 2 + sf.softplus(Q[0][0, 0] * X[0, 0] + Y[1, 0])
 
     at = made(loss, tokens=2)
-    found = reading(at)
+    found = active_subspace(at)
     assert not found.assignments[0].rows.free_symbols
     x, other, y, last = symbols("x_0_0 x_1_0 y_0_0 y_1_0")
     assert set(combinations(found)) == {x, other, y, last}
@@ -206,8 +208,8 @@ def test_a_common_shift_of_scores_is_not_read():
         return -sp.log(sf.softmax([[X[0, a] + u + Y[0, 0] ** 2 for a in range(3)]])[0])
 
     at = made(loss, student=3, noise={"u": sf.GaussianNoise(1)})
-    found = reading(at)
-    assert (found.dimension, found.read, len(found.assignments[0].y)) == (5, 2, 0)
+    found = active_subspace(at)
+    assert (found.dimension, found.active_dimension, len(found.assignments[0].y)) == (5, 2, 0)
     agree(at, found, at.loss)
 
 
@@ -227,7 +229,7 @@ def test_combinations_are_found_in_expressions_that_hide_them(hidden):
         return hidden(list(X), a) + Y[0, 0] ** 2
 
     at = made(loss, tokens=2)
-    found = reading(at)
+    found = active_subspace(at)
     assert (len(found.assignments[0].z), len(found.assignments[0].y)) == (1, 1)
     agree(at, found, at.loss)
 
@@ -236,7 +238,7 @@ def test_a_piece_that_is_hardly_ever_visited_is_read():
     def loss(X, Y):
         return sp.Piecewise((X[1, 0], X[0, 0] > 60), (X[0, 0] ** 2, True)) + Y[0, 0] ** 2
 
-    assert combinations(reading(made(loss, tokens=2))) == symbols("x_0_0 x_1_0 y_0_0")
+    assert combinations(active_subspace(made(loss, tokens=2))) == symbols("x_0_0 x_1_0 y_0_0")
 
 
 def test_what_a_law_of_labels_reads_is_read():
@@ -245,7 +247,7 @@ def test_what_a_law_of_labels_reads_is_read():
 
     at = made(lambda X, Y, u: sf.softplus(-u * X[0, 0]), name="flips", teacher=2,
               noise={"u": sf.DiscreteNoise((-1, 1), flips)})  # fmt: skip
-    found = reading(at)
+    found = active_subspace(at)
     x, y, other = symbols("x_0_0 y_0_0 y_0_1")
     assert combinations(found) == [x, y - other]
     (case,) = found.assignments
@@ -270,8 +272,8 @@ def test_what_a_law_of_labels_reads_is_read():
 )
 def test_a_field_that_is_read_by_its_sign(labelled, known):
     at = made(lambda X, Y: labelled(X[0, 0], Y[0, 0]), name="labelled")
-    found = reading(at)
-    assert found.assignments[0].by_sign == (known,) and found.reduced == known
+    found = active_subspace(at)
+    assert found.assignments[0].by_sign == (known,) and found.is_reduced == known
     agree(at, found, at.loss)
 
 
@@ -280,16 +282,16 @@ def test_a_loss_is_chosen_by_the_value_of_a_noise_as_by_a_label():
         return sp.Max(0, 1 - sf.by_label(s, 1, -1) * X[0]) + sf.by_label(s, 0, sp.Abs(Y[0] - X[0]))
 
     shares = (sp.Rational(1, 3), sp.Rational(2, 3))
-    found = reading(made(chosen, noise={"s": sf.DiscreteNoise((0, 1), shares)}), drawn=True)
+    found = active_subspace(made(chosen, noise={"s": sf.DiscreteNoise((0, 1), shares)}), drawn=True)
     assert found.assignments[0].loss == sp.Max(0, 1 - found.assignments[0].z[0])
     assert len(found.assignments[1].z) == 1 and len(found.assignments[1].y) == 1
-    reading(made(chosen, noise={"s": sf.DiscreteNoise((0, 1), shares)}))
+    active_subspace(made(chosen, noise={"s": sf.DiscreteNoise((0, 1), shares)}))
 
 
 def test_a_metric_reads_less_than_its_loss():
-    found = metric_reading(catalogue_model("committee_machine").at())
+    found = metric_active_subspace(catalogue_model("committee_machine").at())
     assert symbols("u_u")[0] not in sum(combinations(found)).free_symbols
-    assert metric_reading(made(lambda X, Y: (X[0, 0] - Y[0, 0]) ** 2, name="bare")) is None
+    assert metric_active_subspace(made(lambda X, Y: (X[0, 0] - Y[0, 0]) ** 2, name="bare")) is None
 
 
 SMOOTH = (sp.tanh, sp.sin, sf.softplus, sp.atan, lambda z: sp.exp(-(z**2)), lambda z: sp.expand(z**3), sp.Abs)
@@ -313,7 +315,7 @@ def test_integer_combinations_are_found_back(rows, functions, multiplied):
         return sp.Add(*terms) + (sp.Mul(*terms) if multiplied else 0)
 
     noise = {"u": sf.GaussianNoise(1)}
-    found = reading(made(loss, tokens=2, noise=noise, metric=lambda h, Y, u: u * h[0]))
+    found = active_subspace(made(loss, tokens=2, noise=noise, metric=lambda h, Y, u: u * h[0]))
     written, (case,) = sp.Matrix(rows), found.assignments
     assert case.rows.rank() == case.rows.rows == written.rank() == written.col_join(sp.Matrix(case.rows)).rank()
     assert case.A.rank() == len(case.z) == written[:, :2].rank()
@@ -321,26 +323,26 @@ def test_integer_combinations_are_found_back(rows, functions, multiplied):
 
 def test_a_function_without_a_derivative_is_read_as_it_is_written():
     at = made(lambda X, Y: (X[0, 0] - sp.floor(Y[0, 0] + 2 * Y[1, 0])) ** 2, name="floored", tokens=2)
-    found = reading(at)
+    found = active_subspace(at)
     x, y, other = symbols("x_0_0 y_0_0 y_1_0")
     assert combinations(found) == [x, y + 2 * other]
     agree(at, found, at.loss)
 
 
 def test_the_derivation_says_what_is_read_where_that_is_less():
-    shown = describe(catalogue_model("ridge_regression"))
+    shown = report_text(catalogue_model("ridge_regression"))
     for line in ("r_1 = x - u - y", "loss(X, Y, k, u) = r_1²/2", "Of the 3 dimensions of its average 1 is left."):
         assert line in shown
-    shown = describe(catalogue_model("logistic_regression"))
+    shown = report_text(catalogue_model("logistic_regression"))
     assert "loss(X, Y, k, u) = softplus(-r_1 sign(r_2))" in shown and "Of r_2 the sign alone is read" in shown
-    assert "What the loss reads" not in describe(catalogue_model("dot_product_attention"))
+    assert "What the loss reads" not in report_text(catalogue_model("dot_product_attention"))
 
 
 def test_the_derivation_tells_labels_apart():
     def groups(X, Y, k, *, r=2.0):
         return sf.by_label(k[0], *[(r * Y[0, b] - X[0, 0]) ** 2 for b in (0, 1)])
 
-    shown = describe(sf.model(teacher=2, clusters=2, law=two_clusters)(groups))
+    shown = report_text(sf.model(teacher=2, clusters=2, law=two_clusters)(groups))
     first, second = shown.index("Where k_1 is 0:"), shown.index("Where k_1 is 1:")
     assert first < shown.index("v_1 = x - r y_1") < second < shown.index("v_1 = x - r y_2")
 
@@ -356,5 +358,5 @@ def test_what_is_narrow_is_read_though_it_vanishes_at_all_other_points(width):
         return sp.exp(-(((h[0, 0] - 1) / width) ** 2))
 
     at = made(loss, teacher=2, metric=metric)
-    assert "y_0_1" in str(combinations(reading(at)))
-    assert combinations(metric_reading(at)) == symbols("x_0_0")
+    assert "y_0_1" in str(combinations(active_subspace(at)))
+    assert combinations(metric_active_subspace(at)) == symbols("x_0_0")

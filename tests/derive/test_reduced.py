@@ -9,7 +9,7 @@ import saddleforge as sf
 from saddleforge.derive.authoring.language import token_weight
 from saddleforge.derive.authoring.parameters import Structure
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
-from saddleforge.derive.emit.sides.channel import constants_of
+from saddleforge.derive.emit.sides.channel import constant_names
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.theory.reduced import reduced_loss, reduced_metric
 
@@ -37,7 +37,7 @@ def assert_the_same(at, reduced, integrand, seed=3):
     whole = {"loss": at.loss, "metric": at.metric}[integrand]
     for number, case in enumerate(reduced.cases):
         for _ in range(4):
-            known = {s: sp.Float(generator.uniform(0.2, 0.9)) for s in (*at.parameter_symbols(), *at.own)}
+            known = {s: sp.Float(generator.uniform(0.2, 0.9)) for s in (*at.parameter_symbols(), *at.solution_symbols)}
             known |= {token_weight(l): sp.Float(generator.uniform(0.5, 2)) for l in range(at.structure.tokens)}
             known |= dict(zip(at.labels, map(sp.Integer, case.labels), strict=True))
             held = [u for u, law in at.noise.values() if isinstance(law, sf.DiscreteNoise)]
@@ -72,10 +72,10 @@ def test_all_structures_of_the_catalogue_have_their_test_error():
 def test_constants_are_those_of_the_model_and_the_case():
     at = catalogue_model("untied_attention").at()
     reduced = reduced_loss(at)
-    assert constants_of(reduced) == (*constants_of(at), "case")
+    assert constant_names(reduced) == (*constant_names(at), "case")
 
 
-def test_cases_that_read_less_have_single_fields_beside_it():
+def test_cases_that_read_less_have_single_fields_next_to_it():
     """Label 0 reads one combination of the two fields and no teacher, label 1 all three."""
 
     def uneven(X, Y, k):

@@ -111,7 +111,7 @@ def test_every_wrong_term_fails_a_named_check(kind, number):
 
 
 BROKEN = range(4, 13)  # the first three steps are before any ansatz
-# How many mutants are left out beside each that is tried, where one takes seconds.
+# How many mutants are left out next to each that is tried, where one takes seconds.
 EVERY = {4: 11, 5: 9, 6: 16, 7: 9, 8: 12, 9: 7, 10: 9, 11: 5, 12: 5}
 
 

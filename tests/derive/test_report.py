@@ -14,11 +14,11 @@ from saddleforge.derive.calculus.averages import CONTEXTS, Average
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.report import text
-from saddleforge.derive.report.compose import report
-from saddleforge.derive.report.latex import document, typeset
+from saddleforge.derive.report.compose import compose_report
+from saddleforge.derive.report.latex import latex_document, typeset_report
 from saddleforge.derive.report.sections import theory
 from saddleforge.derive.report.sections.references import Bibliography
-from saddleforge.derive.report.text import describe
+from saddleforge.derive.report.text import report_text
 from saddleforge.derive.report.text_printer import WIDTH
 from saddleforge.derive.theory.free_entropy import FreeEntropy, free_entropy
 
@@ -94,12 +94,12 @@ def shipped(request):
     """A model that ships, its structure, and the report of it; pytest has text and LaTeX follow each other."""
     name, structure = request.param
     model = catalogue_model(name)
-    return model, structure, report(model, structure)
+    return model, structure, compose_report(model, structure)
 
 
 def test_text_holds_the_equations(shipped):
     model, structure, content = shipped
-    shown = text.shown(content)
+    shown = text.render_text(content)
     lines = lines_of(shown)
     assert [equation for equation in EQUATIONS[model.regulariser.kind] if equation not in lines] == []
     assert max(len(line) for line in shown.splitlines()) <= WIDTH
@@ -114,7 +114,7 @@ def test_text_holds_the_equations(shipped):
 
 def test_latex_holds_the_equations_and_compiles(shipped, tmp_path):
     model, _, content = shipped
-    source = typeset(content)
+    source = typeset_report(content)
     for equation in [*LATEX_EQUATIONS, *LATEX_EQUATIONS_OF[model.regulariser.kind]]:
         assert equation in source
     for leftover in ("Average", "_hat", "x_{0", "operatorname{Sigmoid}", "SoftmaxEntry"):
@@ -142,7 +142,7 @@ STEP_KINDS = ["dot_product_attention", "lasso_regression", "value_attention"]
 @pytest.mark.parametrize("name", STEP_KINDS)
 def test_the_steps_compile_and_every_check_holds(name, tmp_path):
     chosen = catalogue_model(name)
-    shown, source = describe(chosen, steps=True), document(chosen, steps=True)
+    shown, source = report_text(chosen, steps=True), latex_document(chosen, steps=True)
     assert max(len(line) for line in shown.splitlines()) <= WIDTH
     # Nine steps, the model's own equations, message passing, the three steps of Bayes-optimal inference.
     assert "FAILED" not in shown and shown.count("Checked:") == (14 if chosen.at().output else 11)
@@ -153,7 +153,7 @@ def test_the_steps_compile_and_every_check_holds(name, tmp_path):
 
 
 def own_equations(chosen):
-    shown = describe(chosen)
+    shown = report_text(chosen)
     return shown[shown.index("The equations of this model") : shown.index("Stability\n---")]
 
 
@@ -188,41 +188,41 @@ def test_symmetries_of_a_model_are_said():
 
 def test_text_is_as_wide_as_asked():
     for name in ("dot_product_attention", "lasso_regression"):
-        assert max(len(line) for line in describe(catalogue_model(name), width=80).splitlines()) <= 80
+        assert max(len(line) for line in report_text(catalogue_model(name), width=80).splitlines()) <= 80
 
 
 def test_works_are_cited_by_number():
     works = Bibliography()
     assert works.cite("arXiv 2402.03902, Appendix C; R. Price, IRE (1958)") == "[1, Appendix C], [2]"
     assert works.cite("arXiv 2402.03902, eq. C.9") == "[1, eq. C.9]"
-    assert len(works.listed()) == 2 and "Krzakala" in works.listed()[0]
+    assert len(works.format_works()) == 2 and "Krzakala" in works.format_works()[0]
 
 
 def test_symbols_of_the_readers_own():
     """Overlaps and their conjugates change name together, and two names may be exchanged."""
     chosen = catalogue_model("ridge_regression")
-    lines = lines_of(describe(chosen, names={"theta": "m", "m": r"\mu", "mu": "a", "sample_index": "j"}))
+    lines = lines_of(report_text(chosen, names={"theta": "m", "m": r"\mu", "mu": "a", "sample_index": "j"}))
     assert "m_c = E_ν[γ_c R B πᵀ]" in lines and "μ_c = E_ν[τ_c R B]" in lines and "μ^_c = α E_c[g_l]" in lines
-    assert r"\hat{\mu}_{c} &= \alpha \, \mathbb{E}_{c}\left[g_{\ell}\right]" in document(
+    assert r"\hat{\mu}_{c} &= \alpha \, \mathbb{E}_{c}\left[g_{\ell}\right]" in latex_document(
         chosen, names={"m": r"\mu", "mu": "a", "sample_index": "j"}
     )
     with pytest.raises(ModelError, match="rename m, too"):
-        describe(chosen, names={"theta": "m"})
+        report_text(chosen, names={"theta": "m"})
     with pytest.raises(ModelError, match="unknown symbol 'thta'"):
-        describe(chosen, names={"thta": "m"})
+        report_text(chosen, names={"thta": "m"})
 
 
 def test_parameters_of_the_readers_own():
     """In the loss, in the table, in the words about the model; the theory's symbol of the same name is left alone."""
     chosen = catalogue_model("dot_product_attention")
-    shown = describe(chosen, names={"omega": "a", "A": "P", "lambda": r"\epsilon", "theory.epsilon": "e"})
+    shown = report_text(chosen, names={"omega": "a", "A": "P", "lambda": r"\epsilon", "theory.epsilon": "e"})
     assert "learns (1-a) softmax(Y Y^T) + a P." in shown and "(P_11 a" in shown and "g_l = V_c⁻¹ (x_l - ω_l)" in shown
     rows = [line.split()[:2] for line in shown.splitlines()]
     assert ["omega", "a"] in rows and ["A", "P_ij"] in rows and ["lambda", "ε"] in rows
-    source = document(chosen, names={"omega": "a", "theory.omega": r"h_\star"})
+    source = latex_document(chosen, names={"omega": "a", "theory.omega": r"h_\star"})
     assert r"A_{11} \, a" in source and r"\mathtt{omega}" not in source and r"\omega" not in source
     assert r"{h_\star}_{\ell}" in source
-    noisy = describe(catalogue_model("ridge_regression"), names={"u": r"\nu"})
+    noisy = report_text(catalogue_model("ridge_regression"), names={"u": r"\nu"})
     assert "loss(X, Y, k, u) = (ν + y - x)²/2" in noisy
 
 
@@ -230,7 +230,7 @@ def test_parameters_of_the_readers_own():
 def test_words_and_composite_symbols_follow_a_new_name(steps):
     chosen = catalogue_model("lasso_regression")
     names = {"theta": "T", "V": r"\chi", "q": "P", "w": "v", "b": "f", "pi": "z_0", "omega": "o"}
-    shown = describe(chosen, steps=steps, names=names)
+    shown = report_text(chosen, steps=steps, names=names)
     said = ["max_v {", "r(v)", "strictly convex in v.", "Its slope jumps where v = (0).", "strength of |v|"]
     said += ["r(v) = lambda abs(v)", "stacked; χ is block diagonal"]
     said += ["T = sigma⁴ T^ E_f,1[∂v/∂f]", "v = { (f - lambda)/G if f > lambda", "Cov(o, y) = [P, T;"]
@@ -239,18 +239,18 @@ def test_words_and_composite_symbols_follow_a_new_name(steps):
         assert words in " ".join(shown.split()), words
     for gone in ("θ", "ω", "V_c", "q_c", "E_b", "π", "theta", "∂w", "/∂b"):
         assert gone not in shown[shown.index("Order parameters") :], gone
-    source = document(chosen, names=names)
+    source = latex_document(chosen, names=names)
     assert r"\max_{v}" in source and r"\hat{T}_{c}" in source
 
 
 def test_names_given_for_short_follow_a_new_name():
     chosen = catalogue_model("dot_product_attention")
     names = {"psi": "F", "psi_star": "e_0", "Omega": r"\Theta", "z_vector": "j"}
-    shown = describe(chosen, names=names)
+    shown = report_text(chosen, names=names)
     assert "Written for short are F (" in shown and "  F_1 = sigmoid(" in shown and "e_0_1 = omega" in shown
     assert "    Θ = encodings_11 m^_1²" in shown and "E[jᵀ j] = " in shown
     assert not re.search("[ψΩζ]", shown)
-    assert r"{e_0}_{1} &= " in document(chosen, names=names)
+    assert r"{e_0}_{1} &= " in latex_document(chosen, names=names)
 
 
 @pytest.mark.parametrize(
@@ -272,18 +272,18 @@ def test_names_given_for_short_follow_a_new_name():
 )
 def test_a_symbol_that_would_stand_for_two_things_is_refused(names, sentence):
     with pytest.raises(ModelError, match=sentence):
-        document(catalogue_model("dot_product_attention"), names=names)
+        latex_document(catalogue_model("dot_product_attention"), names=names)
 
 
 def test_a_model_shows_its_own_loss():
-    lines = lines_of(describe(catalogue_model("ridge_regression")))
+    lines = lines_of(report_text(catalogue_model("ridge_regression")))
     assert "loss(X, Y, k, u) = (u + y - x)²/2" in lines
     assert "error(h, Y, k, u) = (u + y - h)²" in lines
-    shown = describe(catalogue_model("logistic_regression"))
+    shown = report_text(catalogue_model("logistic_regression"))
     assert "The loss is not smooth where one of these vanishes: y." in shown
     assert "The metric is not smooth where one of these vanishes: h, y." in shown
-    assert r"vanishes: $h$, $y$." in document(catalogue_model("logistic_regression"))
-    shown = describe(catalogue_model("dot_product_attention"))
+    assert r"vanishes: $h$, $y$." in latex_document(catalogue_model("logistic_regression"))
+    shown = report_text(catalogue_model("dot_product_attention"))
     assert "softmax(x_1², x_1 x_2)" in shown
     assert "ρ_2 (A_12 omega" in shown
 
@@ -300,7 +300,7 @@ def test_what_is_shown_follows_the_free_entropy(monkeypatch):
 
     monkeypatch.setattr(theory, "_THEORY_SECTIONS", {})
     monkeypatch.setattr(theory, "free_entropy", wrong)
-    lines = lines_of(describe(catalogue_model("ridge_regression")))
+    lines = lines_of(report_text(catalogue_model("ridge_regression")))
     assert "m^_c = α E_c[g_l]" not in lines
     assert "m^_c = 2 α E_c[g_l]" in lines
 
@@ -321,13 +321,13 @@ def test_clusters_atoms_and_discrete_noise_are_shown():
     def mixture(X, Y, k, flip, *, q_strength=2.0):
         return (flip * Y[0, 0] - X[0, 0]) ** 2 * (1 + q_strength * k[0])
 
-    shown = describe(mixture)
+    shown = report_text(mixture)
     assert "No source was given." in shown
     assert "Spectral atom of weight 1/3:" in shown
     assert "(share, 1 - share)" in shown
     assert re.search(r"^ +-1 +1/10$", shown, re.MULTILINE)
     assert re.search(r"ρ = 7/3 +\(cluster 1\)", shown)
     assert re.search(r"ρ⋆_2 = 14 +\(cluster 2\)", shown)
-    source = document(mixture)
+    source = latex_document(mixture)
     assert r"q_{\mathrm{strength}}" in source
     assert source.isascii()

@@ -5,7 +5,7 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.derive.emit.kernel import freeze
+from saddleforge.derive.emit.kernel import as_kernel
 from saddleforge.derive.emit.printers.arrays import ARRAYS
 from saddleforge.derive.theory.scales import metric_scales, teacher_scales
 
@@ -59,7 +59,7 @@ def test_functions_of_arrays_have_the_values_of_their_expressions():
         sp.Max(x, 1) + sp.Min(x, 0), sp.Abs(x) + sp.sign(x), sf.sigmoid(3 * x), sf.softplus(3 * x),
         sp.Piecewise((x, (x > 0) & (x < 1)), (x**2, True)), sf.softmax([[x, 2 * x, 1]])[1], sp.atan(x), sp.exp(-(x**2)),
     ]  # fmt: skip
-    kernel = freeze({f"value_{n}": e for n, e in enumerate(shapes)})
+    kernel = as_kernel({f"value_{n}": e for n, e in enumerate(shapes)})
     known = {"np": np, "x": np.linspace(-2.1, 2.3, 7)}
     exec("\n".join(ARRAYS.body(kernel)), known)
     for n, e in enumerate(shapes):

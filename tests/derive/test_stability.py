@@ -14,9 +14,9 @@ from saddleforge.derive.theory.free_entropy import free_entropy
 from saddleforge.derive.theory.saddle_point import channel_averages, saddle_point
 from saddleforge.derive.theory.stability import (
     TOKENS,
-    coefficient_of,
     covariance,
     differential,
+    extract_coefficient,
     field_response,
     longitudinal,
     prior_response,
@@ -127,7 +127,7 @@ def test_differential_says_what_it_cannot_do():
     with pytest.raises(TypeError, match="no rule"):
         differential(MatrixAverage(CHANNEL, p.g), {p.g: p.omega})
     with pytest.raises(ValueError, match="not of the form"):
-        coefficient_of(p.omega, p.omega * p.omega.T * p.g)
+        extract_coefficient(p.omega, p.omega * p.omega.T * p.g)
 
 
 def test_prior_response_is_the_resolvent():

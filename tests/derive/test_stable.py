@@ -22,9 +22,9 @@ from saddleforge.derive.calculus.functions import (
     SoftmaxEntry,
     Softplus,
 )
-from saddleforge.derive.calculus.numeric import value_at
-from saddleforge.derive.calculus.stable import stable
-from saddleforge.derive.emit.kernel import freeze
+from saddleforge.derive.calculus.numeric import evaluate_at
+from saddleforge.derive.calculus.stable import stabilise
+from saddleforge.derive.emit.kernel import as_kernel
 from saddleforge.derive.emit.printers import interval, numba
 from saddleforge.derive.emit.printers.mpmath import evaluate
 
@@ -106,7 +106,7 @@ def exact(expression: sp.Expr, at: dict[sp.Symbol, sp.Expr]) -> Any:
     last = mp.nan
     for digits in (60, 200, 1000):
         try:
-            value = value_at(expression, at, digits)
+            value = evaluate_at(expression, at, digits)
         except ZeroDivisionError:
             value = mp.nan
         if mp.isfinite(value) and abs(value - last) <= mp.mpf(10) ** -40 * (abs(value) + mp.mpf(10) ** -60):
@@ -119,9 +119,9 @@ def exact(expression: sp.Expr, at: dict[sp.Symbol, sp.Expr]) -> Any:
 def test_losses_are_finite_wherever_they_have_a_value(name, loops, monkeypatch):
     """Printed for doubles, mpmath and intervals, with two derivatives."""
     loss = LOSSES[name]
-    stages = staged_derivatives(stable(loss), [x])
+    stages = staged_derivatives(stabilise(loss), [x])
     results = dict(zip(ORDERS, (stages.value, stages.gradient[0], stages.hessian[0, 0]), strict=True))
-    kernel, raw = freeze(results, stages.definitions), [sp.diff(loss, x, order) for order in range(3)]
+    kernel, raw = as_kernel(results, stages.definitions), [sp.diff(loss, x, order) for order in range(3)]
     monkeypatch.setitem(loops["intervals"].exp.__globals__, "math", Doubles())
     space: dict[str, Any] = {**loops, "math": Doubles()}
     for called, body in (("doubles", numba.body(kernel)), ("enclosures", interval.body(kernel))):
@@ -160,10 +160,10 @@ def test_losses_are_finite_wherever_they_have_a_value(name, loops, monkeypatch):
     ids=str,
 )
 def test_what_is_recognised(expression, expected):
-    assert stable(expression) == expected
+    assert stabilise(expression) == expected
 
 
 def test_what_a_logarithm_says_of_a_sign_is_kept():
     """Factors of unknown sign stay under one logarithm, which is complex where their product is negative."""
-    assert stable(log(y * exp(x))) == x + log(y)
-    assert stable(log(-y / (1 + exp(x)))) == log(-y) - Softplus(x)
+    assert stabilise(log(y * exp(x))) == x + log(y)
+    assert stabilise(log(-y / (1 + exp(x)))) == log(-y) - Softplus(x)

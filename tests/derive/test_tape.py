@@ -4,7 +4,7 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.derive.calculus.spans import Echelon, Entries, orthonormal, right_inverse
+from saddleforge.derive.calculus.spans import EchelonForm, EntryArithmetic, orthonormal_basis, right_inverse
 from saddleforge.derive.calculus.tape import Tape
 
 x, y, a = sp.symbols("x y a", real=True)
@@ -27,7 +27,7 @@ def test_values_and_gradients_are_those_of_sympy(expression):
     tape = Tape([x, y], [expression])
     for point in POINTS:
         at = dict(zip((x, y), point, strict=True))
-        (value,) = tape.at(point)
+        (value,) = tape.output_values_at(point)
         assert value == pytest.approx(float(expression.subs(at).evalf()), rel=1e-13)
         step = sp.Rational(1, 10**8)  # of differences at forty digits
         exact = {s: sp.Rational(str(e)) for s, e in at.items()}
@@ -37,28 +37,28 @@ def test_values_and_gradients_are_those_of_sympy(expression):
             )
             for s, e in exact.items()
         ]
-        assert tape.gradient(tape.run(point), 0) == pytest.approx(slopes, rel=1e-7, abs=1e-9)
+        assert tape.gradient(tape.evaluate_nodes(point), 0) == pytest.approx(slopes, rel=1e-7, abs=1e-9)
 
 
 def test_any_piece_at_any_point():
     tape = Tape([x, y], [sp.Max(x, sp.Abs(y)) * sp.sign(x)])
-    pieces = {tuple(tape.gradient(tape.run((2.0, 1.0), lambda count, n=n: n % count), 0)) for n in range(2)}
-    signs = {tape.gradient(tape.run((2.0, 1.0), lambda count, n=n: n % count), 0)[0] != 0 for n in range(2)}
+    pieces = {tuple(tape.gradient(tape.evaluate_nodes((2.0, 1.0), lambda count, n=n: n % count), 0)) for n in range(2)}
+    signs = {tape.gradient(tape.evaluate_nodes((2.0, 1.0), lambda count, n=n: n % count), 0)[0] != 0 for n in range(2)}
     assert len(pieces) == 2 and signs == {True, False}
-    assert tape.at((2.0, 1.0)) == [2.0]
+    assert tape.output_values_at((2.0, 1.0)) == [2.0]
 
 
 def test_what_has_no_value_and_what_has_no_rule():
-    assert Tape([x], [sp.log(x)]).at([-1.0]) is None
-    assert Tape([x], [sp.Piecewise((sp.log(x), x > 0), (0, True))]).at([-1.0]) == [0.0]
+    assert Tape([x], [sp.log(x)]).output_values_at([-1.0]) is None
+    assert Tape([x], [sp.Piecewise((sp.log(x), x > 0), (0, True))]).output_values_at([-1.0]) == [0.0]
     with pytest.raises(NotImplementedError, match="no rule to evaluate"):
         Tape([x], [sp.Integral(sp.exp(-(y**2)), (y, 0, x))])
 
 
 def test_echelon_forms_hold_parameters():
-    entries = Entries([{a: sp.Rational(7, 5)}, {a: sp.Rational(-3, 11)}])
+    entries = EntryArithmetic([{a: sp.Rational(7, 5)}, {a: sp.Rational(-3, 11)}])
     one, root = sp.Integer(1), sp.sqrt(2)
-    span = Echelon([(one, a, one), (2 * one, 2 * a, one), (root, root * a, 3 * root)], entries)
+    span = EchelonForm([(one, a, one), (2 * one, 2 * a, one), (root, root * a, 3 * root)], entries)
     assert span.rows == [(1, a, 0), (0, 0, 1)] and span.pivots == [0, 2]
     assert (a, a**2, one) in span and (one, one, one) not in span
     basis = [(one, a, -one), (0 * one, one - a, one)]
@@ -67,5 +67,5 @@ def test_echelon_forms_hold_parameters():
 
 
 def test_rank_of_a_sample():
-    assert len(orthonormal([[1, 2, 3], [2, 4, 6.0000000000001], [0, 1, 0]])) == 2
-    assert orthonormal([[0.0, 0.0]]) == []
+    assert len(orthonormal_basis([[1, 2, 3], [2, 4, 6.0000000000001], [0, 1, 0]])) == 2
+    assert orthonormal_basis([[0.0, 0.0]]) == []

@@ -1,4 +1,4 @@
-"""The atlas: what stands on the page is computed again, theory within its half widths and simulations seed by seed."""
+"""The atlas: what stands on the page is computed again, theory within its error bars and simulations seed by seed."""
 
 import re
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def shown(text: str) -> tuple[float, float]:
 
 
 def ours(row: list[str]) -> list[tuple[float, float]]:
-    """What a row of the first table says of ours: numbers, or theirs again, to so many digits where that is told."""
+    """What a row of the first table says of ours: numbers, or theirs again, to so many digits where given."""
     same = re.fullmatch(r"the same(?:, to ([\d.e-]+))?", row[3])
     if same is None:
         return [shown(cell) for cell in row[3].split(", ")]
@@ -125,7 +125,7 @@ def likelihood_in_theory() -> tuple[tuple[float, float], tuple[float, float]]:
     found = sf.solve(maximum_likelihood(), accuracy=1e-7)
     assert found.success
     q, theta = found.overlaps.q.item(), found.overlaps.theta.item()
-    half = found.half_widths.q.item() + found.half_widths.theta.item()
+    half = found.error_bars.q.item() + found.error_bars.theta.item()
     return tuple((value, 5 * half) for value in bias_and_spread(q, theta))  # type: ignore[return-value]
 
 
@@ -250,13 +250,13 @@ def test_every_row_says_where_it_is_executed():
         files = re.findall(r"(?:tests|examples)/[\w/]+\.py", text)
         assert all((ROOT / file).is_file() for file in files)
         assert number in COMPUTED or files or "saddleforge " in text
-    assert set(COMPUTED) <= rows and {row[0] for row in table("Beside")} == set(SIMULATED) and len(SIMULATED) >= 12
+    assert set(COMPUTED) <= rows and {row[0] for row in table("Compared")} == set(SIMULATED) and len(SIMULATED) >= 12
     assert len(COMPUTED) >= 12 and len({row.partition(",")[0] for row in SIMULATED}) >= 12
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", COMPUTED)
-def test_theirs_beside_ours(number):
+def test_theirs_next_to_ours(number):
     (row,) = [row for row in table("Transitions") if row[0] == number]
     found = COMPUTED[number]()
     for (value, error), (said, half_width) in zip(
@@ -300,7 +300,7 @@ def test_the_published_formula_of_the_lasso_is_the_row():
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIMULATED)
 def test_simulations_are_what_the_page_says(number):
-    (row,) = [row for row in table("Beside") if row[0] == number]
+    (row,) = [row for row in table("Compared") if row[0] == number]
     mean, error = SIMULATED[number]()
     theory, _ = shown(row[2])
     said, bar = shown(row[4])
@@ -339,7 +339,7 @@ JUDGED: dict[str, Callable[[], list[Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("number", JUDGED)
 def test_verdicts_are_what_the_page_says(number):
-    (row,) = [row for row in table("Beside") if row[0] == number]
+    (row,) = [row for row in table("Compared") if row[0] == number]
     for solution in JUDGED[number]():
         verdict = solution.stability.verdict
         assert verdict.startswith(row[5].split(" (")[0])

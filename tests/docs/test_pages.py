@@ -114,7 +114,7 @@ def test_every_script_has_a_page_with_a_figure_and_a_notebook(built):
         ("gallery/robust_regression.html", "0.24257"),
         ("gallery/index.html", "Committees on He2 and on z1 z2"),
         ("tutorials/index.html", "Your first model"),
-        ("atlas.html", "Beside simulations"),
+        ("atlas.html", "Compared with simulations"),
         ("theory.html", "mjx-container"),
         ("search.html?q=crossing", "pages matching the search query"),
         ("search.html?q=committee", "Committees on He2 and on z1 z2"),

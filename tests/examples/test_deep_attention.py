@@ -1,4 +1,4 @@
-"""Two layers of attention, trained: in which order layers are learned, beside the best that can be known of them."""
+"""Two layers of attention, trained: the order in which layers are learned, compared with the best possible learner."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_risk_minimisation_learns_the_second_layer_alone_and_then_the_first(mini
     """At alpha = 1.5 the first layer's overlap is lost, at 2.5 both are there; docs/bayes-optimal.md."""
     for alpha, first, second in ((1.5, 0.0, 0.9251), (2.5, 0.642, 0.9949)):
         found = minimiser(alpha)
-        theta, width = np.abs(found.overlaps.theta[0]), found.half_widths.theta[0]
+        theta, width = np.abs(found.overlaps.theta[0]), found.error_bars.theta[0]
         assert found.success
         assert theta[1, 1] == pytest.approx(second, abs=2 * width[1, 1] + 1e-3)
         assert theta[0, 0] == pytest.approx(first, abs=2 * width[0, 0] + 3e-3)

@@ -288,6 +288,6 @@ def test_query_and_key_share_the_penalty_evenly():
     problem = sf.problem(example("cross_attention"), alpha=3.0, lambda_=ridges)
     solution = sf.solve(problem, "positional", accuracy=2e-2)
     assert solution.status == "converged"
-    parts, widths = (ridges * np.diagonal(o.q[0]) for o in (solution.overlaps, solution.half_widths))
+    parts, widths = (ridges * np.diagonal(o.q[0]) for o in (solution.overlaps, solution.error_bars))
     assert abs(parts[0] - parts[1]) <= 2 * widths.sum()
     assert widths.max() < 0.03 * parts.min()

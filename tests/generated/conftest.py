@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from saddleforge.derive.emit import tree
-from saddleforge.derive.emit.writer import Generated
+from saddleforge.derive.emit.writer import GeneratedSolver
 
 
 @pytest.fixture(scope="session")
-def solvers() -> Iterator[list[Generated]]:
+def solvers() -> Iterator[list[GeneratedSolver]]:
     """What the generator makes of the catalogue; `tree` is given it for the rest of the session."""
     made = list(tree.solvers())
     patch = pytest.MonkeyPatch()
@@ -19,6 +19,6 @@ def solvers() -> Iterator[list[Generated]]:
 
 
 @pytest.fixture(scope="session")
-def expected(solvers: list[Generated]) -> list[tuple[str, str]]:
+def expected(solvers: list[GeneratedSolver]) -> list[tuple[str, str]]:
     """(relative path, text) of every file that the generator writes."""
     return list(tree.expected_files())

@@ -66,7 +66,7 @@ def test_no_function_that_calls_no_code_of_the_model_is_in_two_solvers():
 
 
 def test_a_template_that_grows_a_copy_again_is_seen():
-    """A helper that is called, and that calls another, beside what a kernel is laid out in."""
+    """A helper that is called, and that calls another, next to what a kernel is laid out in."""
     helper = "@njit\ndef _twice(x):\n    return _same(x) + x\n\n\n@njit\ndef _same(x):\n    return x\n\n\n"
     driver = "\n\n@njit\ndef sample(x):\n    return loss(x)\n"
     template = helper + "@njit\ndef loss(x):\n{{ code(kernels.loss) }}\n    return _twice(loss)\n" + driver

@@ -49,7 +49,7 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     if not model.NO_PROXIMAL_MAP:
         yield solver.proximal, parts.ProximalChannel, absent_from_channel(solver)
         yield solver.tangent, parts.Tangent, set() if kind != "penalty" else {"overlaps"}
-    if solver.path_of("flow").exists():
+    if solver.part_path("flow").exists():
         yield solver.flow, parts.FlowEquations, set() if model.TRAINED else {"trained_slope"}
     metric, reference = solver.metric, solver.reference
     absent = set() if metric.HAS_METRIC else {"metric", "test_error"}
@@ -98,7 +98,7 @@ def test_a_committed_solver_has_what_its_types_declare(folder):
     assert not [(of.__name__, lacking) for part, of, absent in found if (lacking := missing(part, of, absent))]
 
 
-def test_a_part_that_lacks_a_function_is_told():
+def test_a_part_that_lacks_a_function_is_reported():
     ridge, lasso = (sf.problem(name).solver for name in ("ridge_regression", "lasso_regression"))
     assert missing(lasso.tangent, parts.Tangent, set()) == ["overlaps"]
     assert {"KNOWN", "slopes", "minimisers_at"} <= set(missing(ridge.prior, parts.Prior, set()))

@@ -12,8 +12,8 @@ import pytest
 
 import saddleforge as sf
 import saddleforge.generated
-from saddleforge.channel.fields import fields_of
-from saddleforge.channel.shared import proximal_columns, rows
+from saddleforge.channel.fields import field_law
+from saddleforge.channel.shared import moment_sums, proximal_columns
 from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.problems.problem import Problem
 
@@ -26,7 +26,7 @@ POINTS = 4
 @pytest.fixture
 def part(problem: Problem, plain: Any) -> Callable[[str], SimpleNamespace]:
     """A generated Numba module as plain Python: what is compared is the text, and nothing is compiled."""
-    files_of = problem.solver.files_of
+    files_of = problem.solver.part_files
     return lambda name: SimpleNamespace(**plain("\n".join(file.read_text() for file in files_of(name))))
 
 
@@ -73,10 +73,10 @@ def test_channel_kernels_agree(problem, part):
     for n in range(POINTS):
         overlaps = state_of(problem, rng)
         labels, _ = problem.label_choices[n % len(problem.label_choices)]
-        fields = fields_of(problem, overlaps, labels)
+        fields = field_law(problem, overlaps, labels)
         nodes = rng.normal(size=(1, problem.dimension))
-        given = *fields.sampling, fields.precision, problem.noise_scale, fields.constants
-        sums = rows(channel, channel.sample, nodes, np.ones(1), *given, 1).sum(axis=0)
+        given = *fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants
+        sums = moment_sums(channel, channel.sample, nodes, np.ones(1), *given, 1).sum(axis=0)
         c, expected = as_mpf(fields.constants), np.zeros(problem.tokens * channel.ROW, object)
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         z, noise = nodes[0, : L * t].reshape(L, t), nodes[0, L * (s + t) :] * problem.noise_scale
@@ -160,9 +160,9 @@ def test_prior_and_free_entropy_agree(problem, part):
 
 def test_laws_agree(problem):
     reference, model = problem.solver.reference, problem.solver.model
-    flat = as_mpf(problem.flat)
-    assert all(agree(value, reference.law(flat)[name]) for name, value in model.law(problem.flat).items())
-    assert agree(model.noise_variances(problem.flat), reference.noise_variances(flat))
+    flat = as_mpf(problem.parameter_vector)
+    assert all(agree(value, reference.law(flat)[name]) for name, value in model.law(problem.parameter_vector).items())
+    assert agree(model.noise_variances(problem.parameter_vector), reference.noise_variances(flat))
 
 
 ONE_TOKEN = [folder for folder in FOLDERS if folder.endswith(("l1_s1_t1_k1", "l1_s1_t1_k2"))]

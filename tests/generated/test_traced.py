@@ -43,7 +43,7 @@ def functions(file: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def missing(origin: stamps.Origin) -> list[str]:
+def missing(origin: stamps.LineOrigin) -> list[str]:
     """What a source names and is not there: DERIVE is called `derive` in the repository."""
     found = []
     for one in (origin.writer, *origin.formulas):
@@ -117,7 +117,7 @@ def test_what_a_source_names_is_there():
     for path in SOLVERS:
         for source in {source for _, source in sources_of(path)}:
             assert STAMP.fullmatch(f"# {source.partition(' -> ')[0]}"), f"{path}: {source}"
-            assert missing(stamps.Origin.read(source)) == [], f"{path}: {source}"
+            assert missing(stamps.LineOrigin.read(source)) == [], f"{path}: {source}"
 
 
 def test_a_comment_names_a_source_at_the_head_of_a_function_alone():
@@ -143,7 +143,7 @@ def labelled(X, Y, u, *, Q, flip=0.1, shift=sf.trained(0)):
 )
 def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_builders(models, monkeypatch):
     """All text of templates is tagged in them."""
-    preprocess = stamps.Origins.preprocess
+    preprocess = stamps.StampExtension.preprocess
 
     def tagging(self, source, name, filename=None):
         lines, quoted = [], False
@@ -155,7 +155,7 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
             lines.append(f"{line}  # by {name}" if own else line)
         return preprocess(self, "\n".join(lines) + "\n", name, filename)
 
-    monkeypatch.setattr(stamps.Origins, "preprocess", tagging)
+    monkeypatch.setattr(stamps.StampExtension, "preprocess", tagging)
     writer._environment.cache_clear()
     try:
         solvers = [writer.generate(labelled if name == "labelled" else catalogue_model(name)) for name in models]
@@ -171,7 +171,7 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
             writer_of, inside = "", False
             for number, line in enumerate(text.splitlines(), 1):
                 if number in changes:
-                    writer_of = stamps.Origin.read(known["sources"][changes[number]]).writer
+                    writer_of = stamps.LineOrigin.read(known["sources"][changes[number]]).writer
                 inside = line.startswith("def ") or (inside and line.startswith("    "))
                 _, tagged, template = line.partition("  # by ")
                 seen.add(writer_of)
@@ -196,7 +196,7 @@ def test_a_line_is_that_of_the_last_mark_or_stamp_above_and_a_return_that_of_the
         *(f"    # {builder}", "    # -> a", "    t = 2", "    a = t", "    b = 1"),
         *(f"{stamps.MARK}{template}", "    a += b", f"    # {builder}", "    c = 2", "    return a", "N = 1"),
     ]
-    assert stamps.sourced("\n".join(text)) == [
+    assert stamps.split_sources("\n".join(text)) == [
         *(("import math", template), ("def f(c):", template), (f"    # {own}", own)),
         *(("    t = 2", f"{builder} -> a"), ("    a = t", f"{builder} -> a"), ("    b = 1", builder)),
         *(("    a += b", own), ("    c = 2", builder), ("    return a", own), ("N = 1", template)),
@@ -204,12 +204,14 @@ def test_a_line_is_that_of_the_last_mark_or_stamp_above_and_a_return_that_of_the
 
 
 def test_the_origin_of_a_line_is_found_by_file_and_line(tmp_path):
-    lines = stamps.runs([("a", "derive/emit/x.py:f < model m, docs/theory.md (1.3) -> b"), ("b", "derive/emit/x.py:g")])
+    lines = stamps.source_runs(
+        [("a", "derive/emit/x.py:f < model m, docs/theory.md (1.3) -> b"), ("b", "derive/emit/x.py:g")]
+    )
     (tmp_path / stamps.SOURCES_FILE).write_text(stamps.sources_json({"reduced/channel.py": lines}))
-    found = [stamps.origin_of(tmp_path / "reduced" / "channel.py", line) for line in (1, 2, 7)]
+    found = [stamps.find_origin(tmp_path / "reduced" / "channel.py", line) for line in (1, 2, 7)]
     assert found[0] == ("derive/emit/x.py:f", ("model m",), "docs/theory.md (1.3)", "b")
     assert found[1] == found[2] == ("derive/emit/x.py:g", (), "", "")
-    assert stamps.origin_of(tmp_path / "other.py", 1) is None
+    assert stamps.find_origin(tmp_path / "other.py", 1) is None
 
 
 def test_templates_lay_out_no_line_without_its_comment():
@@ -221,7 +223,7 @@ def test_common_subexpressions_stand_before_what_they_build():
     for path in SOLVERS:
         lines = sources_of(path)
         for n, (line, source) in enumerate(lines):
-            result = stamps.Origin.read(source).result
+            result = stamps.LineOrigin.read(source).result
             if result and (n + 1 == len(lines) or lines[n + 1][1] != source):
                 assert re.match(rf" *{re.escape(result)}(, \w+)* \+?= ", line), f"{path}:{n + 1}"
 

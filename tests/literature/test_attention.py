@@ -48,7 +48,7 @@ def test_semantic_losses(semantic):
 
 def test_semantic_error_bars_hold_the_truth(semantic):
     """Eight known digits: docs/theory.md section 14."""
-    widths = semantic.half_widths
+    widths = semantic.error_bars
     for name, truth, uncertainty in (("q", 0.114817306, 2e-9), ("V", 12.668402, 2e-6), ("theta", 0.15815852, 1e-8)):
         assert np.all(np.abs(getattr(semantic.overlaps, name) - truth) <= getattr(widths, name) + uncertainty)
     assert abs(semantic.training_loss - 0.00359061833) <= semantic.training_loss_error + 2e-11

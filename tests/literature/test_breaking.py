@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 
 import saddleforge as sf
 from saddleforge.integration import Pieces
-from saddleforge.integration.penalised_rows import Minimum, row_averages
+from saddleforge.integration.penalised_rows import RowMinimum, row_averages
 
 
 @pytest.mark.parametrize(("strength", "published"), [(0.0, 0.2918448), (0.13317552342239194, 0.3724407)])
@@ -25,7 +25,7 @@ def test_amplitudes_without_a_signal(strength, published):
 
 def spins(b, known):
     """Rows +-1 at fields b: N = |b|."""
-    return Minimum(np.sign(b), 0 * b[:, 0], np.zeros((*b.shape, 1)), np.abs(b[:, 0]))
+    return RowMinimum(np.sign(b), 0 * b[:, 0], np.zeros((*b.shape, 1)), np.abs(b[:, 0]))
 
 
 def averages_of_spins(q, y, points):

@@ -14,10 +14,10 @@ import saddleforge as sf
 from saddleforge import Solution
 from saddleforge.branches.branch import Branch
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.models.logistic_regression import zero_one
+from saddleforge.derive.models.logistic_regression import zero_one_error
 from saddleforge.integration import Sobol
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.solution import not_in_the_limit
+from saddleforge.report.solution import describe_finite_limits
 
 
 def solved(model: Any, accuracy: float = 1e-6, start: str = "semantic", **parameters: Any) -> Solution:
@@ -65,7 +65,7 @@ def test_hinge_solves_the_equations_of_its_exact_proximal_map(alpha):
 
 @sf.model(
     regulariser=sf.Ridge(0.1),
-    metric=zero_one,
+    metric=zero_one_error,
     starts={"semantic": sf.Start(teacher="3/5")},
 )
 def rounded(X, Y, *, rounding=sf.Parameter("1e-7", 0, 1, True, True, vanishing=True)):  # noqa: B008
@@ -116,8 +116,8 @@ def test_a_nearly_noiseless_classifier_with_many_samples_converges():
     assert 241 * total == pytest.approx(0.047 * q, rel=1e-6)
 
 
-def test_half_widths_of_a_rounded_hinge_hold_the_hinge():
-    """Also where a branch was followed to the point: half widths take its slopes, not those of where it began."""
+def test_error_bars_of_a_rounded_hinge_hold_the_hinge():
+    """Also where a branch was followed to the point: error bars take its slopes, not those of where it began."""
     sharp = solved("hinge", alpha=2.0, accuracy=1e-9)
     branch = Branch(sf.problem(rounded, rounding=1e-2), "alpha", "semantic", accuracy=1e-6)
     branch.at(4.0)
@@ -139,10 +139,10 @@ def test_a_threshold_of_the_rounded_hinge_holds_that_of_the_hinge():
 
 
 def test_digits_beyond_double_precision_say_at_which_rounding_they_hold():
-    assert sf.problem(rounded).held_at == {"not_in_the_limit": {"rounding": 1e-7}}
-    assert sf.problem("hinge").held_at == {}
-    assert "at rounding = 1e-07 as it stands" in not_in_the_limit(sf.problem(rounded).held_at)
-    assert not_in_the_limit(sf.problem("hinge").held_at) == ""
+    assert sf.problem(rounded).limits_not_taken == {"not_in_the_limit": {"rounding": 1e-7}}
+    assert sf.problem("hinge").limits_not_taken == {}
+    assert "at rounding = 1e-07 as it stands" in describe_finite_limits(sf.problem(rounded).limits_not_taken)
+    assert describe_finite_limits(sf.problem("hinge").limits_not_taken) == ""
 
 
 # Gaussian mixtures

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.extensions.digits import refine
+from saddleforge.extensions.digits import refine_threshold
 from saddleforge.extensions.reference.improve import AccurateRoot, solve_to_accuracy
 from saddleforge.extensions.reference.system import System
 
@@ -44,7 +44,7 @@ def test_the_threshold_at_norm_four_has_gardners_39_digits():
     """As a user would find it: in double precision with a corner that is rounded more, then refined."""
     rough = sf.problem(RANDOM_LABELS, **{"lambda": 0.01})
     near = sf.where(rough, "q = 4", on="uninformed", bracket=(0.9, 1.0), accuracy=1e-4)
-    found = refine(near, "q = 4", 1e-39, rough.with_(rounding=ROUNDING))
+    found = refine_threshold(near, "q = 4", 1e-39, rough.with_(rounding=ROUNDING))
     assert (found.status, found.error_kind) == ("converged", "verified")
     assert found.to_json()["value"].startswith("0.96120505280154")
     with mp.workdps(60):

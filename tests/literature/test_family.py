@@ -20,9 +20,9 @@ def solved(name: str, start: str = "semantic", accuracy: float = 1e-4, **paramet
 
 
 def gap_under(rule: Rule, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
-    """G(u) - u under another rule at a solution, relative to the blocks: mean and half width."""
+    """G(u) - u under another rule at a solution, relative to the blocks: mean and error bar."""
     overlaps = solution.overlaps
-    images, _ = StateMap(solution.problem, rule, solution.symmetry).replicates(overlaps.pack(), overlaps.sizes)
+    images, _ = StateMap(solution.problem, rule, solution.symmetry).replicate_images(overlaps.pack(), overlaps.sizes)
     gaps = (images - overlaps.pack()) / overlaps.block_scales
     return gaps.mean(axis=0), 2 * gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
 
@@ -34,7 +34,7 @@ def assert_agrees(agree) -> Callable[[Solution, Rule], None]:
     def holds(solution: Solution, rule: Rule) -> None:
         gap, error = gap_under(rule, solution)
         widths = solution.errors / solution.overlaps.block_scales
-        agree((gap, error), (0.0, widths), "half widths", rounding=1e-12)
+        agree((gap, error), (0.0, widths), "error bars", rounding=1e-12)
         assert error.max() < 0.05
 
     return holds
@@ -117,8 +117,8 @@ def test_untying_moves_the_transition_to_larger_alpha(agree):
     difference = semantic.training_loss - positional.training_loss
     assert difference > 5 * (semantic.training_loss_error + positional.training_loss_error)
     for solution in (semantic, positional):
-        q, widths = solution.overlaps.q[0], solution.half_widths.q[0]
-        agree((q[0, 0], widths[0, 0]), (q[1, 1], widths[1, 1]), "half widths")
+        q, widths = solution.overlaps.q[0], solution.error_bars.q[0]
+        agree((q[0, 0], widths[0, 0]), (q[1, 1], widths[1, 1]), "error bars")
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_a_third_column_of_the_student_fits_noise_only(agree):
         assert solution.test_error > 0.0020
     for name in ("training_loss", "test_error"):
         one, other = ((getattr(s, name), getattr(s, f"{name}_error")) for s in found)
-        agree(one, other, "half widths")
+        agree(one, other, "error bars")
 
 
 @pytest.mark.slow
@@ -167,15 +167,15 @@ def test_two_columns_specialise_to_two_columns_of_the_teacher(agree):
         accuracy=1e-2,
     )
     assert pair.success
-    theta, widths = np.abs(pair.overlaps.theta[0]), pair.half_widths
+    theta, widths = np.abs(pair.overlaps.theta[0]), pair.error_bars
     assert np.sort(theta, axis=None)[:2].max() < 1e-10
     assert sorted(theta.argmax(axis=1).tolist()) == [0, 1]
     follow = theta.max(axis=1)
     own = widths.theta[0][np.arange(2), theta.argmax(axis=1)]
-    agree((follow[0], own[0]), (follow[1], own[1]), "half widths")
+    agree((follow[0], own[0]), (follow[1], own[1]), "error bars")
     assert follow[0] > 0.13
     q = pair.overlaps.q[0]
-    agree((q[0, 0], widths.q[0, 0, 0]), (q[1, 1], widths.q[0, 1, 1]), "half widths")
+    agree((q[0, 0], widths.q[0, 0, 0]), (q[1, 1], widths.q[0, 1, 1]), "error bars")
     assert abs(q[0, 1]) < 1e-10
 
     single = sf.solve(

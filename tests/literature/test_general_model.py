@@ -1,4 +1,4 @@
-"""What a model may hold beside a loss of the fields (docs/theory.md (1.3)): q, trained numbers, tasks, any spectrum."""
+"""Models with more than a loss of the fields (docs/theory.md (1.3)): q, trained numbers, tasks, any spectrum."""
 
 from typing import Any
 
@@ -264,7 +264,7 @@ def test_data_tell_the_overlap_of_the_encodings_from_that_of_the_means():
     law = sf.law_of_data(x, encodings=p, teacher=w, atoms=4).law
     assert law.encodings_taught == pytest.approx(p @ w / np.sqrt(60), abs=1e-12)
     tokens = sf.Tokens.from_arrays(x, encodings=p, teacher=w, atoms=4)
-    assert np.array(tokens.arrays()["teacher_means"], float) == pytest.approx(law.teacher_means, abs=1e-12)
+    assert np.array(tokens.exact_arrays()["teacher_means"], float) == pytest.approx(law.teacher_means, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_the_lasso_is_solved_next_to_its_transition_at_any_penalty(by, penalty):
 
 
 def test_an_error_of_which_double_precision_holds_no_digits_is_named():
-    """The half widths say how far off V is."""
+    """The error bars say how far off V is."""
     problem = sf.problem("lasso_regression", alpha=TRANSITION + 0.002, Delta=0.0, density=0.2, lambda_=3e-7)
     solution = sf.solve(problem)
     assert solution.status == "accuracy_not_reached" and "double precision does not hold its digits" in solution.advice

@@ -101,7 +101,7 @@ LOSSES = {
 
 
 def with_outliers(kind: str) -> Any:
-    """Regression on labels of which some are outliers, told by noise of two values."""
+    """Regression on labels of which some are outliers, reported by noise of two values."""
     noise = {"z": sf.GaussianNoise(1), "v": sf.DiscreteNoise((0, 1), lambda Y, share: (1 - share, share))}
 
     def loss(X, Y, z, v, *, share=0.3, beta=0.0, Delta_in=1.0, Delta_out=5.0, width=1.0):

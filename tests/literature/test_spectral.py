@@ -85,7 +85,7 @@ def test_the_informed_start_reaches_the_minimum_wherever_there_is_one(method, sh
     alpha = share * closed.threshold
     found = sf.solve(problem.with_(alpha=alpha), "informed", accuracy=1e-9)
     assert found.success and found.branch == "semantic"
-    assert abs(found.overlaps.theta.item() - closed.overlap(alpha)) <= found.half_widths.theta.item()
+    assert abs(found.overlaps.theta.item() - closed.overlap(alpha)) <= found.error_bars.theta.item()
 
 
 def test_all_branches_hold_the_minimum_below_a_saddle_that_one_start_leads_to(method):
@@ -96,7 +96,7 @@ def test_all_branches_hold_the_minimum_below_a_saddle_that_one_start_leads_to(me
         assert (lowest.branch, saddle.branch, lowest.rank, saddle.rank) == ("semantic", "uninformed", 1, 2)
         assert lowest.stability.longitudinally_stable and "a saddle" in saddle.stability.verdict
         assert lowest.training_loss + lowest.training_loss_error < saddle.training_loss
-        assert abs(lowest.overlaps.theta.item() - closed.overlap(alpha)) <= lowest.half_widths.theta.item()
+        assert abs(lowest.overlaps.theta.item() - closed.overlap(alpha)) <= lowest.error_bars.theta.item()
 
 
 def test_below_the_threshold_the_start_says_where_its_branch_is_lost(method):

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge import Solution
-from saddleforge.base.numbers import with_error
+from saddleforge.base.numbers import format_with_error
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.problems.overlaps import Conjugates
 from saddleforge.saddle_point import observables
@@ -84,7 +84,7 @@ def test_least_number_of_errors_beyond_the_capacity(alpha, published):
 @pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "published"), [(4.0, 0.3094716), (6.0, 0.8015847), (10.0, 2.0028967)])
 def test_errors_beyond_the_capacity(alpha, published):
-    """A perceptron on random labels, |w|^2 = d: one-step energies beside the data of arXiv 2302.14112."""
+    """A perceptron on random labels, |w|^2 = d: one-step energies compared with the data of arXiv 2302.14112."""
     found = sf.solve(sf.problem(ERRORS, alpha=alpha), "uninformed", rsb=1, accuracy=1e-7)
     assert found.success
     assert found.energy == pytest.approx(published, abs=6e-8)
@@ -103,7 +103,7 @@ def test_errors_within_a_margin(alpha, kappa):
 def capacity(model: Any, kappa: float) -> float:
     """Where the training loss vanishes, by secants of a convex function from above, down to a loss of 1e-7.
 
-    V diverges there, and its half width before; the loss is stationary.
+    V diverges there, and its error bar before; the loss is stationary.
     """
     alphas, losses, start = [gardner(kappa) + 0.4, gardner(kappa) + 0.3], [], "uninformed"
     while not losses or losses[-1] > 1e-7:
@@ -147,14 +147,14 @@ def test_slope_of_the_loss_in_the_norm_is_the_multiplier():
 
 
 @pytest.mark.parametrize("rule", [{"integrator": "pieces", "points": 8}, {"integrator": "sobol", "accuracy": 5e-3}])
-def test_half_widths_of_multipliers_hold_them(rule):
+def test_error_bars_of_multipliers_hold_them(rule):
     precise = solved("perceptron", alpha=2.0)
     found = sf.solve(precise.problem, **{"accuracy": 1e-2, **rule})
     assert precise.multipliers_error < 1e-10
     assert 0 < found.multipliers_error < 0.02
     assert abs(found.multipliers - precise.multipliers) <= found.multipliers_error + precise.multipliers_error
     width = found.multipliers_error.item()
-    assert f"kept by a ridge of {with_error(found.multipliers.item(), width)}" in found.table()
+    assert f"kept by a ridge of {format_with_error(found.multipliers.item(), width)}" in found.table()
     assert found.to_json()["errors"]["multipliers"] == found.multipliers_error
 
 
@@ -165,7 +165,7 @@ def test_a_second_rule_verifies_the_multipliers():
     assert np.all(found.multipliers_error >= np.abs(first.multipliers - other.multipliers))
 
 
-def test_a_curve_holds_multipliers_with_their_half_widths():
+def test_a_curve_holds_multipliers_with_their_error_bars():
     curve = sf.curve(sf.problem("perceptron"), alpha=(2, 3, 2))
     table, frame = curve.to_xarray(), curve.to_pandas(stability=False)
     assert frame["multiplier_1"].tolist() == [solution.multipliers.item() for solution in curve.solutions]
@@ -214,7 +214,7 @@ def test_norm_of_a_ridges_solution_gives_the_ridge_back(name, strength, accuracy
 
 
 @pytest.mark.slow
-def test_a_rounded_corner_leaves_the_multiplier_of_the_corner_within_its_half_width():
+def test_a_rounded_corner_leaves_the_multiplier_of_the_corner_within_its_error_bar():
     @sf.model(regulariser=sf.Sphere(), starts={"semantic": sf.Start(teacher="3/5", noise="2/5")})
     def rounded(X, Y, *, rounding=sf.Parameter(0.02, 0, open_low=True, vanishing=True)):  # noqa: B008
         return sf.rounded_hinge(1 - sp.sign(Y[0]) * X[0], rounding)

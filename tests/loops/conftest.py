@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from saddleforge.problems.compiled import loops
+from saddleforge.problems.compiled import load_loops
 
 FILES = ("between", "boltzmann", "intervals", "matrices", "pieces", "posterior", "proximal", "special", "weight_rows")
 
 
 @pytest.fixture(scope="session")
 def compiled() -> SimpleNamespace:
-    return SimpleNamespace(**{name: loops(name) for name in FILES})
+    return SimpleNamespace(**{name: load_loops(name) for name in FILES})

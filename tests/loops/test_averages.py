@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from saddleforge.extensions.bayes.averages import width
+from saddleforge.extensions.bayes.averages import row_length
 
 RULE = np.stack(np.polynomial.legendre.leggauss(80), axis=1)
 
@@ -146,7 +146,7 @@ def test_squares_of_the_response_are_collected_by_pairs_of_tokens(loops):
     rng = np.random.default_rng(9)
     tokens, teacher = 2, 2
     g, D = rng.normal(size=4), rng.normal(size=(4, 4))
-    out = np.zeros(width(4, teacher, True))
+    out = np.zeros(row_length(4, teacher, True))
     loops["posterior"].collect(out, 0.3, 0.0, g, D, teacher)
     blocks = D.reshape(tokens, teacher, tokens, teacher)
     expected = 0.3 * np.einsum("laki,lbkj->labkij", blocks, blocks)

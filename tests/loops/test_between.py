@@ -12,12 +12,12 @@ PLACES = [(-math.inf, 0.3), (-1.0, 2.0), (0.5, math.inf), (4.0, 4.5), (-30.0, -2
 @pytest.mark.parametrize(("a", "b"), PLACES)
 def test_moments_of_a_truncated_normal_variable(loops, a, b):
     between, law = loops["between"], stats.truncnorm(a, b)
-    share, mean, spread, skewness = between.truncated(a, b)
+    share, mean, spread, skewness = between.truncated_normal_moments(a, b)
     measure = math.exp(stats.norm.logcdf(-a) if a > 0 else stats.norm.logcdf(b)) - (
         stats.norm.sf(b) if a > 0 else stats.norm.cdf(a)
     )
     assert share == pytest.approx(measure, rel=1e-12)
-    assert between.measures(np.array([a]), np.array([b]))[0] == share
+    assert between.normal_measures(np.array([a]), np.array([b]))[0] == share
     assert mean == pytest.approx(law.mean(), rel=1e-9, abs=1e-15)
     assert spread == pytest.approx(law.std(), rel=1e-7)  # a difference of moments, as the next one is
     if abs(mean) < 10:
@@ -25,7 +25,7 @@ def test_moments_of_a_truncated_normal_variable(loops, a, b):
 
 
 def test_what_is_out_of_reach_has_no_measure(loops):
-    assert loops["between"].truncated(40.0, math.inf) == (0.0, 0.0, 0.0, 0.0)
+    assert loops["between"].truncated_normal_moments(40.0, math.inf) == (0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -35,7 +35,9 @@ def test_nodes_have_the_moments_of_the_law_between_the_places(loops, count):
     weight = weight / weight.sum()
     places, shared, width = np.array([-math.inf, -0.4, 1.1, math.inf]), 0.6, 0.8
     rows = np.repeat(np.arange(3), len(z))
-    nodes, weights = loops["between"].given(rows, np.tile(z, 3), np.tile(weight, 3), places, shared, width, count)
+    nodes, weights = loops["between"].conditional_nodes(
+        rows, np.tile(z, 3), np.tile(weight, 3), places, shared, width, count
+    )
     y, e = nodes.T
     assert weights.sum() == pytest.approx(1, abs=1e-12)
     assert [weights @ y, weights @ e, weights @ (shared * y + width * e) ** 2] == pytest.approx([0, 0, 1], abs=1e-9)

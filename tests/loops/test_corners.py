@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from saddleforge.problems.compiled import loops
+from saddleforge.problems.compiled import load_loops
 
-corners = loops("corners")
+corners = load_loops("corners")
 
 
 def surface(normals, held):

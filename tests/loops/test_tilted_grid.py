@@ -1,11 +1,11 @@
-"""Tilted averages on grids: two wells whose envelope has a kink, against integrals split there."""
+"""Tilted averages on grids: two minima whose envelope has a kink, against integrals split there."""
 
 import numpy as np
 import pytest
 
-from saddleforge.problems.compiled import loops
+from saddleforge.problems.compiled import load_loops
 
-tilted_on_grids = loops("tilted_grid").tilted_on_grids
+tilted_on_grids = load_loops("tilted_grid").tilted_on_grids
 
 RATE, SOFT, JUMP, PLACE = 3.0, 0.7, 0.5, 0.21
 SPREAD, LAW = 0.3, 0.9  # deviations of z and of omega_0
@@ -13,7 +13,7 @@ STIFF = 0.4  # of the direction along the kink
 
 
 def envelope(r):
-    """Of two wells that change places at r = PLACE, and minus its slope."""
+    """Of two minima that change places at r = PLACE, and minus its slope."""
     return SOFT * r * r / 2 - JUMP * np.abs(r - PLACE), JUMP * np.sign(r - PLACE) - SOFT * r
 
 

@@ -78,7 +78,7 @@ def judged(setting: Setting, solution: Any) -> list[dict[str, Any]]:
     inverse = np.linalg.inv(np.eye(len(u)) - J)
     gap, unsure = pack(best) - u, np.abs(pack(best) - pack(rough)) + FLOOR * scale
     delta, noise = inverse @ gap, np.abs(inverse) @ unsure
-    half = np.concatenate(list(shared({**state, **state_of(solution.half_widths)}).values()))
+    half = np.concatenate(list(shared({**state, **state_of(solution.error_bars)}).values()))
     names = [f"{name}[{i}]" for name, part in shared(state).items() for i in range(len(part))]
     rows = list(zip(names, u, half, u + delta, noise, strict=True))
     # Phi is stationary: errors of the overlaps enter by products of two.

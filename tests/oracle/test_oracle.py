@@ -91,7 +91,7 @@ def faults_of(drawn: Drawn, folder: Path, count: int) -> tuple[int, list[str]]:
                 assert "inverse_temperature" in str(refused), refused  # losses that jump where no equation says
                 return compared, faults
             solution = sf.solve(problem, "informed", time_limit=120)
-            if solution.status.value == "ended_elsewhere":
+            if solution.status.value == "left_basin":
                 solution = sf.solve(problem, "uninformed", time_limit=120)
             if solution.success:
                 solved[way] = solution
@@ -113,7 +113,7 @@ def differences(solved: dict[str, sf.Solution]) -> list[str]:
     """Return where two ways to write a problem differ by more than their error bars."""
     reported = {}
     for way, found in solved.items():
-        bars = found.half_widths
+        bars = found.error_bars
         reported[way] = {
             name: (getattr(found.overlaps, name)[0], getattr(bars, name)[0]) for name in ("q", "V", "theta")
         }

@@ -15,7 +15,7 @@ SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")
 FOLDERS = {package: ROOT / folder for package, folder in SETUPTOOLS["package-dir"].items()}
 
 
-def folder_of(package: str) -> Path:
+def records_folder(package: str) -> Path:
     """Return the folder of a package: that of its nearest mapped ancestor, then the remaining names."""
     mapped = max((name for name in FOLDERS if f"{package}.".startswith(f"{name}.")), key=len)
     return FOLDERS[mapped].joinpath(*package.removeprefix(mapped).strip(".").split("."))
@@ -63,7 +63,7 @@ def test_the_package_list_is_the_folders():
     [(package, pattern) for package, patterns in SETUPTOOLS["package-data"].items() for pattern in patterns],
 )
 def test_a_package_data_pattern_matches_a_file(package, pattern):
-    assert any(file.is_file() for file in folder_of(package).glob(pattern))
+    assert any(file.is_file() for file in records_folder(package).glob(pattern))
 
 
 def test_the_sympy_that_is_tested_is_the_oldest_allowed_and_the_pinned_one_wrote_the_solvers():

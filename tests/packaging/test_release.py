@@ -9,10 +9,10 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base import deprecation
-from saddleforge.base.deprecation import Gone, renamed_arguments
+from saddleforge.base.deprecation import DeprecatedName, renamed_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
-GONE = Gone("solve", "0.2.0", "0.4.0")
+GONE = DeprecatedName("solve", "0.2.0", "0.4.0")
 DAY = datetime.date(2027, 3, 1)
 
 
@@ -79,8 +79,8 @@ def test_an_old_name_works_and_says_what_to_write(monkeypatch):
         assert sf.solve is not None
 
 
-def test_an_old_argument_is_passed_on_and_not_beside_its_new_name():
-    @renamed_arguments(tol=Gone("accuracy", "0.2.0", "0.4.0"))
+def test_an_old_argument_is_passed_on_and_not_next_to_its_new_name():
+    @renamed_arguments(tol=DeprecatedName("accuracy", "0.2.0", "0.4.0"))
     def solved(accuracy=1.0):
         return accuracy
 
@@ -90,7 +90,7 @@ def test_an_old_argument_is_passed_on_and_not_beside_its_new_name():
     with pytest.raises(TypeError, match="tol and accuracy are one argument"):
         solved(tol=1, accuracy=1)
     with pytest.raises(TypeError, match="no argument accuracy"):
-        renamed_arguments(tol=Gone("accuracy", "", ""))(lambda x: x)
+        renamed_arguments(tol=DeprecatedName("accuracy", "", ""))(lambda x: x)
 
 
 def test_an_old_attribute_leads_to_the_new_one():
@@ -101,11 +101,11 @@ def test_an_old_attribute_leads_to_the_new_one():
 
 
 def test_an_old_option_is_read_as_the_new_one(monkeypatch):
-    monkeypatch.setitem(deprecation.OPTIONS, "solve --tol", Gone("--accuracy", "0.2.0", "0.4.0"))
-    new, said = deprecation.current(["solve", "m.py", "--tol=1e-3", "--tol", "2"])
+    monkeypatch.setitem(deprecation.OPTIONS, "solve --tol", DeprecatedName("--accuracy", "0.2.0", "0.4.0"))
+    new, said = deprecation.replace_deprecated_options(["solve", "m.py", "--tol=1e-3", "--tol", "2"])
     assert new == ["solve", "m.py", "--accuracy=1e-3", "--accuracy", "2"]
     assert said[0] == "--tol is called --accuracy since saddleforge 0.2.0, and is an error from 0.4.0 on"
-    assert deprecation.current(["curve", "--tol", "2"]) == (["curve", "--tol", "2"], [])
+    assert deprecation.replace_deprecated_options(["curve", "--tol", "2"]) == (["curve", "--tol", "2"], [])
 
 
 def test_a_row_of_the_table_of_memory_takes_its_place_and_leaves_the_rest(tmp_path):

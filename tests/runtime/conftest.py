@@ -31,7 +31,7 @@ def without_symmetry() -> Callable[[], AbstractContextManager[None]]:
     @contextmanager
     def context() -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Reduction, "in_fields", classmethod(lambda cls, *_: cls(())))
+            patch.setattr(Reduction, "of_fields", classmethod(lambda cls, *_: cls(())))
             yield
 
     return context

@@ -9,7 +9,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
-from saddleforge.problems.compiled import loops
+from saddleforge.problems.compiled import load_loops
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving import compilation
 from saddleforge.solving.solve import solve
@@ -20,7 +20,7 @@ def compiled(problem: sf.Problem) -> dict[str, int]:
     solvers = [problem.solver, *problem.solver.reduced.values()]
     parts = [part for each in solvers for part in vars(each).values() if isinstance(part, ModuleType)]
     found = {}
-    for module in (*parts, loops("matrices")):
+    for module in (*parts, load_loops("matrices")):
         for name, function in vars(module).items():
             found[f"{module.__name__}.{name}"] = len(getattr(function, "overloads", ()))
     return found
@@ -40,24 +40,24 @@ def test_all_that_is_called_ahead_is_what_a_solution_calls(name, start):
     assert solution.success and solution.stability is not None
     before = compiled(problem)
     assert sum(before.values()) > 10
-    for call in compilation.calls(problem, start_overlaps(problem, start)):
+    for call in compilation.compilation_calls(problem, start_overlaps(problem, start)):
         call()
     assert compiled(problem) == before
 
 
 def test_there_is_no_second_process_on_one_processor_or_at_a_finite_temperature(monkeypatch):
     problem = sf.problem("ridge_regression", alpha=2.0)
-    assert compilation.processes == 1 and not compilation._has_a_processor(problem)  # in tests
+    assert compilation.processes == 1 and not compilation._has_free_processor(problem)  # in tests
     monkeypatch.setattr(compilation, "processes", 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors, raising=False)
     processors = {0}
-    assert not compilation._has_a_processor(problem)
+    assert not compilation._has_free_processor(problem)
     processors = {0, 1}
-    assert not compilation._has_a_processor(sf.problem("ridge_regression", alpha=2.0, inverse_temperature=3.0))
+    assert not compilation._has_free_processor(sf.problem("ridge_regression", alpha=2.0, inverse_temperature=3.0))
 
 
 def test_the_second_process_ends_with_the_first_whatever_happens(monkeypatch):
-    monkeypatch.setattr(compilation, "_has_a_processor", lambda problem: True)
+    monkeypatch.setattr(compilation, "_has_free_processor", lambda problem: True)
     problem = sf.problem("dot_product_attention", alpha=2.0)
     begun = []
     start = subprocess.Popen
@@ -67,11 +67,14 @@ def test_the_second_process_ends_with_the_first_whatever_happens(monkeypatch):
         return begun[-1]
 
     monkeypatch.setattr(subprocess, "Popen", noted)
-    with pytest.raises(NotConvergedError), compilation.compiling(problem, start_overlaps(problem, "semantic"), True):
+    with (
+        pytest.raises(NotConvergedError),
+        compilation.compiling_in_second_process(problem, start_overlaps(problem, "semantic"), True),
+    ):
         raise NotConvergedError("as it may")
     (process,) = begun
     assert process.poll() is not None
-    with compilation.compiling(problem, start_overlaps(problem, "semantic"), False):
+    with compilation.compiling_in_second_process(problem, start_overlaps(problem, "semantic"), False):
         pass
     assert len(begun) == 1
 
@@ -80,4 +83,6 @@ def test_what_it_is_sent_it_can_read():
     problem = sf.problem("dot_product_attention", alpha=2.0)
     sent = pickle.loads(pickle.dumps((problem, start_overlaps(problem, "semantic"))))
     assert sent[0].parameters.keys() == problem.parameters.keys()
-    assert len(compilation.calls(*sent)) == len(compilation.calls(problem, start_overlaps(problem, "semantic")))
+    assert len(compilation.compilation_calls(*sent)) == len(
+        compilation.compilation_calls(problem, start_overlaps(problem, "semantic"))
+    )

@@ -12,10 +12,11 @@ import pytest
 from scipy.linalg import block_diag
 
 import saddleforge as sf
-from saddleforge.channel.nodes import tensor
+from saddleforge.base.options import options_in_force
+from saddleforge.channel.nodes import tensor_product_rule
 from saddleforge.extensions.bayes import sampling
-from saddleforge.extensions.bayes.averages import Cut, Directions, averages_by_products, squares
-from saddleforge.extensions.bayes.channel import Channel, find_shift
+from saddleforge.extensions.bayes.averages import Directions, Truncation, averages_by_products, weighted_squares
+from saddleforge.extensions.bayes.channel import Channel, OutputChannelOptions, find_shift
 from saddleforge.extensions.bayes.prediction import errors_by_metric, is_squared_distance
 from saddleforge.extensions.bayes.prior import Prior
 from saddleforge.extensions.bayes.sampling import Preimages, find_half_lines
@@ -32,7 +33,7 @@ def nine_digits(found, expected):
 @pytest.fixture(scope="module")
 def phase_retrieval():
     state = State(sf.problem("phase_retrieval"))
-    state.settle(0.4 * state.rho, 1.0, 1e-10)
+    state.refine_rule(0.4 * state.rho, 1.0, 1e-10)
     return state
 
 
@@ -101,7 +102,7 @@ def _by_sums(fields, measure, log_weights, known, unknown, nodes, weights):
         spread = np.einsum("mh,mhi,mhj->mij", posterior, step, step) - mean[:, :, None] * mean[:, None]
         share = weights * np.exp(value + log_weight)
         curvature = precision @ spread @ precision - precision
-        rows.append([share.sum(), share @ value, *squares(share, mean @ precision, curvature, t)])
+        rows.append([share.sum(), share @ value, *weighted_squares(share, mean @ precision, curvature, t)])
     return np.sum(rows, axis=0)
 
 
@@ -113,15 +114,15 @@ def test_products_of_matrices_are_the_sums_over_all_hidden_nodes(columns):
     known = turn @ np.diag(columns) @ turn.T
     unknown = turn @ (np.eye(2) - np.diag(columns)) @ turn.T
     fields, measure, log_weights = random.normal(size=(5, 300, 2)), random.normal(size=(5, 300)), np.full(5, -3.0)
-    found = Directions.of(known[None], unknown[None])
-    grid = found.plain_grid(30, Cut())
+    found = Directions.from_covariances(known[None], unknown[None])
+    grid = found.plain_grid(30, Truncation())
     axes = [a for a in (grid.first, *grid.others)]
-    nodes, weights = tensor([(a.nodes, a.weights) for a in axes])
+    nodes, weights = tensor_product_rule([(a.nodes, a.weights) for a in axes])
     omega = nodes @ found.to_fields[:, [a.direction for a in axes]].T
     assert weights.sum() == pytest.approx(1, abs=1e-6)
     assert np.cov(omega.T, aweights=weights, bias=True) == pytest.approx(known, abs=1e-6)
     whole = averages_by_products(
-        fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), Cut(), curved=True
+        fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), Truncation(), curved=True
     )
     assert whole == pytest.approx(
         _by_sums(fields, measure, log_weights, known[None], unknown[None], omega, weights), rel=1e-9, abs=1e-12
@@ -132,8 +133,8 @@ def test_a_sign_that_no_hidden_node_has_does_not_count():
     """All nodes are shifted by + m: on a grid of both signs, and of the one that is there."""
     random = np.random.default_rng(5)
     fields, measure = random.normal(size=(4, 40, 1)), random.normal(size=(4, 40))
-    found, shifts = Directions.of(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)), np.ones(40)
-    cut = Cut()
+    found, shifts = Directions.from_covariances(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)), np.ones(40)
+    cut = Truncation()
     both, one = (
         averages_by_products(
             fields, measure, np.zeros(4), measure, shifts, found,
@@ -150,7 +151,7 @@ def test_no_more_is_left_out_of_sums_by_products_than_is_said(deep, share):
     channel, q = Channel(deep), np.repeat(np.diag([0.2, 0.9])[None], deep.contexts, axis=0)
     channel.counts = [10] * len(channel.counts)
     whole = channel.averages(q, curved=True)
-    channel.cut = Cut(share)
+    channel.cut = Truncation(share)
     less = channel.averages(q, curved=True)
     for name in ("outer", "response", "log_evidence", "norm"):
         lost = np.abs(getattr(less, name) - getattr(whole, name)).max() / np.abs(getattr(whole, name)).max()
@@ -162,9 +163,9 @@ def test_labels_with_the_same_sums_are_summed_once(monkeypatch):
     """Two clusters with opposite means: what is observed tells no common sign, so that two of four choices are new."""
     problem = sf.problem("attention_on_mixture", taught=[[-0.2], [0.2]] * 2)
     channel, q = Channel(problem), np.full((4, 1, 1), 0.1)
-    assert len({channel._alike(q, labels) for labels, _ in problem.label_choices}) == 2
+    assert len({channel._equivalence_key(q, labels) for labels, _ in problem.label_choices}) == 2
     once = channel.averages(q, curved=True)
-    monkeypatch.setattr(Channel, "_alike", lambda self, q, labels: labels)
+    monkeypatch.setattr(Channel, "_equivalence_key", lambda self, q, labels: labels)
     each = Channel(problem).averages(q, curved=True)
     for name in ("outer", "response", "log_evidence", "norm"):
         assert getattr(once, name) == pytest.approx(getattr(each, name), rel=1e-12), name
@@ -173,10 +174,10 @@ def test_labels_with_the_same_sums_are_summed_once(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("accuracy", [1e-2, 1e-4])
 def test_a_solution_is_known_as_well_as_asked_and_as_is_said(deep, accuracy):
-    """The second layer alone at alpha = 0.4, beside the one at 1e-5; and where nothing is learned, Phi."""
+    """The second layer alone at alpha = 0.4, compared with the one at 1e-5; and where nothing is learned, Phi."""
     best = sf.bayes_optimal(deep, columns=[2], accuracy=accuracy)
-    assert abs(best.q[0, 1, 1] - 0.486202) <= best.half_widths[0, 1, 1] + 2e-6
-    assert best.half_widths.max() <= accuracy
+    assert abs(best.q[0, 1, 1] - 0.486202) <= best.error_bars[0, 1, 1] + 2e-6
+    assert best.error_bars.max() <= accuracy
     assert abs(best.free_entropy + 0.9562432) <= best.free_entropy_error + 4e-7
     nothing = sf.bayes_optimal(deep.with_(alpha=0.15), accuracy=accuracy)
     assert np.abs(nothing.q).max() == 0
@@ -186,16 +187,16 @@ def test_a_solution_is_known_as_well_as_asked_and_as_is_said(deep, accuracy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("curved", [False, True])
-def test_what_shifts_the_fields_need_not_be_a_coordinate_of_the_sum(deep, curved, monkeypatch):
+def test_what_shifts_the_fields_need_not_be_a_coordinate_of_the_sum(deep, curved):
     """Mean of u with the sign of u open, known of the second column to one half: on a grid of omega - v m, and with m a
     coordinate like all others."""
     q = np.repeat(np.diag([0.0, 0.5])[None], deep.contexts, axis=0)
     found = []
     for little in (0.01, np.inf):
-        monkeypatch.setattr("saddleforge.extensions.bayes.channel._LITTLE_KNOWN", little)
-        channel = Channel(deep)
-        channel.counts = [20, 26, 26, 20, 20]
-        found.append(channel.averages(q, curved))
+        with options_in_force(OutputChannelOptions(min_known_variance=little)):
+            channel = Channel(deep)
+            channel.counts = [20, 26, 26, 20, 20]
+            found.append(channel.averages(q, curved))
     shifted, plain = found
     assert shifted.norm == pytest.approx(1, abs=1e-5) and plain.norm == pytest.approx(1, abs=1e-5)
     assert shifted.outer == pytest.approx(plain.outer, rel=1e-4, abs=1e-12)
@@ -217,7 +218,7 @@ def test_shifts_are_found_where_there_are_any(deep):
 
 
 def test_the_least_error_of_a_field_is_the_variance_that_is_left():
-    """Metric (h - Y)^2 of ridge regression without its noise: rho* - q; half widths of q move it one to one."""
+    """Metric (h - Y)^2 of ridge regression without its noise: rho* - q; error bars of q move it one to one."""
     problem = sf.problem("ridge_regression", alpha=2.0)
     q, width = 0.3 * problem.law.rho_star, np.full_like(problem.law.rho_star, 1e-3)
     known = is_squared_distance(problem)
@@ -229,7 +230,7 @@ def test_the_least_error_of_a_field_is_the_variance_that_is_left():
 
 
 def test_errors_against_a_target_that_no_student_reaches_are_no_distances():
-    """Attention beside a positional target errs at h = Y, too."""
+    """Attention next to a positional target errs at h = Y, too."""
     problem = sf.problem("dot_product_attention", alpha=1.0)
     assert not is_squared_distance(problem)
     assert errors_by_metric(problem, 0 * problem.law.rho_star, 0 * problem.law.rho_star) == {}
@@ -291,17 +292,17 @@ def test_above_the_algorithmic_threshold_messages_find_all_binary_weights():
 
 
 def test_a_length_that_stays_hidden_is_integrated_in_closed_form():
-    """The sign of a field: log Z, g and dg/domega beside sums over nodes, on both sides and far on the wrong one."""
+    """The sign of a field: log Z, g and dg/domega compared with sums over nodes, on both sides."""
     planted = Channel(sf.problem(EXAMPLES / "binary_perceptron.py", alpha=1.0)).planted
     observed, omega = np.array([[1.0], [-1.0], [1.0], [-1.0]]), np.array([[0.3], [0.3], [-2.0], [1.5]])
     q = np.full((1, 1, 1), 0.6)
     closed = planted.posterior(observed, omega, q, (0,), curved=True)
-    assert not planted.is_rough
+    assert not planted.has_node_sum
     planted._half_lines[(0,)] = None
     planted.inner = 0.02
     for one, other in zip(closed, planted.posterior(observed, omega, q, (0,), curved=True), strict=True):
         assert one == pytest.approx(other, rel=1e-7)
-    assert planted.is_rough
+    assert planted.has_node_sum
 
 
 LENGTHS = {
@@ -327,8 +328,8 @@ def test_half_lines_are_found_by_what_the_channel_does(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_beside_a_length_other_fields_are_seen_and_signs_of_them_add_up(tmp_path):
-    """Two tokens: the sign of one field, the size of the other; beside sums over nodes."""
+def test_next_to_a_length_other_fields_are_seen_and_signs_of_them_add_up(tmp_path):
+    """Two tokens: the sign of one field, the size of the other; compared with sums over nodes."""
     (tmp_path / "beside.py").write_text(
         "import saddleforge as sf\nimport sympy as sp\n\n"
         "output = sf.Output(lambda y, u, s, sign: sf.Matrix([y * sp.exp(s), sign * u]), "
@@ -339,7 +340,7 @@ def test_beside_a_length_other_fields_are_seen_and_signs_of_them_add_up(tmp_path
     planted = Channel(sf.problem(tmp_path / "beside.py", alpha=1.0)).planted
     observed = np.array([[1.0, 0.4], [-1.0, 0.2], [1.0, 1.5]])
     omega, q = np.array([[0.3, 0.1], [0.6, -0.5], [-2.0, 1.0]]), np.array([[[0.6]], [[0.3]]])
-    assert not planted.is_rough
+    assert not planted.has_node_sum
     closed = planted.posterior(observed, omega, q, (0, 0), curved=True)
     planted._half_lines[(0, 0)] = None
     planted.inner = 0.02
@@ -396,7 +397,7 @@ def test_who_knows_the_second_layer_knows_the_fields_of_the_first_up_to_a_sign(c
 
 @pytest.mark.slow
 @pytest.mark.parametrize("c", [0.5, 3.0])
-def test_beside_the_second_layer_known_exactly_the_first_is_attention_of_one_layer(deep, c):
+def test_next_to_the_second_layer_known_exactly_the_first_is_attention_of_one_layer(deep, c):
     """Sums over preimages by Newton's method: two, z1 and -z1, so that 1 / alpha = 2 * 3 as of the one column."""
     found = sf.bayes_threshold(deep.with_(c=c), "weak_recovery", of=1, given={2: 1}, accuracy=1e-6)
     assert found.value == pytest.approx(1 / 6, rel=1e-8) and found.error < 1e-6
@@ -422,7 +423,7 @@ def test_what_is_left_of_a_field_are_the_roots_of_a_polynomial(tmp_path):
     rule, counts = Preimages(problem, 0, even=True, starts=12), set()
     for z1, z2 in ((0.4, 1.3), (1.2, -0.7), (1.7, 0.9), (-0.9, 2.0)):
         value = z1**4 - 2 * z1**2
-        _, values, weights = rule.left(np.array([[z1, z2]]), problem.label_choices[0][0])
+        _, values, weights = rule.compatible_values(np.array([[z1, z2]]), problem.label_choices[0][0])
         roots = np.roots([1, 0, -2, 0, -value])
         roots = np.sort(roots[np.abs(roots.imag) < 1e-9].real)
         density = np.exp(-(roots**2) / 2) / np.abs(4 * roots**3 - 4 * roots)
@@ -472,7 +473,7 @@ def test_columns_and_shares_that_are_not_there_are_named(deep, of, given, senten
 def test_the_first_layer_is_learned_after_the_second_alone(deep):
     """With nothing known of it, the second layer's solution is unstable from its own threshold on."""
     second = sf.bayes_optimal(deep, accuracy=1e-5, columns=[2])
-    assert second.status == "converged" and second.growth < 1 and second.half_widths.max() <= 1e-5
+    assert second.status == "converged" and second.growth < 1 and second.error_bars.max() <= 1e-5
     assert second.q[0, 1, 1] == pytest.approx(0.486200, abs=1.5e-5) and second.q[0, 0, 0] == 0
 
 
@@ -513,7 +514,7 @@ def test_the_free_entropy_grows_with_alpha_like_the_evidence():
     high, low = (sf.bayes_optimal(problem.with_(alpha=0.9 + s), accuracy=1e-9) for s in (step, -step))
     middle = sf.bayes_optimal(problem, accuracy=1e-9)
     state = State(problem)
-    state.settle(middle.q, 0.9, 1e-10)
+    state.refine_rule(middle.q, 0.9, 1e-10)
     evidence = state.channel.averages(middle.q).log_evidence
     assert (high.free_entropy - low.free_entropy) / (2 * step) == pytest.approx(evidence, rel=1e-5)
 
@@ -543,7 +544,7 @@ def test_the_law_of_inputs_scales_out():
 
 
 @pytest.mark.slow
-def test_a_spectrum_of_one_value_is_the_isotropic_law_and_two_are_told_apart():
+def test_a_spectrum_of_one_value_is_the_isotropic_law_and_two_are_distinguished():
     plain = sf.problem("ridge_regression", alpha=2.0, Delta=0.25)
     assert sf.bayes_optimal(plain.with_(spectrum=[[0.5, 1.0], [0.5, 1.0]])).q.item() == pytest.approx(
         sf.bayes_optimal(plain).q.item(), rel=1e-7
@@ -723,7 +724,7 @@ def drawn_by_hand(share, count, seed=7):
 def test_attention_of_two_columns_tells_what_draws_by_hand_say(share):
     state = State(sf.problem("dot_product_attention", teacher_rank=2))
     planted, q = state.channel.planted, share * state.rho
-    planted.settle(q, 1e-3)
+    planted.refine_rule(q, 1e-3)
     planted.log2 = 11
     drawn = planted.averages(q)
     spread = np.std([sample.outer for sample in drawn.samples], axis=0) / np.sqrt(7)
@@ -731,7 +732,7 @@ def test_attention_of_two_columns_tells_what_draws_by_hand_say(share):
     assert np.abs(drawn.outer - expected).max() < 4 * np.hypot(spread, error).max()
     assert np.hypot(spread, error).max() < 0.02 * np.abs(expected).max()
     assert not state.channel.is_sampled(q)
-    found, change = state.channel.settle(q, 1e-3)
+    found, change = state.channel.refine_rule(q, 1e-3)
     assert change < 5e-3 and np.abs(found.outer - expected).max() < 4 * error.max() + 2e-3 * expected.max()
 
 
@@ -741,9 +742,9 @@ def test_two_columns_perfect_or_not_begin_at_two_fifths():
     problem = sf.problem("dot_product_attention", teacher_rank=2)
     assert np.abs(sf.bayes_optimal(problem.with_(alpha=0.39), accuracy=3e-3).q).max() == 0
     best = sf.bayes_optimal(problem.with_(alpha=0.6), accuracy=1e-3)
-    assert best.status == "converged" and best.growth < 1 and best.half_widths.max() < 1e-3 * 0.25
+    assert best.status == "converged" and best.growth < 1 and best.error_bars.max() < 1e-3 * 0.25
     for column in (0, 1):  # of a finer rule: 0.0545520(5)
-        assert abs(best.q[0, column, column] - 0.0545520) <= best.half_widths[0, column, column] + 5e-7
+        assert abs(best.q[0, column, column] - 0.0545520) <= best.error_bars[0, column, column] + 5e-7
     assert best.q[0, 0, 1] == 0
 
 
@@ -752,13 +753,13 @@ def test_of_both_layers_products_say_what_draws_do(deep):
     """alpha = 0.8, above both thresholds: by products of matrices, and the same map by draws at that solution."""
     problem = deep.with_(alpha=0.8)
     best = sf.bayes_optimal(problem, accuracy=1e-3)
-    assert best.status == "converged" and best.growth < 1 and best.half_widths.max() < 1e-3
+    assert best.status == "converged" and best.growth < 1 and best.error_bars.max() < 1e-3
     first, second = best.q[0].diagonal()
-    assert abs(first - 0.20007) <= best.half_widths[0, 0, 0] + 6e-5
-    assert abs(second - 0.985554) <= best.half_widths[0, 1, 1] + 4e-6
+    assert abs(first - 0.20007) <= best.error_bars[0, 0, 0] + 6e-5
+    assert abs(second - 0.985554) <= best.error_bars[0, 1, 1] + 4e-6
     state = State(problem)
     planted = state.channel.planted
-    planted.settle(best.q, 1e-3)
+    planted.refine_rule(best.q, 1e-3)
     planted.log2 = 12
     outer = np.array([sample.outer for sample in planted.averages(best.q).samples])
     spread = outer.std(axis=0, ddof=1) / np.sqrt(len(outer))
@@ -771,8 +772,8 @@ def test_of_both_layers_products_say_what_draws_do(deep):
 def test_messages_about_two_columns_are_right_up_to_a_rotation():
     """alpha = 0.6: overlaps with the teacher, turned, are those of state evolution, 0.05455 each."""
     problem = sf.problem("dot_product_attention", teacher_rank=2, alpha=0.6)
-    assert State(problem).channel.kept_by_rotations
-    assert not State(sf.problem("linear_attention")).channel.kept_by_rotations
+    assert State(problem).channel.is_rotation_invariant
+    assert not State(sf.problem("linear_attention")).channel.is_rotation_invariant
     passed = sf.bayes_messages(problem, 1000, seeds=2)
     assert passed.success
     overlaps = passed.estimate("overlaps")[0][0]
@@ -798,8 +799,8 @@ def test_attention_of_three_tokens_is_an_integral_over_a_length_and_a_projection
         q = hat / (1 + hat)
     best = sf.bayes_optimal(sf.problem("dot_product_attention", tokens=3, alpha=alpha), accuracy=2e-4)
     assert best.status == "converged"
-    assert best.half_widths.max() < 2e-4 * 0.25
-    assert best.q[0, 0, 0] / 0.25 == pytest.approx(q, abs=2 * best.half_widths.max() / 0.25)
+    assert best.error_bars.max() < 2e-4 * 0.25
+    assert best.q[0, 0, 0] / 0.25 == pytest.approx(q, abs=2 * best.error_bars.max() / 0.25)
 
 
 @pytest.mark.slow
@@ -807,7 +808,7 @@ def test_draws_and_products_agree_on_mixtures():
     """Attention of one column on two clusters: fields first and omega given them, or both drawn."""
     state = State(sf.problem("attention_on_mixture"))
     q = 0.6 * state.rho
-    state.channel.settle(q, 1e-5)
+    state.channel.refine_rule(q, 1e-5)
     product = state.channel.averages(q, curved=True)
     state.channel.planted.log2 = 10
     drawn = state.channel.planted.averages(q, curved=True)
@@ -826,12 +827,12 @@ def test_means_along_one_column_are_means_along_any_direction_of_both():
     along, turned = (
         Channel(sf.problem("attention_on_mixture", teacher_rank=2, taught=taught)) for taught in (means, means @ turn.T)
     )
-    assert along.kept_by_signs == [1] and turned.kept_by_signs == []
+    assert along.sign_symmetric_columns == [1] and turned.sign_symmetric_columns == []
     q = np.repeat(np.diag([0.11339, 0.05866])[None], 4, axis=0)
     found = []
     for channel, known in ((along, q), (turned, turn @ q @ turn.T)):
         channel.counts = [16, 18, 16, 16, 16]
-        channel.leave_out(1e-3)
+        channel.truncate_sums(1e-3)
         found.append(channel.averages(known))
     one, other = found
     assert turn @ one.outer @ turn.T == pytest.approx(other.outer, abs=1e-3)
@@ -884,9 +885,9 @@ def test_of_the_second_layer_alone_no_number_is_seen_without_noise(deep):
 
 
 def test_columns_that_what_is_observed_does_not_tell_apart_are_those_that_may_be_exchanged():
-    """z1 z2 is the same of (z2, z1); a first and a second layer are told apart, as are columns of other length."""
+    """z1 z2 is the same of (z2, z1); a first and a second layer are distinguished, as are columns of other length."""
     told = {
-        name: Channel(sf.problem(EXAMPLES / f"{name}.py", alpha=1)).exchanges
+        name: Channel(sf.problem(EXAMPLES / f"{name}.py", alpha=1)).column_permutations
         for name in ("product_of_two", "deep_attention")
     }
     assert [exchange.tolist() for exchange in told["product_of_two"]] == [[[1, 0], [0, 1]], [[0, 1], [1, 0]]]

@@ -187,8 +187,8 @@ def is_the_solution(problem, V, **how):
     """Compare V with quadrature for rows of variance one: as well known as asked, and within its error bar."""
     best = sf.bayes_optimal(problem, **how)
     assert best.status == "converged"
-    assert abs(1 - best.q.item() - V) <= best.half_widths.item()
-    assert best.half_widths.item() <= 1e-6 * V + 3e-13
+    assert abs(1 - best.q.item() - V) <= best.error_bars.item()
+    assert best.error_bars.item() <= 1e-6 * V + 3e-13
     return best
 
 
@@ -405,7 +405,7 @@ def test_a_quotient_of_fields_is_an_angle_modulo_pi(tmp_path):
         found.append(sf.bayes_optimal(problem, accuracy=1e-4))
     angle, *others = found
     for other in others:
-        assert (np.abs(other.q - angle.q) <= other.half_widths + angle.half_widths).all()
+        assert (np.abs(other.q - angle.q) <= other.error_bars + angle.error_bars).all()
 
 
 @pytest.mark.slow

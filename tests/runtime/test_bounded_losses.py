@@ -7,9 +7,9 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.derive.catalogue import SHIPPED
-from saddleforge.problems.growth import falls_of
+from saddleforge.problems.growth import find_unbounded_rays
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.domain import loss_outside
+from saddleforge.saddle_point.domain import explain_unbounded_loss
 
 FALLING = {
     "a line": (lambda x: 3 - 1e-3 * x[0], 1, 1),
@@ -34,20 +34,20 @@ BOUNDED = {
 @pytest.mark.parametrize("name", FALLING)
 def test_a_loss_that_falls_without_end_is_seen_with_its_power(name):
     loss, size, power = FALLING[name]
-    found = falls_of(loss, size, np.random.default_rng(0))
+    found = find_unbounded_rays(loss, size, np.random.default_rng(0))
     assert max(fall.power for fall in found) == pytest.approx(power, rel=0.05)
-    assert any(fall.beyond_quadratic for fall in found) == (power > 2)
+    assert any(fall.is_beyond_quadratic for fall in found) == (power > 2)
 
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_a_loss_with_a_lower_bound_is_not_said_to_fall(name):
     loss, size = BOUNDED[name]
-    assert not falls_of(loss, size, np.random.default_rng(0))
+    assert not find_unbounded_rays(loss, size, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_loss_of_the_catalogue_falls(name):
-    assert not sf.problem(name, alpha=1.0).falls
+    assert not sf.problem(name, alpha=1.0).unbounded_rays
 
 
 @sf.model()
@@ -125,8 +125,8 @@ def test_a_declared_loss_is_refused_where_nothing_holds_it_and_elsewhere_where_V
         problem.with_(cube=0.1)
     one = np.ones((1, 1, 1))
     held, loose = (Overlaps(one, V * one, one[0], 0 * one, np.zeros(0)) for V in (0.9, 1.1))
-    assert loss_outside(problem, held) == ""
-    assert "falls as -0.5 |X|^2" in loss_outside(problem, loose)
+    assert explain_unbounded_loss(problem, held) == ""
+    assert "falls as -0.5 |X|^2" in explain_unbounded_loss(problem, loose)
 
 
 @pytest.mark.slow

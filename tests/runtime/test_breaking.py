@@ -10,12 +10,12 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge.base.errors import TimeLimitError
-from saddleforge.extensions.breaking import vanishing
-from saddleforge.extensions.breaking.deeper import deepened
-from saddleforge.extensions.breaking.newton import newton
-from saddleforge.extensions.breaking.rows import rows_at
-from saddleforge.extensions.breaking.solve import broken
-from saddleforge.extensions.breaking.state import Broken
+from saddleforge.extensions.breaking import zero_complexity
+from saddleforge.extensions.breaking.newton import solve_newton
+from saddleforge.extensions.breaking.rows import row_statistics
+from saddleforge.extensions.breaking.second_step import add_second_step
+from saddleforge.extensions.breaking.solve import break_replica_symmetry
+from saddleforge.extensions.breaking.state import BrokenState
 from saddleforge.extensions.breaking.state_map import BreakingMap
 from saddleforge.integration.estimates import two_standard_errors
 from saddleforge.integration.tilted import PANELS, TiltedPieces
@@ -35,17 +35,17 @@ def symmetric(name, start="semantic", **values):
 
 @cache
 def solved(name, start="semantic", parisi=None, **values):
-    return broken(symmetric(name, start, **values), parisi, 1e-6)
+    return break_replica_symmetry(symmetric(name, start, **values), parisi, 1e-6)
 
 
 def state(q, V, theta, distance, m=0.0):
     block = np.ones((1, 1, 1))
     distances = np.multiply.outer(np.atleast_1d(distance), block)
-    return Broken(Overlaps(q * block, V * block, np.full((1, 1), m), theta * block), distances)
+    return BrokenState(Overlaps(q * block, V * block, np.full((1, 1), m), theta * block), distances)
 
 
 PERCEPTRON = {"alpha": 2.0}  # errors within a margin: the loss jumps
-TUKEY = {"alpha": 2.0, "width": 0.5}  # two wells
+TUKEY = {"alpha": 2.0, "width": 0.5}  # two minima
 
 
 # The averages
@@ -92,7 +92,7 @@ def test_a_quadratic_loss_has_closed_forms_in_two_steps():
     assert found.moreau == pytest.approx(stiff[2] * squares[2] / 2, rel=1e-12)
 
 
-def test_averages_over_the_teacher_hold_where_two_wells_of_the_loss_merge():
+def test_averages_over_the_teacher_hold_where_two_minima_of_the_loss_merge():
     """(Y^2 - X^2)^2 / 2 at V = 3.7 has one well where Y^2 < 1 / (2 V), and two beyond."""
     problem = sf.problem("phase_retrieval", alpha=1.0)
     at = state(0.2, 3.7, 0.1, 0.4)
@@ -109,7 +109,7 @@ def test_states_that_coincide_are_replica_symmetric(name, values):
     """Delta to zero: the map, the free entropy and its slope."""
     rs = symmetric(name, **values)
     distances = 1e-6 * rs.overlaps.q[None]
-    answer = BreakingMap(rs.problem, TiltedPieces(16))(Broken(rs.overlaps, distances), np.array([3.0]))
+    answer = BreakingMap(rs.problem, TiltedPieces(16))(BrokenState(rs.overlaps, distances), np.array([3.0]))
     assert answer.image.between.pack() == pytest.approx(rs.overlaps.pack(), rel=5e-3, abs=1e-9)  # the root of Delta
     assert -answer.free_entropy == pytest.approx(rs.training_loss, rel=1e-5)
     assert abs(answer.slopes[0]) < 1e-6
@@ -119,7 +119,7 @@ def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     """y to zero at any Delta: replica symmetry with q = q_1, and D'(D) of docs/theory.md (8.20)."""
     rs = symmetric("perceptron", **PERCEPTRON)
     y, distance = 1e-6, 0.1 * rs.overlaps.q
-    at = Broken(replace(rs.overlaps, q=rs.overlaps.q - distance), distance[None])
+    at = BrokenState(replace(rs.overlaps, q=rs.overlaps.q - distance), distance[None])
     answer = BreakingMap(rs.problem, TiltedPieces(16))(at, np.array([y]))
     image = StateMap(rs.problem, TiltedPieces(16))(rs.overlaps.pack(), rs.overlaps.sizes)
     assert answer.image.within.pack() == pytest.approx(image, rel=1e-5, abs=1e-9)
@@ -231,7 +231,7 @@ def of_sets(rule, problem, overlaps, apart, y):
     ("model", "grids"), [(TOKENS, Grids(16, 1.3, 5.0)), (COLUMNS, Grids(20, 1.5, 5.5))], ids=["tokens", "columns"]
 )
 def test_samples_have_the_averages_of_grids(model, grids):
-    """Within twice their half widths, which are below 2 % of the largest."""
+    """Within twice their error bars, which are below 2 % of the largest."""
     name, values, y, apart, overlaps = model
     problem, y = sf.problem(name, **values), np.array([y])
     exact = grids.tilted_averages(problem, overlaps, apart, y)
@@ -249,7 +249,7 @@ def test_samples_of_a_state_know_its_slope_along_omega():
     problem, y = sf.problem(name, **values), np.array([y])
     rule = Samples(7)
     _, totals = of_sets(rule, problem, overlaps, apart, y)
-    state = Broken(overlaps, apart)
+    state = BrokenState(overlaps, apart)
     steins = [
         -np.sum(BreakingMap(problem, one)(state, y).hats[0].V * apart[0]) / problem.alpha for one in rule.replicates
     ]
@@ -261,7 +261,9 @@ def test_twice_the_samples_a_node_change_little():
     """Delta^ and f_1 by less than what the outer sets leave open."""
     name, values, y, apart, overlaps = TOKENS
     problem, y, rule = sf.problem(name, **values), np.array([y]), Samples(6)
-    (one, totals), (other, deeper) = (of_sets(each, problem, overlaps, apart, y) for each in (rule, rule.deeper()))
+    (one, totals), (other, deeper) = (
+        of_sets(each, problem, overlaps, apart, y) for each in (rule, rule.with_more_samples())
+    )
     assert np.all(np.abs((one - other).mean(axis=0)) < two_standard_errors(one) + 1e-12)
     assert np.all(np.abs((totals - deeper).mean(axis=0)) < two_standard_errors(totals))
 
@@ -270,20 +272,20 @@ def test_twice_the_samples_a_node_change_little():
 def by_grids():
     """Attention on two tokens: replica symmetric, and with one step of breaking by grids."""
     rs = sf.solve(sf.problem("dot_product_attention", alpha=2.0, omega=0.3), "positional", accuracy=1e-3)
-    return rs, broken(rs, accuracy=1e-3)
+    return rs, break_replica_symmetry(rs, accuracy=1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_half_widths_of_samples_hold_states_and_energies_of_grids(monkeypatch, by_grids, seed):
+def test_error_bars_of_samples_hold_states_and_energies_of_grids(monkeypatch, by_grids, seed):
     """At the y of grids, along which the energy is flat. (Measured over sizes 6 and 7 and four seeds: every overlap
-    within 0.63 of its half width, energies within 0.38.)"""
+    within 0.63 of its error bar, energies within 0.38.)"""
     rs, exact = by_grids
     for module in ("solve", "refinement"):
         monkeypatch.setattr(
             f"saddleforge.extensions.breaking.{module}.rules_for", lambda problem: [Samples(6, seed=seed)]
         )
-    found = broken(rs, exact.parisi, 1e-2)
+    found = break_replica_symmetry(rs, exact.parisi, 1e-2)
     assert exact.success and found.state is not None
     assert np.all(np.abs(found.state.pack() - exact.state.pack()) <= found.errors + exact.errors)
     assert np.all(found.within_errors < 0.2 * found.state.within.block_scales)
@@ -298,10 +300,10 @@ SAMPLES = [Samples(6), Samples(8), Samples(10)]
 @pytest.fixture
 def at_given(monkeypatch):
     """Solutions at given y by samples, of which only what the search for y reads is true: y dPhi/dy = 2e-6 log(y / 700)
-    within a half width, V = 20 - log y, and sets half as large know it half as well."""
+    within an error bar, V = 20 - log y, and sets half as large know it half as well."""
     perceptron = solved("perceptron", **PERCEPTRON)
     block, asked = np.ones((1, 1, 1)), []
-    begun = newton(BreakingMap(perceptron.problem, TiltedPieces(8)), perceptron.state, np.array([3.0]), 1e-3)
+    begun = solve_newton(BreakingMap(perceptron.problem, TiltedPieces(8)), perceptron.state, np.array([3.0]), 1e-3)
     begun = replace(begun, rates=np.array([2500.0]))
     given = SimpleNamespace(start=(perceptron.symmetric, begun, SAMPLES), asked=asked, in_time=np.inf)
 
@@ -312,7 +314,7 @@ def at_given(monkeypatch):
         y, noise = begun.rates[0], np.random.default_rng((rule.log2, int(begun.rates[0]))).uniform(-1, 1)
         width = 3.2e-5 * 2.0**-rule.log2 / 0.5
         overlaps = Overlaps(block, (20 - np.log(y)) * block, np.zeros((1, 1)), 0 * block)
-        at, slope = Broken(overlaps, block[None] / y), 2e-6 * np.log(y / 700.0) + 0.5 * width * noise
+        at, slope = BrokenState(overlaps, block[None] / y), 2e-6 * np.log(y / 700.0) + 0.5 * width * noise
         asked.append((rule.log2, y))
         return replace(
             perceptron, state=at, rates=(y,), given=True, rule=rule, residual=0.0, status=Status.ACCURACY_NOT_REACHED,
@@ -320,24 +322,24 @@ def at_given(monkeypatch):
             complexity=-y * slope, complexity_error=y * width,
         )  # fmt: skip
 
-    monkeypatch.setattr(vanishing, "refined", refined)
+    monkeypatch.setattr(zero_complexity, "refine_solution", refined)
     return given
 
 
-def test_where_the_complexity_vanishes_lies_within_its_half_width_and_moves_the_overlaps(at_given):
-    found = vanishing.lowest_by_samples(*at_given.start, 1e-1)
+def test_where_the_complexity_vanishes_lies_within_its_error_bar_and_moves_the_overlaps(at_given):
+    found = zero_complexity.find_lowest_by_samples(*at_given.start, 1e-1)
     assert found.success and not found.given and found.complexity == 0
     assert abs(found.parisi - 700) < found.parisi_error < 700
-    V, width = found.overlaps.V.item(), found.half_widths.V.item()
+    V, width = found.overlaps.V.item(), found.error_bars.V.item()
     assert abs(V - (20 - np.log(700))) < width
     assert width > np.log1p(found.parisi_error / found.parisi) / 2  # V moves by one where y grows e-fold
-    finer = vanishing.lowest_by_samples(*at_given.start, 1e-2)
+    finer = zero_complexity.find_lowest_by_samples(*at_given.start, 1e-2)
     assert finer.parisi_error < found.parisi_error and abs(finer.parisi - 700) < finer.parisi_error
 
 
 def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(at_given):
     rs, begun, _ = at_given.start
-    found = vanishing.lowest_by_samples(rs, begun, [Samples(1)], 1e-1)
+    found = zero_complexity.find_lowest_by_samples(rs, begun, [Samples(1)], 1e-1)
     assert found.status is Status.ACCURACY_NOT_REACHED and found.given
     assert found.found.startswith("where the complexity vanishes is not resolved (for y in ")
     assert abs(found.complexity) < found.complexity_error and found.found in repr(found)
@@ -346,7 +348,7 @@ def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(
 
 def test_a_time_limit_keeps_what_is_known_of_y(at_given):
     at_given.in_time = 3  # solutions
-    found = vanishing.lowest_by_samples(*at_given.start, 1e-9)
+    found = zero_complexity.find_lowest_by_samples(*at_given.start, 1e-9)
     assert found.status is Status.TIME_LIMIT and found.state is not None
 
 
@@ -355,9 +357,9 @@ def test_a_value_matrix_breaks():
     """Four fields, alpha = 2, y = 800: V of the column of queries and keys falls by a quarter, the loss rises."""
     found = sf.solve(sf.problem("value_attention", alpha=2.0), "semantic", rsb=1, parisi=800.0, accuracy=1e-2)
     assert found.success and found.relative_error < 1e-2
-    V, width, rs = (each.V[0, 0, 0] for each in (found.overlaps, found.half_widths, found.symmetric.overlaps))
+    V, width, rs = (each.V[0, 0, 0] for each in (found.overlaps, found.error_bars, found.symmetric.overlaps))
     assert 0.7 * rs < V - width and V + width < 0.85 * rs
-    assert found.distances[0, 0, 0, 0] > 3 * found.state_half_widths.distances[0, 0, 0, 0]
+    assert found.distances[0, 0, 0, 0] > 3 * found.state_error_bars.distances[0, 0, 0, 0]
     moved, width = found.energy_moved
     assert moved > 2 * width > 0 and found.training_loss > found.symmetric.training_loss
 
@@ -369,7 +371,7 @@ def test_a_value_matrix_breaks():
 def test_averages_of_two_fields_are_derivatives_of_their_free_entropy(name, values, y, apart, overlaps):
     """Of E f_1 in y: -(<M> + f_1) / y; in V: <g g^T> / 2, since dM/dV = -g g^T / 2."""
     problem, step = sf.problem(name, **values), 1e-3
-    rule = Grids(10, 1.3, 4.5).framed(overlaps, apart, np.array([y]))
+    rule = Grids(10, 1.3, 4.5).with_grids_of(overlaps, apart, np.array([y]))
 
     def free(scale=1.0, rate=y):
         return rule.tilted_averages(problem, replace(overlaps, V=scale * overlaps.V), apart, np.array([rate])).free[0]
@@ -388,7 +390,7 @@ def test_attention_breaks_as_the_prototype_had_it():
     """omega = 0.3, alpha = 2, positional: a grid of 1 % had q_1 .05094, m .25852, Delta 6.0e-4 and an energy raised by
     2.0e-7, y 875, along which all is flat."""
     rs = sf.solve(sf.problem("dot_product_attention", alpha=2.0, omega=0.3), "positional", accuracy=1e-5)
-    found = broken(rs, accuracy=1e-3)
+    found = break_replica_symmetry(rs, accuracy=1e-3)
     assert found.success
     assert found.overlaps.q[0].item() == pytest.approx(0.05094, abs=5e-5)
     assert found.overlaps.m[0].item() == pytest.approx(0.25852, abs=3e-4)
@@ -425,13 +427,13 @@ def test_overlaps_are_derivatives_of_what_rows_add_to_the_free_entropy(bare, y):
         squares = q + np.cumsum([0.0, *np.diff(bare) / y])
         outer = Conjugates(block, block, np.zeros((1, 1)), theta * block)
         hats = [replace(outer, q=square * block, V=V * block) for square, V in zip(squares, bare, strict=True)]
-        return rows_at(problem, hats, y, TiltedPieces(16))
+        return row_statistics(problem, hats, y, TiltedPieces(16))
 
     def slope(name, at, unit=1.0):
         return (rows(**{name: at + step * unit}).free - rows(**{name: at - step * unit}).free) / (2 * step)
 
     here = rows()
-    V = Broken(here.between, here.distances).variances(y)[:, 0, 0, 0]
+    V = BrokenState(here.between, here.distances).variances(y)[:, 0, 0, 0]
     assert slope("q", 0.5) == pytest.approx(V[0] / 2, rel=1e-7)
     assert slope("theta", 0.4) == pytest.approx(here.between.theta.item(), rel=1e-7)
     inverse = np.array([0.0, *1 / y, 0.0])
@@ -446,14 +448,14 @@ def test_states_of_rows_that_coincide_are_replica_symmetric():
     """Delta^ to zero, of the lasso: the generated overlaps of replica symmetry, rows on the corner included."""
     problem, block = sf.problem("lasso_regression", alpha=2.0), np.ones((1, 1, 1))
     hats = Conjugates(0.5 * block, 1.2 * block, np.zeros((1, 1)), 0.4 * block)
-    found = rows_at(problem, [hats, replace(hats, q=(0.5 + 1e-7) * block)], np.array([2.0]), TiltedPieces(16))
+    found = row_statistics(problem, [hats, replace(hats, q=(0.5 + 1e-7) * block)], np.array([2.0]), TiltedPieces(16))
     symmetric = StateMap(problem, TiltedPieces(16)).overlaps(hats, np.zeros(0))
     assert found.between.pack() == pytest.approx(symmetric.pack(), rel=1e-5)
     assert found.distances.item() == pytest.approx(0, abs=1e-6)
 
 
 def _bowl(w):
-    """Nearly the l1 norm, beside a ridge."""
+    """Nearly the l1 norm, next to a ridge."""
     return sum(sp.sqrt(x**2 + sp.Rational(1, 25)) / 10 + x**2 / 100 for x in w)
 
 
@@ -487,8 +489,10 @@ def hats_of(q, V, theta, apart, y):
 @pytest.mark.slow
 def test_rows_of_two_columns_that_do_not_know_of_each_other_are_two_of_one():
     (one, two), y = bowls(), 1.5
-    alone = rows_at(one, hats_of(0.5, 1.0, 0.4, 0.4, y), np.array([y]), TiltedPieces(20))
-    pair = rows_at(two, hats_of(0.5 * np.eye(2), np.eye(2), [0.4, 0.4], 0.4 * np.eye(2), y), np.array([y]), Grids())
+    alone = row_statistics(one, hats_of(0.5, 1.0, 0.4, 0.4, y), np.array([y]), TiltedPieces(20))
+    pair = row_statistics(
+        two, hats_of(0.5 * np.eye(2), np.eye(2), [0.4, 0.4], 0.4 * np.eye(2), y), np.array([y]), Grids()
+    )
     close = partial(pytest.approx, rel=1e-8)
     assert pair.free == close(2 * alone.free) and pair.slopes == close(2 * alone.slopes)
     assert pair.penalty() == close(2 * alone.penalty())
@@ -511,7 +515,7 @@ def test_overlaps_of_two_columns_are_derivatives_of_what_rows_add_to_the_free_en
 
     def rows(q=q, outer=bare, inner=bare + y * apart, theta=theta, y=y):
         hats = hats_of(q, outer, theta, (inner - outer) / y, y)
-        return rows_at(two, hats, np.array([y]), Grids())
+        return row_statistics(two, hats, np.array([y]), Grids())
 
     def slope(name, at, unit=1.0):
         return (rows(**{name: at + step * unit}).free - rows(**{name: at - step * unit}).free) / (2 * step)
@@ -534,7 +538,7 @@ def test_overlaps_of_two_columns_are_derivatives_of_what_rows_add_to_the_free_en
 
 @pytest.mark.slow
 def test_energies_of_sparse_rows_add_up_and_lie_above_replica_symmetry():
-    """Tukey's loss with l1 |w|: two wells, and rows that rest on a corner."""
+    """Tukey's loss with l1 |w|: two minima, and rows that rest on a corner."""
 
     @sf.penalty
     def l1(w):
@@ -562,7 +566,7 @@ def test_the_free_entropy_is_stationary_and_its_slope_the_total_one(name, values
     for i, scale in enumerate(found.state.block_scales):
         shift = np.zeros(len(u))
         shift[i] = 1e-4 * scale
-        there = breaking_map(Broken.unpack(u + shift, found.state.sizes), np.array([y]))
+        there = breaking_map(BrokenState.unpack(u + shift, found.state.sizes), np.array([y]))
         assert abs(there.free_entropy - here.free_entropy) < 1e-6 * abs(here.free_entropy)
     low, high = (solved(name, parisi=factor * 0.5 * y, **values) for factor in (0.999, 1.001))
     middle = solved(name, parisi=0.5 * y, **values)
@@ -598,10 +602,10 @@ def test_norms_are_those_of_one_minimiser():
     assert 2 * answer.rows.penalty() / answer.rows.strengths.item() == pytest.approx(4.0, rel=1e-10)
 
 
-def test_half_widths_hold_what_finer_rules_say():
+def test_error_bars_hold_what_finer_rules_say():
     """A coarse accuracy, held against the finest."""
     rs = symmetric("perceptron", **PERCEPTRON)
-    coarse, fine = broken(rs, accuracy=1e-2), broken(rs, accuracy=1e-11)
+    coarse, fine = break_replica_symmetry(rs, accuracy=1e-2), break_replica_symmetry(rs, accuracy=1e-11)
     assert fine.rule.points >= coarse.rule.points
     assert np.all(np.abs(coarse.state.pack() - fine.state.pack()) <= coarse.errors + fine.errors)
     for name in ("parisi", "energy", "test_error"):
@@ -629,10 +633,10 @@ def test_any_parisi_parameter_is_reached(factor):
     assert (found.complexity > 0) == (factor < 1)
 
 
-def test_multipliers_carry_half_widths_that_hold():
+def test_multipliers_carry_error_bars_that_hold():
     """Of the ridge that keeps the norms, by a coarse rule and by the finest."""
     rs = symmetric("perceptron", **PERCEPTRON)
-    coarse, fine = broken(rs, accuracy=1e-2), broken(rs, accuracy=1e-11)
+    coarse, fine = break_replica_symmetry(rs, accuracy=1e-2), break_replica_symmetry(rs, accuracy=1e-11)
     assert 0 < coarse.multipliers_error.item() < 1e-2 * fine.multipliers.item()
     apart = np.abs(coarse.multipliers - fine.multipliers)
     assert np.all(apart <= coarse.multipliers_error + fine.multipliers_error)
@@ -643,7 +647,7 @@ def test_multipliers_carry_half_widths_that_hold():
 
 @cache
 def twice(name, **values):
-    return deepened(solved(name, **values), 1e-6)
+    return add_second_step(solved(name, **values), 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -698,21 +702,21 @@ def test_the_free_entropy_of_two_steps_is_stationary_at_any_y():
     """And its slopes are those at given overlaps, which then are the total ones."""
     found, (_, rule, *_) = twice("perceptron", **PERCEPTRON), PANELS
     breaking_map, rates = BreakingMap(found.problem, rule, found.symmetric.symmetry), np.array([3.5, 7.0])
-    at = newton(breaking_map, found.state, rates, 1e-11)
+    at = solve_newton(breaking_map, found.state, rates, 1e-11)
     assert at.residual < 1e-11 and abs(at.answer.slopes).min() > 1e-6
     sizes, u = at.state.sizes, at.state.pack()
     directions = breaking_map.directions(at.state)
     for along in directions * at.state.block_scales:
-        there = breaking_map(Broken.unpack(u + 1e-4 * along, sizes), rates)
+        there = breaking_map(BrokenState.unpack(u + 1e-4 * along, sizes), rates)
         assert abs(there.free_entropy - at.answer.free_entropy) < 1e-6 * abs(at.answer.free_entropy)
     for unit, slope in zip(np.eye(2) * rates, at.answer.slopes, strict=True):
         high, low = (breaking_map(at.state, rates + sign * 1e-4 * unit).free_entropy for sign in (1, -1))
         assert (high - low) / (2e-4 * unit.sum()) == pytest.approx(slope, rel=1e-5)
 
 
-def test_half_widths_of_two_steps_hold_what_finer_rules_say():
+def test_error_bars_of_two_steps_hold_what_finer_rules_say():
     once = solved("perceptron", **PERCEPTRON)
-    coarse, fine = twice("perceptron", **PERCEPTRON), deepened(once, 1e-12)
+    coarse, fine = twice("perceptron", **PERCEPTRON), add_second_step(once, 1e-12)
     assert np.all(np.abs(coarse.state.pack() - fine.state.pack()) <= coarse.errors + fine.errors)
     for one, other, *widths in zip(coarse.rates, fine.rates, coarse.rate_errors, fine.rate_errors, strict=True):
         assert abs(one - other) <= sum(widths)
@@ -720,9 +724,9 @@ def test_half_widths_of_two_steps_hold_what_finer_rules_say():
 
 
 def test_without_a_second_step_the_first_is_returned(monkeypatch):
-    monkeypatch.setattr("saddleforge.extensions.breaking.deeper._begun", lambda *_: None)
+    monkeypatch.setattr("saddleforge.extensions.breaking.second_step._find_initial_states", lambda *_: None)
     once = solved("perceptron", **PERCEPTRON)
-    found = deepened(once)
+    found = add_second_step(once)
     assert found.steps == 1 and found.success and found.energy == once.energy
     assert found.found.startswith("no second step found") and found.found in repr(found)
     assert np.isnan(found.energy_moved_further).all()
@@ -734,7 +738,7 @@ def test_without_a_first_step_there_is_no_second():
 
 
 def test_on_grids_the_error_of_replica_symmetry_moves_both_energies():
-    """They are told by what lies between them, in whose half width it has no part."""
+    """They are reported by what lies between them, in whose error bar it has no part."""
     found = solved("perceptron", **PERCEPTRON)
     rs = replace(found.symmetric, training_loss_error=1e-3)
     apart, beside = (replace(found, symmetric=rs, own_error=1e-6, rule=rule) for rule in (found.rule, Grids()))
@@ -742,7 +746,7 @@ def test_on_grids_the_error_of_replica_symmetry_moves_both_energies():
     assert (apart.energy_moved[1], beside.energy_moved[1]) == pytest.approx((1e-3 + 1e-6, 1e-6))
 
 
-def test_an_energy_that_moved_less_than_its_half_width_is_called_not_resolved():
+def test_an_energy_that_moved_less_than_its_error_bar_is_called_not_resolved():
     found = solved("perceptron", **PERCEPTRON)
     assert "not resolved" not in repr(found)
     assert "not resolved, less than 1\n" in repr(replace(found, own_error=1.0))
@@ -766,7 +770,7 @@ def test_a_branch_has_the_solutions_that_are_found_one_by_one():
     assert along.energy_moved[0] == pytest.approx(alone.energy_moved[0], rel=1e-7)
 
 
-def test_the_table_of_a_branch_has_both_levels_beside_replica_symmetry():
+def test_the_table_of_a_branch_has_both_levels_next_to_replica_symmetry():
     table, solution = branch().to_xarray(stability=False), branch().solutions[0]
     first = table.isel(alpha=0)
     assert first["q"].item() - first["q_between"].item() == pytest.approx(first["distance"].item(), rel=1e-12)
@@ -831,7 +835,7 @@ def test_two_steps_of_four_fields_are_refused():
 def test_a_time_limit_hands_over_replica_symmetry():
     rs = symmetric("perceptron", **PERCEPTRON)
     with sf.time_limit(1e-6):
-        found = broken(rs)
+        found = break_replica_symmetry(rs)
     assert found.status is Status.TIME_LIMIT and not found.success
     assert found.training_loss == rs.training_loss
 
@@ -839,6 +843,6 @@ def test_a_time_limit_hands_over_replica_symmetry():
 def test_a_time_limit_hands_over_the_first_step():
     once = solved("perceptron", **PERCEPTRON)
     with sf.time_limit(1e-6):
-        found = deepened(once)
+        found = add_second_step(once)
     assert found.status is Status.TIME_LIMIT and not found.success
     assert (found.steps, found.energy) == (1, once.energy)

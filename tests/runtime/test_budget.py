@@ -1,4 +1,4 @@
-"""Time limits: the best so far, with a status, and nothing begun that would overrun. The clock counts questions."""
+"""Time limits: the best so far, with a status, and nothing started that would overrun. The clock counts questions."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -18,7 +18,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """From now on a second passes whenever anybody looks at the clock; the seconds to come."""
     seconds = count()
     monkeypatch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
-    monkeypatch.setattr(pace, "expected", lambda problem, rule: 0.0)
+    monkeypatch.setattr(pace, "predicted_seconds", lambda problem, rule: 0.0)
     return seconds
 
 
@@ -40,26 +40,26 @@ def evaluations(of: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def test_without_a_limit_nothing_ends():
-    budget.check(1e9)
+    budget.check_time_limit(1e9)
     with budget.time_limit(None):
-        budget.check(1e9)
-        assert budget.remaining() == np.inf
+        budget.check_time_limit(1e9)
+        assert budget.remaining_seconds() == np.inf
 
 
 def test_a_limit_ends_in_its_context_and_an_outer_one_ends_an_inner_one():
     with sf.time_limit(100.0):
-        budget.check()
+        budget.check_time_limit()
         with pytest.raises(TimeLimitError, match=r"time limit of 100 s"):
-            budget.check(101.0)
+            budget.check_time_limit(101.0)
         with budget.time_limit(1000.0):
-            assert budget.remaining() <= 100.0
-        with budget.overtime(), budget.overtime():
-            budget.check(105.0)
+            assert budget.remaining_seconds() <= 100.0
+        with budget.allow_overtime(), budget.allow_overtime():
+            budget.check_time_limit(105.0)
             with pytest.raises(TimeLimitError, match=r"time limit of 100 s"):
-                budget.check(111.0)
-        with budget.without_limit():
-            budget.check(1e9)
-    budget.check(1e9)
+                budget.check_time_limit(111.0)
+        with budget.without_time_limit():
+            budget.check_time_limit(1e9)
+    budget.check_time_limit(1e9)
     with pytest.raises(InputError, match="out of range"), budget.time_limit(-1.0):
         pass
 
@@ -80,7 +80,7 @@ def test_within_an_iteration_there_is_the_last_iterate(ticking):
 
 
 @pytest.mark.slow
-def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
+def test_a_finished_level_is_handed_over_with_its_error_bars(monkeypatch):
     """An accuracy that asks for several sets of points, and the time for a part of them: the error bars hold the truth,
     which pieces give to machine precision at once."""
     bent = sf.problem("huber_regression", alpha=2.0, width=0.3)
@@ -95,11 +95,11 @@ def test_a_finished_level_is_handed_over_with_its_half_widths(monkeypatch):
     assert np.all(np.abs(solution.overlaps.pack() - truth.overlaps.pack()) <= solution.errors + truth.errors)
 
 
-def test_half_widths_are_taken_once_wherever_the_time_ends(monkeypatch):
-    """They take several evaluations of the rule: begun in time they are finished, beyond it nothing is done twice."""
+def test_error_bars_are_taken_once_wherever_the_time_ends(monkeypatch):
+    """They take several evaluations of the rule: started in time they are finished, beyond it nothing is done twice."""
     finished = []
-    ordinary = error_bars._finished
-    monkeypatch.setattr(error_bars, "_finished", lambda *at: finished.append(at) or ordinary(*at))
+    ordinary = error_bars._converged_solution
+    monkeypatch.setattr(error_bars, "_converged_solution", lambda *at: finished.append(at) or ordinary(*at))
     needed = evaluations(lambda: sf.solve(problem()), monkeypatch)
     ticks(monkeypatch)
     for share in (0.3, 0.7, 0.8, 0.9, 1.0, 1.1):
@@ -115,9 +115,9 @@ def no_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "_seconds", type(pace._seconds)(list))
 
 
-def test_a_step_that_would_overrun_is_not_begun(no_pace, monkeypatch):
+def test_a_step_that_would_overrun_is_not_started(no_pace, monkeypatch):
     for _ in range(2):  # the first waits for the compiler
-        pace.measured(problem(), Pieces(1), 50.0)
+        pace.record_duration(problem(), Pieces(1), 50.0)
     visited = []
     averages = Pieces.averages
     monkeypatch.setattr(Pieces, "averages", lambda self, *at: visited.append(self) or averages(self, *at))
@@ -130,10 +130,10 @@ def test_the_pace_of_a_rule_is_that_of_smaller_ones_of_its_family(no_pace):
     at = sf.problem("phase_retrieval", alpha=2.0)  # two dimensions
     small, large = ProxSpace(100, 50), ProxSpace(10000, 500)
     for seconds in (9.0, 0.01, 0.02):  # the first waits for the compiler
-        pace.measured(at, small, seconds)
-    assert pace.expected(at, large) == pytest.approx(0.01 * (10000 * 500) / (100 * 50))
-    assert pace.expected(at, Sobol(12)) == 0.0
-    assert pace.words(at, large) == "prox-space, 10000 x 500 nodes, about 10 s an evaluation"
+        pace.record_duration(at, small, seconds)
+    assert pace.predicted_seconds(at, large) == pytest.approx(0.01 * (10000 * 500) / (100 * 50))
+    assert pace.predicted_seconds(at, Sobol(12)) == 0.0
+    assert pace.describe_with_duration(at, large) == "prox-space, 10000 x 500 nodes, about 10 s an evaluation"
 
 
 def test_a_curve_keeps_its_finished_points(ticking):

@@ -13,14 +13,14 @@ import pytest
 
 from saddleforge.base import budget, cache, progress
 from saddleforge.base.errors import InputError, TimeLimitError
-from saddleforge.base.files import locked
-from saddleforge.problems.compiled import numba_cache
+from saddleforge.base.files import lock_file
+from saddleforge.problems.compiled import use_numba_cache
 
 CODE = """
 import sys
-from saddleforge.problems.compiled import numba_cache
+from saddleforge.problems.compiled import use_numba_cache
 sys.path.insert(0, sys.argv[1])
-with numba_cache():
+with use_numba_cache():
     import compiled_here
 value = compiled_here.outer(eval(sys.argv[2]))
 print(value, sum(sum(f.stats.cache_misses.values()) for f in (compiled_here.outer, compiled_here.inner)))
@@ -52,7 +52,7 @@ def both(tmp_path, monkeypatch):
     def run(*arguments: str) -> list[list[str]]:
         commands = [[sys.executable, "-c", CODE, str(tmp_path), argument] for argument in arguments]
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-        return [process.communicate(timeout=100)[0].split() for process in running]
+        return [process.communicate(timeout=300)[0].split() for process in running]
 
     return run
 
@@ -64,7 +64,7 @@ def alone(both, tmp_path):
 
     def run(argument: str) -> list[str]:
         module = sys.modules[path.stem] = ModuleType(path.stem)
-        with numba_cache():
+        with use_numba_cache():
             exec(compile(path.read_text(), path, "exec"), vars(module))
         value = module.outer(eval(argument))
         return [str(value), str(sum(sum(f.stats.cache_misses.values()) for f in (module.outer, module.inner)))]
@@ -85,9 +85,9 @@ def test_signatures_that_are_saved_at_once_stay_apart(both, alone):
 
 
 def test_a_lock_is_waited_for_no_longer_than_it_takes_to_do_without(tmp_path):
-    with locked(tmp_path / "lock", 1.0):
-        assert locked(tmp_path / "lock", 0.05) is None
-    again = locked(tmp_path / "lock", 0.05)
+    with lock_file(tmp_path / "lock", 1.0):
+        assert lock_file(tmp_path / "lock", 0.05) is None
+    again = lock_file(tmp_path / "lock", 0.05)
     assert again is not None
     again.close()
 
@@ -127,7 +127,7 @@ def test_machine_code_of_another_source_is_not_taken_for_that_of_this_one(alone,
 def test_a_disk_without_room_costs_a_compilation_and_says_so_once(both, tmp_path):
     command = f"ulimit -f 0; exec {sys.executable} -c '{CODE}' {tmp_path} 2.0"
     both()  # writes the source
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["14.0", "2"]
     assert done.stderr == (
         f"what is compiled cannot be kept in {tmp_path / 'cache' / 'numba'} (File too large): the next run compiles it "
@@ -147,7 +147,7 @@ def test_a_cache_that_is_only_to_be_read_is_read(alone, tmp_path):
             pytest.skip("needs a user that may not write, or a mount")
         line = f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && exec {sys.executable}"
         command = ["unshare", "-m", "bash", "-c", f"{line} -c '{CODE}' {tmp_path} 2.0"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert (done.stdout.split(), done.stderr) == (["14.0", "0"], "")
     else:
         assert alone("2.0") == ["14.0", "0"]
@@ -162,12 +162,12 @@ def test_a_cache_folder_that_others_may_write_in_is_not_read(tmp_path, monkeypat
     assert cache.cache_folder() == folder and folder.stat().st_mode & 0o777 == 0o700
     (folder / "planted").write_text("")
     folder.chmod(0o770)
-    cache._private.cache_clear()
+    cache._ensure_private_folder.cache_clear()
     with pytest.raises(InputError, match="others may write in the cache folder"):
         cache.cache_folder()
     (folder / "planted").unlink()
     assert cache.cache_folder() == folder and folder.stat().st_mode & 0o777 == 0o700  # empty: made private
-    cache._private.cache_clear()
+    cache._ensure_private_folder.cache_clear()
     if os.geteuid() == 0:  # who alone can give a folder to somebody else
         os.chown(folder, 123456, -1)
     else:
@@ -198,10 +198,10 @@ def test_a_compilation_is_said_and_ended_by_a_time_limit(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(tmp_path)
-    with numba_cache():
+    with use_numba_cache():
         import slow_here
     said = []
-    monkeypatch.setattr(progress, "_tell", lambda: said.append(progress.doing()))
+    monkeypatch.setattr(progress, "_publish_activity", lambda: said.append(progress.current_activity()))
     with pytest.raises(TimeLimitError), budget.time_limit(0.3):
         slow_here._many_sums(np.ones(40))
     assert "Numba compiles many sums, once on this machine" in said and not said[-1]

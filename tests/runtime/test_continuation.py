@@ -10,12 +10,12 @@ import pytest
 
 from saddleforge import InputError
 from saddleforge.base.errors import DomainError
-from saddleforge.branches.branch_map import complement
-from saddleforge.branches.continuation import StepControl, begin, correct, onward, step_from
+from saddleforge.branches.branch_map import orthogonal_complement
+from saddleforge.branches.continuation import StepControl, correct, first_point, next_point, step_from
 from saddleforge.branches.equations import BranchEquations, SingularEquations
-from saddleforge.following.critical import cusp_between
+from saddleforge.following.critical import find_cusp
 from saddleforge.integration import ProxSpace
-from saddleforge.saddle_point.slopes import differences
+from saddleforge.saddle_point.slopes import jacobian_by_differences
 
 
 class Explicit:
@@ -45,24 +45,26 @@ class Explicit:
 
     def slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         z = np.concatenate([x, values])
-        return differences(lambda at: self.residuals(at[: self.size], at[self.size :])[0], z, np.full(len(z), 1e-5))
+        return jacobian_by_differences(
+            lambda at: self.residuals(at[: self.size], at[self.size :])[0], z, np.full(len(z), 1e-5)
+        )
 
-    def formulas(self, u: np.ndarray, values: np.ndarray, rule: Any) -> None:
+    def slope_formulas(self, u: np.ndarray, values: np.ndarray, rule: Any) -> None:
         """There are none: differences are taken."""
 
     def slope_rule(self, x: np.ndarray, values: np.ndarray) -> Any:
         return self.rule
 
-    def idle(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
+    def symmetry_directions(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         return np.empty((self.size, 0))
 
 
 def followed(branch: Any, z: list[float], toward: list[float], count: int, **stride: float) -> list[Any]:
     equations = BranchEquations(branch)
-    first = begin(equations, np.array(z, float), 1e-12, np.array(toward, float))
+    first = first_point(equations, np.array(z, float), 1e-12, np.array(toward, float))
     assert first is not None
     places, steps = [first], StepControl(**stride)
-    while len(places) < count and not steps.exhausted:
+    while len(places) < count and not steps.is_exhausted:
         place = step_from(equations, places[-1], steps.step, 1e-12)
         steps.adapt(place)
         if place is not None:
@@ -88,7 +90,7 @@ def test_a_circle_is_followed_through_both_of_its_folds() -> None:
 def test_a_step_can_end_at_a_given_value_of_the_parameter() -> None:
     circle = Explicit(lambda u, p: [u[0] + (1 - u[0] ** 2 - p[0] ** 2) / 2], size=1, odd=0)
     equations = BranchEquations(circle)
-    first = begin(equations, np.array([1.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
+    first = first_point(equations, np.array([1.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
     assert first is not None
     place = step_from(equations, first, 0.25, 1e-12, along=1)
     assert place is not None
@@ -104,16 +106,16 @@ def test_a_step_that_would_leave_the_interval_ends_at_its_edge() -> None:
         return [2 * p[0]]
 
     equations = BranchEquations(Explicit(line, 1, 0))
-    place = begin(equations, np.array([0.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
+    place = first_point(equations, np.array([0.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
     edge = None
     for _ in range(20):
         assert place is not None
-        place, edge = onward(equations, place, 0.1, 1e-12, (0.0, 0.3))
+        place, edge = next_point(equations, place, 0.1, 1e-12, (0.0, 0.3))
         if edge is not None:
             break
     assert edge == 0.3 and place is not None
     np.testing.assert_allclose(place.z, [0.6, 0.3], atol=1e-12)
-    assert onward(equations, place, 0.1, 1e-12, (0.0, 0.3)) == (None, 0.3)
+    assert next_point(equations, place, 0.1, 1e-12, (0.0, 0.3)) == (None, 0.3)
 
 
 def test_the_curve_ends_where_the_equations_lose_their_meaning() -> None:
@@ -138,7 +140,7 @@ def test_a_fold_is_located_to_ten_digits(q: float) -> None:
     equations = SingularEquations(branch, np.eye(1))
     x, p = -np.sqrt(q / 3), 2 * (q / 3) ** 1.5
     z = np.array([x * 1.05, p * 1.05])
-    equations.border(z)
+    equations.update_borders(z)
     found = correct(equations, z, equations.slopes(z), np.zeros(2), 1e-11, most=30)
     assert found is not None
     np.testing.assert_allclose(found[0], [x, p], atol=1e-10)
@@ -148,12 +150,12 @@ def test_a_line_of_folds_runs_through_its_cusp() -> None:
     """Folds of the cubic lie on p^2 = 4 (q/3)^3; both branches of the line meet at q = 0."""
     equations = SingularEquations(Explicit(cubic, 1, 0, parameters=2), np.eye(1))
     z = np.array([np.sqrt(1 / 3), -2 * (1 / 3) ** 1.5, 1.0])
-    equations.border(z)
-    place = begin(equations, z, 1e-11, np.array([0.0, 0.0, -1.0]))
+    equations.update_borders(z)
+    place = first_point(equations, z, 1e-11, np.array([0.0, 0.0, -1.0]))
     assert place is not None
     places, stride = [place], StepControl(largest=0.1)
-    while not stride.exhausted and (places[-1].z[-1] < 1.0 or len(places) < 5):
-        equations.border(places[-1].z)
+    while not stride.is_exhausted and (places[-1].z[-1] < 1.0 or len(places) < 5):
+        equations.update_borders(places[-1].z)
         following = step_from(equations, places[-1], stride.step, 1e-11)
         stride.adapt(following)
         if following is not None:
@@ -162,7 +164,7 @@ def test_a_line_of_folds_runs_through_its_cusp() -> None:
     np.testing.assert_allclose(lines[:, 1] ** 2, 4 * (lines[:, 2] / 3) ** 3, atol=1e-9)
     assert lines[0, 1] < 0 < lines[-1, 1]
     assert lines[:, 2].min() > -1e-9
-    cusps = [cusp for pair in pairwise(places) if (cusp := cusp_between(*pair)) is not None]
+    cusps = [cusp for pair in pairwise(places) if (cusp := find_cusp(*pair)) is not None]
     assert len(cusps) == 1
     np.testing.assert_allclose(cusps[0], [0.0, 0.0], atol=2e-3)
 
@@ -170,9 +172,9 @@ def test_a_line_of_folds_runs_through_its_cusp() -> None:
 def test_a_loss_of_stability_across_the_invariant_states() -> None:
     """G = (p, u_1 u_2 (1 - u_2^2)) at u_2 = 0: its slope across is u_1 = p, which passes 1 at p = 1."""
     branch = Explicit(lambda u, p: [p[0] ** 3, u[0] * u[1] * (1 - u[1] ** 2)], size=1, odd=1)
-    equations = SingularEquations(branch, complement(branch.basis))
+    equations = SingularEquations(branch, orthogonal_complement(branch.basis))
     z = np.array([0.5, 0.8])
-    equations.border(z)
+    equations.update_borders(z)
     found = correct(equations, z, equations.slopes(z), np.zeros(2), 1e-12, most=30)
     assert found is not None
     # The slope across is a central difference over 1e-4: its error is the square.
@@ -185,6 +187,8 @@ def test_differences_keep_to_the_side_that_has_a_meaning() -> None:
             raise InputError("negative")
         return np.array([3 * z[0] + z[1]])
 
-    np.testing.assert_allclose(differences(one_sided, np.array([0.0, 1.0]), np.array([1e-3, 1e-3])), [[3.0, 1.0]])
+    np.testing.assert_allclose(
+        jacobian_by_differences(one_sided, np.array([0.0, 1.0]), np.array([1e-3, 1e-3])), [[3.0, 1.0]]
+    )
     with pytest.raises(InputError, match="negative"):
-        differences(one_sided, np.array([-1.0, 1.0]), np.array([1e-3, 1e-3]))
+        jacobian_by_differences(one_sided, np.array([-1.0, 1.0]), np.array([1e-3, 1e-3]))

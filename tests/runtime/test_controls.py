@@ -8,7 +8,7 @@ import pytest
 from saddleforge.base.errors import InputError
 from saddleforge.extensions.simulation.controls import Controls, controls_of
 from saddleforge.extensions.simulation.estimate import Estimate
-from saddleforge.extensions.simulation.finite_transition import paired
+from saddleforge.extensions.simulation.finite_transition import paired_difference
 from saddleforge.extensions.simulation.instance import Instance
 from saddleforge.extensions.simulation.simulation import simulate
 from saddleforge.problems.problem import problem
@@ -90,7 +90,7 @@ def test_differences_of_two_branches_are_taken_with_the_controls_of_both():
     starts = "semantic", "positional"
     sides = [simulate(at, d=80, seeds=28, start=start, controls=True, threads=1) for start in starts]
     bare = [replace(side, runs=tuple(replace(run, controls=None) for run in side.runs)) for side in sides]
-    with_them, without = (paired(*pair, starts) for pair in (sides, bare))
+    with_them, without = (paired_difference(*pair, starts) for pair in (sides, bare))
     assert with_them.seeds == without.seeds and np.array_equal(with_them.values, without.values)
     assert with_them.standard_error < 0.8 * without.standard_error
     assert with_them.mean == pytest.approx(with_them.estimate.values.mean())

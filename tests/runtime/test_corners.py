@@ -8,9 +8,9 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge.base.errors import InputError
-from saddleforge.derive.theory.corners import sides_of
+from saddleforge.derive.theory.corners import split_by_signs
 from saddleforge.derive.theory.kinks import slope_jump
-from saddleforge.integration import GaussHermite, Lattice, ProxSpace, rule_named
+from saddleforge.integration import GaussHermite, Lattice, ProxSpace, rule_by_name
 
 NOISE = {"u": sf.GaussianNoise("Delta"), "v": sf.GaussianNoise("Delta")}
 STATE = 0.7, 1.2  # q and V of every token
@@ -95,9 +95,9 @@ def lowest(channel, omega, known, c, start):
 
 def test_switches_of_one_place_are_one():
     """Rows of two softmax entries have one zero set, products those of their factors, moduli inside are decided."""
-    assert len(sides_of(attention.at(attention.default_structure())).switches) == 2
+    assert len(split_by_signs(attention.at(attention.default_structure())).switches) == 2
     x, y = [sp.Symbol(f"x_{i}_0", real=True) for i in range(2)], sp.Symbol("y_0_0", real=True)
-    found = sides_of(nested.at(nested.default_structure())).switches
+    found = split_by_signs(nested.at(nested.default_structure())).switches
     ratios = [[sp.simplify(switch / known) for switch in found] for known in (*x, x[0] - x[1] * y, x[0] + x[1] * y)]
     assert all(any(ratio.is_number for ratio in row) for row in ratios)
     assert len(found) == 7
@@ -106,7 +106,7 @@ def test_switches_of_one_place_are_one():
 @pytest.mark.parametrize("model", [*MODELS.values(), clipped], ids=lambda model: model.name)
 def test_sides_give_the_loss_back_by_comparisons_of_numbers(model):
     at = model.at(model.default_structure())
-    found = sides_of(at)
+    found = split_by_signs(at)
     assert not found.loss.has(sp.ITE) and not any(
         e.has(sp.Piecewise) for e in found.loss.atoms(sp.core.relational.Relational)
     )
@@ -164,8 +164,8 @@ def test_responses_at_corners_are_differences(name):
 @pytest.mark.slow
 def test_rules_that_know_no_corners_are_refused_or_left_out():
     problem = sf.problem(separable, alpha=1.5)
-    assert not ProxSpace.suits(problem)
-    assert not GaussHermite.opinions(problem, 0.0) and not Lattice.opinions(problem, 0.0)
+    assert not ProxSpace.is_applicable(problem)
+    assert not GaussHermite.cross_check_rules(problem, 0.0) and not Lattice.cross_check_rules(problem, 0.0)
     with pytest.raises(InputError, match="slope does not jump; use sobol"):
         sf.solve(problem, integrator="prox-space")
     with pytest.raises(InputError, match="pieces is for one student field, and the loss depends on 2; use sobol"):
@@ -179,7 +179,7 @@ def test_a_loss_that_jumps_in_several_fields_is_refused():
     def stepped(X, Y):
         return sp.Heaviside(X[0] * X[1] - Y[0] * Y[1])
 
-    with pytest.raises(InputError, match=r"the loss jumps .*; where several fields are read only its slope may jump"):
+    with pytest.raises(InputError, match=r"the loss jumps .*; in a loss of several fields only the slope may jump"):
         sf.problem(stepped, alpha=1.0)
 
 
@@ -192,14 +192,14 @@ def test_averages_of_two_tokens_are_those_of_one():
     blocks = {k: np.repeat(getattr(found.overlaps, k), 2, axis=0) for k in ("q", "V", "m", "theta")}
     there = type(found.overlaps)(**blocks, phi=np.zeros(0))
     assert there.sizes == sizes
-    rule = rule_named("sobol", 11, 0)
+    rule = rule_by_name("sobol", 11, 0)
     one, two = found.rule.averages(alone, found.overlaps), rule.averages(both, there)
     error = 4 * two.moments.std(axis=0) / np.sqrt(len(two.moments)) + 1e-12
     off = np.abs(two.moments.mean(axis=0) - one.moments.mean(axis=0))
     assert np.all(off <= error) and np.max(error) < 2e-2
     assert two.moreau.mean() == pytest.approx(2 * one.moreau.mean(), rel=1e-3)
     assert two.unconverged == 0 and two.bistable == 0
-    # The replicon counts slopes of g at corners and beside them.
+    # The replicon counts slopes of g at corners and next to them.
     one, two = found.rule.jacobians(alone, found.overlaps), rule.jacobians(both, there)
     for k in range(2):
         assert two.square[:, 0, k, k].mean() == pytest.approx(one.square.mean(), rel=2e-2)
@@ -259,7 +259,7 @@ def test_absolute_errors_of_two_tokens_are_those_of_one():
 def test_absolute_errors_of_attention_weights_are_solved_and_simulated():
     """With corners on curved surfaces of two fields, and theta that is not zero.
 
-    Theory to half widths of half a percent, weights of d = 100 within four standard errors of it.
+    Theory to error bars of half a percent, weights of d = 100 within four standard errors of it.
     """
     problem = sf.problem(attention, alpha=4.0, omega=0.3, lambda_=0.6)
     solution = sf.solve(problem, accuracy=2e-2)
@@ -268,7 +268,7 @@ def test_absolute_errors_of_attention_weights_are_solved_and_simulated():
     assert found.plan.method == "newton" and len(found.converged) == 12
     means, errors = found.aligned(solution.overlaps).overlaps
     for block in ("q", "theta"):
-        theory, width = (getattr(o, block).ravel() for o in (solution.overlaps, solution.half_widths))
+        theory, width = (getattr(o, block).ravel() for o in (solution.overlaps, solution.error_bars))
         assert np.all(theory > 1) and np.all(width < 5e-3 * theory)
         off, spread = getattr(means, block).ravel() - theory, getattr(errors, block).ravel()
         assert np.all(np.abs(off) < 4 * np.hypot(spread, width / 2))

@@ -1,6 +1,6 @@
 """Error bars that mean something: how often they hold a known answer, over models, rules, sizes and seeds.
 
-Half widths stand for two standard errors. Sampled rules: the truth lies within half of one in 60 to 75 % of all cases
+Error bars stand for two standard errors. Sampled rules: the truth lies within half of one in 60 to 75 % of all cases
 and within one in at least 93 %. Deterministic rules: within one in at least 93 %. Verified bars: in at least 99 %.
 """
 
@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 import saddleforge as sf
 from saddleforge import Problem, Solution
-from saddleforge.problems.reduced import integrated
+from saddleforge.problems.reduced import reduce_to_loss
 
 OBSERVABLES = ("q", "V", "theta", "training_loss", "test_error")
 CASES = {
@@ -107,7 +107,7 @@ USERS = {
     "outliers, 20 %": (outliers, {"alpha": 4.0, "share": 0.2}, "informed", 1e-7),
     "outliers, narrow": (outliers, {"alpha": 2.5, "width": 0.4, "spread": 3.0}, "informed", 1e-7),
 }
-# The base case at alpha = 2, with half widths; ridge regression has a closed form.
+# The base case at alpha = 2, with error bars; ridge regression has a closed form.
 KNOWN = {
     "semantic, alpha = 2": {
         "q": (0.114817306, 2e-9), "V": (12.668402, 2e-6), "theta": (0.15815852, 1e-8),
@@ -117,10 +117,10 @@ KNOWN = {
 
 
 def number(solution: Solution, observable: str) -> tuple[float, float]:
-    """Value and half width."""
+    """Value and error bar."""
     if observable in ("training_loss", "test_error"):
         return getattr(solution, observable), getattr(solution, f"{observable}_error")
-    return tuple(float(getattr(b, observable).flat[0]) for b in (solution.overlaps, solution.half_widths))
+    return tuple(float(getattr(b, observable).flat[0]) for b in (solution.overlaps, solution.error_bars))
 
 
 def ridge_closed_form(alpha: float, noise: float, penalty: float = 0.1) -> dict[str, float]:
@@ -159,7 +159,7 @@ def answers(name: str) -> dict[str, tuple[float, float]]:
 
 
 def distances(name: str, solution: Solution, observables: Iterable[str] = OBSERVABLES) -> list[float]:
-    """|value - truth| in half widths, where the truth is known ten times better than that."""
+    """|value - truth| in error bars, where the truth is known ten times better than that."""
     if solution.losses is None:
         return []
     known, found = answers(name), []
@@ -182,7 +182,7 @@ def solved(name: str, integrator: str, points: int) -> Solution:
 
 
 def shares(found: list[float]) -> tuple[float, float, str]:
-    """Share within half of a half width and within one, and both in words."""
+    """Share within half of an error bar and within one, and both in words."""
     one, two = (float(np.mean(np.array(found) < limit)) for limit in (0.5, 1.0))
     return (
         one,
@@ -416,7 +416,7 @@ def two_opinions() -> Problem:
 def test_bars_of_grids_hold_where_kinks_move_with_the_labels():
     """Pieces between the kinks, which know where they are, are exact to ten digits: lines agree with them to eight."""
     exact = sf.solve(two_opinions(), accuracy=1e-11)
-    assert exact.success and integrated(exact.problem).dimension == 2 and exact.rule.describe()["rule"] == "pieces"
+    assert exact.success and reduce_to_loss(exact.problem).dimension == 2 and exact.rule.describe()["rule"] == "pieces"
     found, known = [], {observable: number(exact, observable) for observable in OBSERVABLES}
     for integrator, sizes in (("lines", (200,)), ("prox-space", range(32, 216, 4))):
         for points in sizes:

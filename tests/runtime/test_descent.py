@@ -12,19 +12,19 @@ from scipy.linalg import expm
 import saddleforge as sf
 from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, Symbols
 from saddleforge.derive.replicas import dynamics as derivation
-from saddleforge.derive.replicas.algebra.exact import Values
+from saddleforge.derive.replicas.algebra.exact import ExactValues
 from saddleforge.derive.theory import descent as equations
-from saddleforge.extensions.descent.averages import SlopeAverages, sizes_for
-from saddleforge.extensions.descent.escape import drawn
+from saddleforge.extensions.descent.averages import SlopeAverages, average_rules_for
+from saddleforge.extensions.descent.escape import draw_moments
 from saddleforge.extensions.descent.flow import Flow
-from saddleforge.extensions.descent.schedule import batch_of, schedule_of
-from saddleforge.extensions.descent.state import Moments, start_of
-from saddleforge.extensions.descent.stationary import newton, settled
+from saddleforge.extensions.descent.schedule import parse_batch, parse_schedule
+from saddleforge.extensions.descent.state import Moments, named_moments
+from saddleforge.extensions.descent.stationary import find_stationary, solve_newton
 from saddleforge.extensions.simulation.instance import Instance
-from saddleforge.extensions.simulation.methods.sgd import one_pass, weights_with
+from saddleforge.extensions.simulation.methods.sgd import draw_weights, one_pass
 from saddleforge.integration import GaussHermite
-from saddleforge.report.plots.dynamics import plot_passes
-from saddleforge.report.simulation_tables import beside_dynamics, load_runs
+from saddleforge.report.plots.dynamics import plot_one_pass_runs
+from saddleforge.report.simulation_tables import add_theory_dynamics, load_runs
 from saddleforge.report.tables import load_dataset
 
 BASE = {"sigma": 0.5, "omega": 0.3, "lambda": 0.002}
@@ -51,7 +51,7 @@ def test_the_base_case_has_its_known_overlaps():
     np.testing.assert_allclose(S, [0.35776, 0.29773, 0.35346], atol=1e-5)
     np.testing.assert_allclose(P, [0.12513, 0.20003, 0.43715], atol=1e-5)
     np.testing.assert_allclose(T, [0.05451, 0.05333, 0.05257], atol=1e-5)
-    assert np.all(found.half_widths < 1e-5)
+    assert np.all(found.error_bars < 1e-5)
     np.testing.assert_array_equal(found.path[:, 1], -found.path[:, 2])  # the encodings are opposite
 
 
@@ -85,7 +85,7 @@ def test_linear_regression_follows_the_matrix_exponential():
     exact = np.array([(expm(t * linear_system(rate)) @ u)[:-1] for t in times])
     own = found.path[:, [0, 1, 2, 6, 7, 8]]
     assert found.success and np.abs(own - exact).max() < 1e-10
-    assert np.all(np.abs(own - exact) <= found.half_widths[:, [0, 1, 2, 6, 7, 8]] + 1e-14)
+    assert np.all(np.abs(own - exact) <= found.error_bars[:, [0, 1, 2, 6, 7, 8]] + 1e-14)
 
 
 @pytest.mark.slow
@@ -117,8 +117,8 @@ def test_noise_halves_with_two_sentences_a_step():
 def test_a_map_of_small_steps_is_the_flow(rate):
     """A step of a share beta of d against a unit of time of batches of beta sentences: the rest is of second order."""
     problem = regression()
-    rule = sizes_for(problem)[1]
-    moments = start_of(problem, {"q": 0.5, "theta": 0.2})[1]
+    rule = average_rules_for(problem)[1]
+    moments = named_moments(problem, {"q": 0.5, "theta": 0.2})[1]
     moved = Flow(problem, rule).step(moments, rate, 0.5).pack() - moments.pack()
     slope = Flow(problem, rule, 0.5).slope(moments, rate).pack()
     assert np.abs(moved - slope).max() < 20 * rate**2 and np.abs(slope).max() > 0.1 * rate
@@ -151,7 +151,7 @@ def evaluated(problem, moments, averages, rate, share, batch):
     """The derivation's equations in numbers, for the only atom of the law."""
     s, t, contexts = problem.student_rank, problem.teacher_rank, problem.contexts
     step = derivation.step(s=s, t=t)
-    rows = equations.Rows(Symbols(s, t))
+    rows = equations.RowMoments(Symbols(s, t))
     p, law = rows.p, problem.law
     gram, gamma = law.gram[0], law.gamma[0]
     named = {
@@ -173,7 +173,7 @@ def evaluated(problem, moments, averages, rate, share, batch):
             "with_fields": matrix(averages.with_fields[c], s, s),
             "with_teacher": matrix(averages.with_teacher[c], s, t),
         }  # fmt: skip
-        at = Values(own)
+        at = ExactValues(own)
         slopes = {name: at(step.after[name].xreplace(named)) for name in ("H_slope", "K_slope")}
         return {**own, **slopes, "context": c}
 
@@ -197,12 +197,12 @@ def evaluated(problem, moments, averages, rate, share, batch):
             f"tau{equations.OTHER}": lambda at, _: float(at.values["taus"][other]),
         }  # fmt: skip
         sums = {CONTEXTS: tuple((1, own) for own in contexts_of)}
-        A = Values(common, sums)(step.after["A_drift"].xreplace(named))
+        A = ExactValues(common, sums)(step.after["A_drift"].xreplace(named))
         rows_with_b = tuple(
-            (1, {**row, "b_drift": Values({**common, **row}, sums)(step.after["b_drift"].xreplace(named))})
+            (1, {**row, "b_drift": ExactValues({**common, **row}, sums)(step.after["b_drift"].xreplace(named))})
             for row in table
         )
-        at = Values({**common, "A_drift": A}, {**sums, equations.ATOM: rows_with_b})
+        at = ExactValues({**common, "A_drift": A}, {**sums, equations.ATOM: rows_with_b})
         return np.array(at(step.after[name].xreplace(named)).tolist(), float)
 
     return value
@@ -211,7 +211,7 @@ def evaluated(problem, moments, averages, rate, share, batch):
 @pytest.mark.parametrize("name", ["dot_product_attention", "committee_machine"])
 def test_the_equations_are_those_of_the_derivation(name):
     problem = sf.problem(name)
-    moments = drawn(problem, 20, 1)
+    moments = draw_moments(problem, 20, 1)
     averages = random_averages(problem)
     rate, share, batch = 0.7, 0.4, 3.0
     flow = Flow(problem, Fixed(averages), batch)
@@ -228,7 +228,7 @@ def test_the_equations_are_those_of_the_derivation(name):
 
 def test_overlaps_are_averages_over_the_atoms():
     problem = regression()
-    moments = drawn(problem, 40, 2)
+    moments = draw_moments(problem, 40, 2)
     step = derivation.step(s=1, t=1)
     states = tuple(
         (
@@ -241,7 +241,7 @@ def test_overlaps_are_averages_over_the_atoms():
     )
     overlaps = moments.overlaps(problem)
     for name in ("q", "m", "theta"):
-        expected = Values({}, {COORDINATE: states})(step.after[name])
+        expected = ExactValues({}, {COORDINATE: states})(step.after[name])
         assert float(getattr(overlaps, name).ravel()[0]) == pytest.approx(float(expected[0]), abs=1e-14)
 
 
@@ -256,13 +256,13 @@ def test_overlaps_are_averages_over_the_atoms():
 def test_averages_are_those_of_the_saddle_point_for_small_V(name):
     """g = -D at X = omega where the proximal map has no room; the rest is of first order in V."""
     problem = sf.problem(name)
-    moments = drawn(problem, 12, 4)
+    moments = draw_moments(problem, 12, 4)
     overlaps = moments.overlaps(problem)
     rule = GaussHermite(10)
     size = 1e-5
     at_small_V = replace(overlaps, V=size * np.broadcast_to(np.eye(problem.student_rank), overlaps.q.shape))
     static = rule.averages(problem, at_small_V).means
-    own = sizes_for(problem)[-1 if name == "mixture_classification" else 2](overlaps)
+    own = average_rules_for(problem)[-1 if name == "mixture_classification" else 2](overlaps)
     blocks = {"g": -own.mean, "g*g.T": own.square, "g*domega.T": -own.with_fields, "g*dY.T": -own.with_teacher}
     scale = np.abs(static).max()
     for text, shape, offset in problem.solver.channel.MOMENTS:
@@ -353,7 +353,7 @@ def test_escape_takes_half_the_logarithm_of_d_over_the_rate():
 def test_draws_have_the_law_of_a_random_start():
     problem = regression()
     d = 400
-    every = np.array([drawn(problem, d, seed).pack() for seed in range(600)])
+    every = np.array([draw_moments(problem, d, seed).pack() for seed in range(600)])
     moments = Moments.unpack(every.mean(axis=0), problem)
     np.testing.assert_allclose(moments.S.ravel(), 1, atol=0.02)
     shares = problem.law.weights * d
@@ -376,12 +376,12 @@ def test_a_rate_that_falls_is_followed():
 
 @pytest.mark.parametrize("text", ["4", "4,power=0.5,scale=10", "4,warmup=5", "flow"])
 def test_schedules_are_said_as_they_are_read(text):
-    assert schedule_of(text).words == text and schedule_of(schedule_of(text).words) == schedule_of(text)
+    assert parse_schedule(text).words == text and parse_schedule(parse_schedule(text).words) == parse_schedule(text)
 
 
 @pytest.mark.parametrize("text", ["1", "8", "0.5d"])
 def test_batches_are_said_as_they_are_read(text):
-    assert batch_of(text).words == text
+    assert parse_batch(text).words == text
 
 
 # Simulations
@@ -390,11 +390,11 @@ def test_batches_are_said_as_they_are_read(text):
 def z_scores(problem, rate, times, start, d, seeds, batch="1"):
     """Of q, m and theta of one-pass descent at d against theory, in standard errors."""
     theory = sf.dynamics(problem, rate, times, start, batch=batch, accuracy=1e-5)
-    schedule, size = schedule_of(rate), batch_of(batch)
-    begin = start_of(problem, start)[1]
+    schedule, size = parse_schedule(rate), parse_batch(batch)
+    begin = named_moments(problem, start)[1]
     share = size.share or size.sentences / 1.0
     instances = [Instance(problem.with_(alpha=times[-1] * share + 1), d, seed) for seed in range(seeds)]
-    runs = np.array([one_pass(i, weights_with(i, begin), schedule, size, np.array(times)).path for i in instances])
+    runs = np.array([one_pass(i, draw_weights(i, begin), schedule, size, np.array(times)).path for i in instances])
     expected = np.array([o.pack() for o in theory.overlaps])
     known = np.isfinite(runs).all(axis=(0, 1)) & (runs.std(axis=0)[-1] > 1e-12)
     error = runs.std(axis=0, ddof=1)[1:, known] / np.sqrt(seeds)
@@ -471,17 +471,17 @@ def test_simulate_makes_one_pass():
     np.testing.assert_array_equal(again.runs[1].path, found.runs[1].path)
 
 
-def test_passes_are_kept_in_time_and_drawn_beside_the_dynamics(tmp_path):
+def test_passes_are_kept_in_time_and_drawn_next_to_the_dynamics(tmp_path):
     found = passes()
     found.save(tmp_path / "passes.nc")
     for one, other in zip(load_runs(tmp_path / "passes.nc", found.plan), found.runs, strict=True):
         np.testing.assert_array_equal(one.path, other.path)
     theory = sf.dynamics(ridge(alpha=2.0), 0.3, found.plan.times, accuracy=1e-3)
-    (axes,) = plot_passes(beside_dynamics(found, theory)).axes
+    (axes,) = plot_one_pass_runs(add_theory_dynamics(found, theory)).axes
     drawn = [line for line in axes.lines if len(line.get_xdata()) == 101 and line.get_linewidth() > 1]
     expected = [[getattr(o, name).ravel()[0] for o in theory.overlaps] for name in ("theta", "q")]
     assert [list(line.get_ydata()) for line in drawn] == expected
-    (alone,) = plot_passes(load_dataset(tmp_path / "passes.nc")).axes
+    (alone,) = plot_one_pass_runs(load_dataset(tmp_path / "passes.nc")).axes
     assert len([line for line in alone.lines if line.get_linewidth() == 0.5]) == 2 * 3
 
 
@@ -572,8 +572,8 @@ ALIKE = {"q": [[[0.4, 0.35], [0.35, 0.4]]], "theta": [[[0.42, 0.41], [0.41, 0.42
 def test_newtons_method_stays_with_moments_that_rows_can_have():
     """Where there are no means m is zero; equations followed to m = -9, where erf is flat, are solved by anything."""
     problem = sf.problem("committee_machine", Delta=0.0, **{"lambda": 0.0})
-    flow = Flow(problem, sizes_for(problem)[0], np.inf)
-    found = Moments.unpack(newton(flow, start_of(problem, ALIKE)[1].pack(), 1.0), problem)
+    flow = Flow(problem, average_rules_for(problem)[0], np.inf)
+    found = Moments.unpack(solve_newton(flow, named_moments(problem, ALIKE)[1].pack(), 1.0), problem)
     assert np.all(found.T == 0)
     np.testing.assert_allclose(found.S, 1 / 3, atol=2e-4)
     np.testing.assert_allclose(found.P, 1 / np.sqrt(6), atol=2e-4)
@@ -581,9 +581,9 @@ def test_newtons_method_stays_with_moments_that_rows_can_have():
 
 def test_rows_that_run_off_reach_no_stationary_point():
     problem = sf.problem("committee_machine", Delta=0.0, **{"lambda": 0.0})
-    flow = Flow(problem, sizes_for(problem)[0], np.inf)
-    start = start_of(problem, ALIKE | {"q": [[[0.5, 0.34], [0.34, 0.5]]]})[1].pack()
-    assert settled(flow, start, 1.0) is None
+    flow = Flow(problem, average_rules_for(problem)[0], np.inf)
+    start = named_moments(problem, ALIKE | {"q": [[[0.5, 0.34], [0.34, 0.5]]]})[1].pack()
+    assert find_stationary(flow, start, 1.0) is None
 
 
 @pytest.mark.slow
@@ -612,7 +612,7 @@ def test_the_plateau_of_two_committees_is_that_of_saad_and_solla():
     growing = (apart[1] > 1e-3) & (apart[1] < 3e-2) & (found.times < lengths[1])
     rate = np.polyfit(found.times[growing], np.log(apart[1][growing]), 1)[0]
     assert lengths[1] - lengths[0] == pytest.approx(np.log(10) / rate, rel=0.1)
-    # The unstable point itself, at the edge of the domain: units that are alike know nothing beside the teacher.
+    # The unstable point itself, at the edge of the domain: units that are alike know nothing next to the teacher.
     point = found.plateaus[0].point
     np.testing.assert_allclose(point.overlaps.q[0], 1 / 3, atol=2e-6)
     np.testing.assert_allclose(point.overlaps.theta[0], 1 / np.sqrt(6), atol=2e-6)

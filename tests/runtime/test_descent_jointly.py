@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import chi2, f
 
 import saddleforge as sf
-from saddleforge.extensions.descent.schedule import batch_of, schedule_of
-from saddleforge.extensions.descent.state import start_of
+from saddleforge.extensions.descent.schedule import parse_batch, parse_schedule
+from saddleforge.extensions.descent.state import named_moments
 from saddleforge.extensions.simulation.instance import Instance
-from saddleforge.extensions.simulation.methods.sgd import one_pass, weights_with
+from saddleforge.extensions.simulation.methods.sgd import draw_weights, one_pass
 
 SIZES = 500, 1000
 TIMES, SEEDS = 10, 16  # so many times so many seeds
@@ -49,8 +49,10 @@ def passes(problem, d, rate, times, begin, seeds=TIMES * SEEDS):
     found = []
     for seed in range(seeds):
         instance = Instance(problem, d, seed, memory=0.0)
-        weights = weights_with(instance, begin)
-        found.append(one_pass(instance, weights, schedule_of(rate), batch_of("1"), np.array(times, float)).path[1:])
+        weights = draw_weights(instance, begin)
+        found.append(
+            one_pass(instance, weights, parse_schedule(rate), parse_batch("1"), np.array(times, float)).path[1:]
+        )
     return np.array(found)
 
 
@@ -60,7 +62,7 @@ def known(runs):
 
 
 def directions(left, nu):
-    """(entries, k): independent combinations of entries, of variance one, by what is left of them beside their means
+    """(entries, k): independent combinations of entries, of variance one, by what is left of them next to their means
     with nu degrees of freedom."""
     covariance = left.T @ left / nu
     sizes = np.sqrt(np.diag(covariance))
@@ -95,7 +97,7 @@ def set_up(case, times=None):
     theory = sf.dynamics(problem, rate, times, start, accuracy=1e-5)
     assert theory.success
     expected = np.array([overlaps.pack() for overlaps in theory.overlaps])[1:]
-    return problem, rate, times, start_of(problem, start)[1], expected
+    return problem, rate, times, named_moments(problem, start)[1], expected
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Why a rule was taken is told: dimensions, kinks and jumps of the averages, what was tried."""
+"""Why a rule was taken is reported: dimensions, kinks and jumps of the averages, what was tried."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def told(model: str, **options) -> tuple[sf.Solution, str]:
     return solution, "\n".join(solution.explanation)
 
 
-def test_dimensions_and_what_the_loss_reads_of_them_are_told():
+def test_dimensions_and_what_the_loss_reads_of_them_are_reported():
     solution, text = told("ridge_regression", alpha=2)
     assert "1 of the student, 1 of the teacher, 1 of noise, 3 dimensions in all" in text
     assert "1 of the student, 1 dimension in all" in text  # a residual
@@ -19,12 +19,12 @@ def test_dimensions_and_what_the_loss_reads_of_them_are_told():
     assert solution.explanation[-1].startswith(f"{solution.rule.name}, {solution.rule.size}: Newton's method")
 
 
-def test_kinks_and_corners_are_told():
+def test_kinks_and_corners_are_reported():
     _, text = told("hinge", alpha=2)
     assert "not smooth on 3 planes" in text and "and on corners" in text
 
 
-def test_rules_that_were_given_up_are_told_with_the_reason():
+def test_rules_that_were_given_up_are_reported_with_the_reason():
     """Signs of the field are lost in phase retrieval: its law is narrow on a grid in X, and the proximal map jumps."""
     solution, text = told("phase_retrieval", alpha=2, accuracy=1e-2)
     assert "a second minimum at a fraction 0.07" in text and solution.rule.name == "pieces"
@@ -38,6 +38,6 @@ def test_a_rule_that_was_named_is_all_that_was_tried():
 
 
 @pytest.mark.slow
-def test_many_fields_are_told_to_be_the_reason_for_lattices_or_samples():
+def test_many_fields_are_said_to_be_the_reason_for_lattices_or_samples():
     _, text = told("dot_product_attention", alpha=2, tokens=3, accuracy=5e-2)
     assert any(f"{rule}: the loss depends on 3 student fields" in text for rule in ("lattices", "samples"))

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.branches.along import Curve
 from saddleforge.branches.branch import Branch
+from saddleforge.branches.curve_results import Curve
 from saddleforge.integration import Sobol
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.reproduce import base_case, extensions
 from saddleforge.reproduce.extensions import SETTINGS, VARIATIONS
 from saddleforge.reproduce.jobs import reproduce
 from saddleforge.reproduce.pages import extensions as page
-from saddleforge.reproduce.pages.extensions import line_of
+from saddleforge.reproduce.pages.extensions import threshold_curve
 from saddleforge.reproduce.transition import FIGURES
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving.solution import Solution
@@ -76,13 +76,13 @@ def finished(without_solving, tmp_path_factory):
     """A run that was interrupted at the first onset, and the same one gone on to its end."""
 
     class Interrupted(extensions.ExtensionsRun):
-        @wraps(extensions.ExtensionsRun.setting_threshold)
-        def setting_threshold(self, name, omega):
+        @wraps(extensions.ExtensionsRun.locate_setting_threshold)
+        def locate_setting_threshold(self, name, omega):
             raise KeyboardInterrupt
 
     out = tmp_path_factory.mktemp("results")
     with pytest.raises(KeyboardInterrupt):
-        Interrupted(out, ("extensions",)).all(page.write)
+        Interrupted(out, ("extensions",)).run_all(page.write_report)
     kept = {path.name: path.read_bytes() for path in (out / "steps").iterdir()}
     return reproduce(out, ["extensions"]), kept
 
@@ -105,12 +105,12 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished):
     before = {name: (out / name).read_bytes() for name in names}
 
     second = extensions.ExtensionsRun(out, ("extensions",))
-    assert second.all(page.write).results == finished[0].results and not second.steps.computed
+    assert second.run_all(page.write_report).results == finished[0].results and not second.steps.computed
     assert {name: (out / name).read_bytes() for name in names} == before
 
 
 @pytest.mark.slow
-def test_every_transition_is_set_beside_the_base_case_and_what_was_not_reached_is_said(finished):
+def test_every_transition_is_compared_with_the_base_case_and_what_was_not_reached_is_said(finished):
     found = finished[0]
     rows = json.loads((found.out / "tables" / "extensions.json").read_text())
     named = {(row["setting"], row["omega"]): row for row in rows}
@@ -154,7 +154,7 @@ def test_a_branch_may_go_by_another_name_than_its_start():
 
 def test_transitions_are_lines_with_gaps_where_nothing_was_found():
     found = {"0.3": {"value": 1.2, "error": 0.1}, "0.2": {"value": None, "error": None}}
-    line = line_of("line", found)
+    line = threshold_curve("line", found)
     assert line["omega"] == [0.2, 0.3]
     assert np.isnan(line["alpha"][0])
     assert line["error"][1] == 0.1
@@ -167,7 +167,7 @@ def test_the_semantic_branch_of_a_value_matrix_is_reached():
     assert solution.success
     assert solution.branch == "semantic"
     theta = solution.overlaps.theta[0, 0, 0]
-    assert theta == pytest.approx(0.093, abs=0.003 + solution.half_widths.theta[0, 0, 0])
+    assert theta == pytest.approx(0.093, abs=0.003 + solution.error_bars.theta[0, 0, 0])
 
 
 @pytest.mark.slow

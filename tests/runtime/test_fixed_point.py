@@ -11,9 +11,16 @@ from saddleforge.base.errors import DomainError
 from saddleforge.integration import Pieces, ProxSpace, Rule
 from saddleforge.problems.overlaps import Overlaps, Sizes
 from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry
-from saddleforge.saddle_point.domain import fields_outside, step_inside
-from saddleforge.saddle_point.iteration import CAUTIOUS, FixedPoint, Status, best_weight, damped, newton
-from saddleforge.saddle_point.relaxation import RelativeCoordinates, RelativeMap, relax
+from saddleforge.saddle_point.domain import explain_invalid_fields, step_within_domain
+from saddleforge.saddle_point.iteration import (
+    DEFAULT_DAMPING,
+    FixedPoint,
+    Status,
+    optimal_damping,
+    run_damped_iteration,
+    run_newton,
+)
+from saddleforge.saddle_point.relaxation import RelativeCoordinates, RelativeMap, pseudo_transient_continuation
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap, residual_of
 
@@ -25,17 +32,17 @@ class Map(StateMap):
     """A constructed map u -> G(u) without symmetries."""
 
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.function, self.evaluations, self.symmetry, self.turns = function, 0, NO_SYMMETRY, np.empty((0, 1, 1))
+        self.function, self.evaluations, self.symmetry, self.rotations = function, 0, NO_SYMMETRY, np.empty((0, 1, 1))
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         assert sizes == SIZES
         self.evaluations += 1
         return self.function(u)
 
-    def step(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+    def step_inside_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
         return u + move
 
-    def why_outside(self, u: np.ndarray, sizes: Sizes) -> str:
+    def explain_outside(self, u: np.ndarray, sizes: Sizes) -> str:
         return "V is not positive definite"
 
 
@@ -63,7 +70,7 @@ def test_averages_are_known_of_the_map_that_gave_them_only():
     problem, rule = sf.problem("ridge_regression", alpha=2.0), Pieces(12)
     state_map = StateMap(problem, rule)
     begun = sf.solve(problem, accuracy=1e-3).overlaps
-    point = newton(
+    point = run_newton(
         state_map,
         FixedPoint(begun.pack(), begun.sizes, np.inf, Status.MAX_ITERATIONS, 0, None),
         1e-10,
@@ -83,7 +90,7 @@ def test_averages_are_known_of_the_map_that_gave_them_only():
 
 
 def test_damping_converges_on_a_contraction():
-    point = damped(linear(0.5, 0.3, -0.2, 0.1), start(), 1e-10)
+    point = run_damped_iteration(linear(0.5, 0.3, -0.2, 0.1), start(), 1e-10)
     assert point.status is Status.CONVERGED
     assert point.u == pytest.approx(TRUTH, abs=1e-9)
 
@@ -91,7 +98,7 @@ def test_damping_converges_on_a_contraction():
 @pytest.mark.parametrize("eigenvalue", [-2.5, -5.5, -6.0, -20.0])
 def test_damping_adapts_to_the_mean_mode(eigenvalue):
     """An eigenvalue x below -1 asks for a weight below 2 / (1 - x), and is no instability (docs/theory.md (8.8))."""
-    point = damped(linear(0.6, 0.3, 0.0, eigenvalue), start(0.01), 1e-9, max_iterations=2000)
+    point = run_damped_iteration(linear(0.6, 0.3, 0.0, eigenvalue), start(0.01), 1e-9, max_iterations=2000)
     assert point.status is Status.CONVERGED
     assert point.u == pytest.approx(TRUTH, abs=1e-7)
 
@@ -100,21 +107,21 @@ def test_damping_adapts_to_the_mean_mode(eigenvalue):
 def test_the_weight_from_the_spectrum_contracts_fastest(low, high):
     """For a real spectrum between low and high the best weight is 2 / (2 - low - high), at most 1."""
     spectrum = np.array([low, 0.0 if low < 0 else 0.5, high])
-    weight = best_weight(spectrum)
+    weight = optimal_damping(spectrum)
     assert weight == pytest.approx(min(1.0, 2 / (2 - low - high)), abs=0.005)
     rate = np.max(np.abs(1 - weight * (1 - spectrum)))
-    point = damped(linear(low, low / 2, high / 2, high), start(), 1e-9, weight=weight)
+    point = run_damped_iteration(linear(low, low / 2, high / 2, high), start(), 1e-9, weight=weight)
     assert point.status is Status.CONVERGED
     assert point.iterations < 5 + 1.2 * np.log(1e-9) / np.log(rate)  # the skew basis costs some
 
 
 def test_without_a_contracting_weight_damping_stays_cautious():
     for eigenvalues in ([1.2, -3.0], [0.9 + 5j, 0.9 - 5j], [-200.0]):
-        assert best_weight(np.array(eigenvalues)) == CAUTIOUS
+        assert optimal_damping(np.array(eigenvalues)) == DEFAULT_DAMPING
 
 
 def test_an_eigenvalue_above_one_is_not_damped_away():
-    point = damped(linear(1.3, 0.3, 0.0, 0.1), start(1e-3), 1e-9, max_iterations=60)
+    point = run_damped_iteration(linear(1.3, 0.3, 0.0, 0.1), start(1e-3), 1e-9, max_iterations=60)
     assert point.status is Status.MAX_ITERATIONS
     assert point.residual > 1e-4
     assert not point.status.success
@@ -123,8 +130,8 @@ def test_an_eigenvalue_above_one_is_not_damped_away():
 def test_extrapolation_ends_a_soft_approach_in_a_few_steps():
     """Of a straight map with few directions, the last differences tell all; damping alone crawls."""
     soft = (0.99, 0.3, 0.0, 0.1)
-    plain = damped(linear(*soft), start(), 1e-6, max_iterations=2000, weight=0.5)
-    point = damped(linear(*soft), start(), 1e-6, weight=0.5, extrapolate=True)
+    plain = run_damped_iteration(linear(*soft), start(), 1e-6, max_iterations=2000, weight=0.5)
+    point = run_damped_iteration(linear(*soft), start(), 1e-6, weight=0.5, extrapolate=True)
     assert plain.status is point.status is Status.CONVERGED
     assert 20 * point.iterations < plain.iterations
     assert point.u == pytest.approx(TRUTH, abs=2e-4)  # 1 / (1 - 0.99) residuals
@@ -139,13 +146,13 @@ def test_extrapolation_that_does_not_help_is_given_up():
         shift = known.setdefault(np.round(u, 6).tobytes(), 2e-3 * generator.standard_normal(4))
         return TRUTH + np.diag([-2.0, 0.5, 0.0, 0.3]) @ (u - TRUTH) + shift
 
-    floor = damped(Map(noisy), start(), 1e-9, max_iterations=60, extrapolate=True)
+    floor = run_damped_iteration(Map(noisy), start(), 1e-9, max_iterations=60, extrapolate=True)
     assert floor.status is Status.MAX_ITERATIONS
     assert np.abs(floor.u - TRUTH).max() < 0.02
 
 
 def test_iterations_are_counted_and_limited():
-    point = damped(linear(0.99, 0.99, 0.99, 0.99), start(), 1e-12, max_iterations=7)
+    point = run_damped_iteration(linear(0.99, 0.99, 0.99, 0.99), start(), 1e-12, max_iterations=7)
     assert (point.status, point.iterations) == (Status.MAX_ITERATIONS, 7)
 
 
@@ -154,8 +161,8 @@ def test_a_start_outside_the_domain_is_said_so():
         raise DomainError("V is not positive definite")
 
     for point in (
-        damped(Map(outside), start(), 1e-9),
-        newton(Map(outside), at(TRUTH), 1e-9, lambda u: np.eye(4)),
+        run_damped_iteration(Map(outside), start(), 1e-9),
+        run_newton(Map(outside), at(TRUTH), 1e-9, lambda u: np.eye(4)),
     ):
         assert point.status is Status.LEFT_DOMAIN
         assert point.outside == "V is not positive definite" and "domain" in point.status.advice
@@ -169,7 +176,7 @@ def test_a_map_that_drives_the_state_out_of_the_domain_is_said_so():
             raise DomainError("V is not positive definite")
         return np.array([u[0], -50.0, u[2], u[3]])
 
-    point = damped(Map(shrinking), start(), 1e-9)
+    point = run_damped_iteration(Map(shrinking), start(), 1e-9)
     assert point.status is Status.LEFT_DOMAIN
     assert point.overlaps.V.item() >= 0.9  # the last iterate is kept, not thrown away
 
@@ -183,21 +190,24 @@ def test_stepping_back_into_the_domain_saves_an_overshoot():
             raise DomainError("q is not positive")
         return inner.function(u)
 
-    point = damped(Map(fenced), start(0.05), 1e-9, max_iterations=1000)
+    point = run_damped_iteration(Map(fenced), start(0.05), 1e-9, max_iterations=1000)
     assert point.status is Status.CONVERGED
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_have_a_status_of_their_own(bad):
     function = Map(lambda u: np.array([bad, 1.0, 0.0, 0.0]))
-    for point in (damped(function, start(), 1e-9), newton(function, at(TRUTH), 1e-9, lambda u: np.eye(4))):
+    for point in (
+        run_damped_iteration(function, start(), 1e-9),
+        run_newton(function, at(TRUTH), 1e-9, lambda u: np.eye(4)),
+    ):
         assert point.status is Status.NOT_FINITE
         assert not point.status.success
 
 
 def test_newton_solves_a_linear_map_in_one_step():
     function = linear(0.9, -6.0, 3.0, 0.2)
-    point = newton(function, at(TRUTH + 0.02), 1e-12, by_differences(function))
+    point = run_newton(function, at(TRUTH + 0.02), 1e-12, by_differences(function))
     assert point.status is Status.CONVERGED
     assert point.iterations <= 3
     assert point.u == pytest.approx(TRUTH, abs=1e-12)
@@ -208,7 +218,7 @@ def test_newton_solves_a_nonlinear_map_faster_than_linearly():
     function = Map(lambda u: 0.9 * np.cos(u) + 0.2 * u[::-1] ** 2)
     residuals = []
     for iterations in (2, 3, 4, 5, 6, 7, 8):
-        point = newton(function, at(np.full(4, 0.6)), 1e-14, by_differences(function), max_iterations=iterations)
+        point = run_newton(function, at(np.full(4, 0.6)), 1e-14, by_differences(function), max_iterations=iterations)
         residuals.append(point.residual)
     assert residuals[-1] < 1e-12
     drops = np.diff(np.log10(np.maximum(residuals, 1e-17)))
@@ -218,7 +228,7 @@ def test_newton_solves_a_nonlinear_map_faster_than_linearly():
 def test_newton_reaches_a_saddle_that_damping_leaves():
     """An unstable branch (eigenvalue 1.3) is a solution too."""
     function = linear(1.3, 0.3, 0.0, 0.1)
-    point = newton(function, at(TRUTH + 0.01), 1e-12, by_differences(function))
+    point = run_newton(function, at(TRUTH + 0.01), 1e-12, by_differences(function))
     assert point.status is Status.CONVERGED
     assert point.u == pytest.approx(TRUTH, abs=1e-11)
 
@@ -227,7 +237,7 @@ def test_newton_reports_the_floor_of_a_map_that_jumps():
     """Nodes that swap minima move the image by 1e-5 and there is no fixed point below that."""
     smooth = linear(0.5, 0.3, -0.2, 0.1)
     function = Map(lambda u: smooth.function(u) + 1e-5 * np.sign(TRUTH - u + 1e-9))
-    point = newton(function, at(TRUTH + 0.02), 1e-9, by_differences(smooth), max_iterations=30)
+    point = run_newton(function, at(TRUTH + 0.02), 1e-9, by_differences(smooth), max_iterations=30)
     assert point.status is Status.FLOOR
     assert 1e-9 < point.residual < 1e-4
     assert "sampling error" in point.status.advice
@@ -237,11 +247,11 @@ def test_newton_counts_what_it_did_where_it_gives_up_early():
     """A residual that does not fall is left after a few evaluations, however many are allowed."""
     smooth = linear(0.5, 0.3, -0.2, 0.1)
     stuck = Map(lambda u: smooth.function(u) + 1e-5 * np.sign(TRUTH - u + 1e-9))
-    point = newton(stuck, at(TRUTH + 0.02), 1e-9, lambda u: jacobian(smooth, u, SIZES), max_iterations=200)
+    point = run_newton(stuck, at(TRUTH + 0.02), 1e-9, lambda u: jacobian(smooth, u, SIZES), max_iterations=200)
     assert point.status is Status.FLOOR
     assert point.iterations == stuck.evaluations < 200
     singular = Map(lambda u: u + 1.0)
-    point = newton(singular, at(TRUTH), 1e-9, lambda u: np.eye(4), max_iterations=200)
+    point = run_newton(singular, at(TRUTH), 1e-9, lambda u: np.eye(4), max_iterations=200)
     assert not point.status.success
     assert point.iterations == singular.evaluations < 10
 
@@ -249,10 +259,10 @@ def test_newton_counts_what_it_did_where_it_gives_up_early():
 def test_the_reported_residual_is_that_of_the_reported_point():
     function = linear(0.5, 0.3, -0.2, 0.1)
     for point in (
-        damped(function, start(), 1e-3),
-        damped(function, start(), 1e-12, max_iterations=3),
-        newton(function, at(TRUTH + 0.05), 1e-12, by_differences(function)),
-        newton(function, at(TRUTH + 0.05), 1e-12, lambda u: np.zeros((4, 4)), max_iterations=2),
+        run_damped_iteration(function, start(), 1e-3),
+        run_damped_iteration(function, start(), 1e-12, max_iterations=3),
+        run_newton(function, at(TRUTH + 0.05), 1e-12, by_differences(function)),
+        run_newton(function, at(TRUTH + 0.05), 1e-12, lambda u: np.zeros((4, 4)), max_iterations=2),
     ):
         scales = Overlaps.unpack(point.u, SIZES).block_scales
         expected = np.max(np.abs(function.function(point.u) - point.u) / scales)
@@ -301,9 +311,9 @@ def test_overlaps_survive_packing():
 )
 def test_free_sign_is_fixed_by_theta_and_else_by_m(m, theta, positive):
     overlaps = Overlaps(np.ones((1, 1, 1)), np.ones((1, 1, 1)), np.full((1, 1), m), np.full((1, 1, 1), theta))
-    assert overlaps.free_sign_is_positive is positive
+    assert overlaps.has_positive_sign is positive
     if m or theta:
-        assert overlaps.flipped().free_sign_is_positive is not positive
+        assert overlaps.with_opposite_sign().has_positive_sign is not positive
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.CONVERGED])
@@ -317,7 +327,7 @@ def test_slopes_are_not_learnt_from_the_noise_of_a_floor():
     smooth, noise = linear(0.6, 0.3, 0.0, -2.0), np.random.default_rng(3)
     exact = jacobian(smooth, TRUTH, SIZES)  # type: ignore[arg-type]
     rough = Map(lambda u: smooth(u, SIZES) + 1e-5 * noise.standard_normal(4))
-    point = newton(rough, at(start().pack()), 1e-12, lambda u: exact)
+    point = run_newton(rough, at(start().pack()), 1e-12, lambda u: exact)
     assert point.status is Status.FLOOR
     assert point.jacobian == pytest.approx(exact, abs=1e-2)
 
@@ -332,16 +342,16 @@ def test_steps_keep_the_domain_and_are_straight_to_first_order():
     )  # fmt: skip
     u, move = here.pack(), np.random.default_rng(0).standard_normal(len(here.pack()))
     for size in (1e-2, 1.0, 1e2):
-        moved = Overlaps.unpack(step_inside(problem, u, size * move, here.sizes), here.sizes)
-        assert fields_outside(problem, moved) == ""
+        moved = Overlaps.unpack(step_within_domain(problem, u, size * move, here.sizes), here.sizes)
+        assert explain_invalid_fields(problem, moved) == ""
         assert np.allclose(moved.theta, theta + size * Overlaps.unpack(move, here.sizes).theta, rtol=1e-12)
-    beyond = fields_outside(problem, replace(here, q=here.q - 3e-4 * np.eye(2)))
+    beyond = explain_invalid_fields(problem, replace(here, q=here.q - 3e-4 * np.eye(2)))
     assert beyond.startswith("q - theta rho*^(-1) theta^T has") and beyond.endswith(
         "along the teacher (measured overlaps are divided by d)"
     )
-    alone = fields_outside(problem, replace(here, q=-here.q, theta=0 * theta))
+    alone = explain_invalid_fields(problem, replace(here, q=-here.q, theta=0 * theta))
     assert alone.startswith("q has the eigenvalue -") and "teacher" not in alone
-    errors = [np.abs(step_inside(problem, u, x * move, here.sizes) - u - x * move).max() for x in (1e-7, 1e-8)]
+    errors = [np.abs(step_within_domain(problem, u, x * move, here.sizes) - u - x * move).max() for x in (1e-7, 1e-8)]
     assert errors[1] < 0.015 * errors[0]
 
 
@@ -354,9 +364,11 @@ def test_relative_coordinates_are_those_of_the_state_and_straight_to_first_order
         np.array([[[1e-3, 2e-4], [2e-4, 5e-3]]]), np.zeros((1, 2)), theta, np.empty(0),
     )  # fmt: skip
     relative, x = RelativeCoordinates(problem, here.pack(), here.sizes), np.random.default_rng(0).standard_normal(12)
-    assert relative.of_state(relative.state(x)) == pytest.approx(x, rel=1e-9)
-    assert fields_outside(problem, Overlaps.unpack(relative.state(10 * x), here.sizes)) == ""
-    errors = [np.abs(relative.state(s * x) - here.pack() - relative.change(s * x)).max() for s in (1e-3, 1e-4)]
+    assert relative.coordinates_of(relative.state(x)) == pytest.approx(x, rel=1e-9)
+    assert explain_invalid_fields(problem, Overlaps.unpack(relative.state(10 * x), here.sizes)) == ""
+    errors = [
+        np.abs(relative.state(s * x) - here.pack() - relative.linearised_change(s * x)).max() for s in (1e-3, 1e-4)
+    ]
     assert errors[1] < 0.015 * errors[0]
 
 
@@ -369,7 +381,9 @@ def test_relaxation_ends_where_newton_does_with_the_same_slopes(name, given):
     state_map = StateMap(solution.problem, solution.rule, solution.symmetry)
     u, sizes = solution.overlaps.pack(), solution.overlaps.sizes
     far = replace(solution.overlaps, q=4 * solution.overlaps.q, V=100 * solution.overlaps.V)
-    point = relax(state_map, FixedPoint(far.pack(), sizes, np.inf, Status.MAX_ITERATIONS, 0, None), 1e-10)
+    point = pseudo_transient_continuation(
+        state_map, FixedPoint(far.pack(), sizes, np.inf, Status.MAX_ITERATIONS, 0, None), 1e-10
+    )
     assert point.status is Status.CONVERGED and point.residual < 1e-9
     assert point.u == pytest.approx(u, rel=1e-7, abs=1e-9)
     relative = RelativeMap(state_map, u, sizes)

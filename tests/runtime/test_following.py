@@ -14,18 +14,18 @@ from saddleforge import InputError, NotConvergedError, Solution
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.branches.continuation import correct
 from saddleforge.branches.equations import BranchEquations, CrossingEquations
-from saddleforge.following.critical import as_solution, critical_line
-from saddleforge.following.events import located_again
+from saddleforge.following.branch_continuation import BranchContinuation
+from saddleforge.following.critical import as_unsolved_solution, critical_line
+from saddleforge.following.events import relocate_event
 from saddleforge.following.first_event import instability, spinodal
 from saddleforge.following.follow import follow
-from saddleforge.following.walk import Walk
 from saddleforge.integration import Lines, ProxSpace, Rule
-from saddleforge.problems.overlaps import places_of
+from saddleforge.problems.overlaps import block_slices
 from saddleforge.report.plots.branches import plot_dataset
 from saddleforge.report.tables import load_dataset
-from saddleforge.saddle_point.slopes import differences
+from saddleforge.saddle_point.slopes import jacobian_by_differences
 from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.solving.deflation import deflated, same_orbit
+from saddleforge.solving.deflation import agree_up_to_symmetry, find_by_deflation
 from saddleforge.thresholds.conditions import parse_condition
 
 Solved = Callable[[float, str, float], Solution]
@@ -44,7 +44,7 @@ def test_a_followed_branch_passes_through_the_solutions_that_solve_finds(
         assert solution.residual < 1e-8
     known = attention(2.0, "semantic", 1e-4)
     first = found.solutions[0]
-    agree((first.overlaps.pack(), first.errors), (known.overlaps.pack(), known.errors), "half widths")
+    agree((first.overlaps.pack(), first.errors), (known.overlaps.pack(), known.errors), "error bars")
 
 
 def test_slopes_of_the_branch_equations_are_those_of_the_map(
@@ -52,7 +52,7 @@ def test_slopes_of_the_branch_equations_are_those_of_the_map(
 ) -> None:
     """Printed derivatives on a grid that integrates them to 1e-6; the coarse one, for tangents, is close."""
     solution = attention(2.0, "semantic", 1e-4)
-    branch = BranchMap.of(solution, ("alpha", "omega"), [1.0, 1.0])
+    branch = BranchMap.from_solution(solution, ("alpha", "omega"), [1.0, 1.0])
     x, at = branch.coordinates(solution.overlaps.pack()), np.array([2.0, 0.3])
     units = np.concatenate([branch.units(x), [1.0, 1.0]])
     by_coarse = branch.slopes(x, at) * units
@@ -62,7 +62,7 @@ def test_slopes_of_the_branch_equations_are_those_of_the_map(
         def gap(z: np.ndarray) -> np.ndarray:
             return branch.residuals(z[:-2], z[-2:], rule)[0] * branch.units(z[:-2])
 
-        columns = differences(gap, np.concatenate([x, at]), 3e-4 * units)
+        columns = jacobian_by_differences(gap, np.concatenate([x, at]), 3e-4 * units)
         return columns / units[:-2, None] * units
 
     np.testing.assert_allclose(wide(solution.rule), by_coarse, atol=2e-2)
@@ -74,13 +74,13 @@ def test_slopes_of_the_branch_equations_are_those_of_the_map(
 def test_a_crossing_compares_free_entropies_by_their_own_rule() -> None:
     """By the averages of the saddle points where that is the same rule."""
     found = [sf.solve(sf.problem("ridge_regression", alpha=2.0, **{"lambda": size}), accuracy=1e-3) for size in (1, 2)]
-    one, other = maps = [BranchMap.of(solution, ("alpha",), [1.0]) for solution in found]
+    one, other = maps = [BranchMap.from_solution(solution, ("alpha",), [1.0]) for solution in found]
     at = np.array([2.0])
     states = [branch.coordinates(s.overlaps.pack()) for branch, s in zip(maps, found, strict=True)]
-    own, loss_rule = one.rule, one.rule.finer()
+    own, loss_rule = one.rule, one.rule.finer_rule()
     for rules in ((own, own), (loss_rule, own), (loss_rule, loss_rule)):
         one.loss_rule, other.loss_rule = rules
-        rows = CrossingEquations(one, other, 0.5).replicates(np.concatenate([*states, at]))
+        rows = CrossingEquations(one, other, 0.5).replicate_residuals(np.concatenate([*states, at]))
         phis = [branch.free_entropies(x, at, branch.loss_rule) for branch, x in zip(maps, states, strict=True)]
         expected = [
             *(branch.residuals(x, at) for branch, x in zip(maps, states, strict=True)),
@@ -95,9 +95,11 @@ def test_a_condition_on_a_line_averages_only_for_what_it_asks(name: str) -> None
     solution = sf.solve(sf.problem("logistic_regression", alpha=2.0), accuracy=1e-3)
     condition = parse_condition(f"{name} = 0.1", solution.problem)
     at = solution.problem, solution.overlaps, solution.rule
-    spared, whole = (condition(as_solution(*at, averaged))[0] for averaged in (condition.averaged, True))
+    spared, whole = (
+        condition(as_unsolved_solution(*at, needs_averages))[0] for needs_averages in (condition.needs_averages, True)
+    )
     np.testing.assert_array_equal(spared, whole)
-    assert condition.averaged == (name in {"training_loss", "free_entropy", "replicon", "bistable_share"})
+    assert condition.needs_averages == (name in {"training_loss", "free_entropy", "replicon", "bistable_share"})
 
 
 @pytest.mark.slow
@@ -118,21 +120,21 @@ def test_the_semantic_branch_ends_where_the_uninformed_one_turns_unstable_toward
 def test_a_step_onto_the_branch_that_a_walk_merges_with_is_where_it_ends(attention: Solved) -> None:
     """Newton's method across a pitchfork may lead onto the trunk, and the walk does not turn back."""
     solution = attention(2.0, "semantic", 1e-4)
-    walk = Walk(solution.problem, solution, "alpha", (2.0, 1.85), 1e-3, 0)
-    first = next(walk.stations(1))
+    walk = BranchContinuation(solution.problem, solution, "alpha", (2.0, 1.85), 1e-3, 0)
+    first = next(walk.points(1))
 
     def beside(theta: float) -> None:
         overlaps = replace(solution.overlaps, theta=theta * solution.overlaps.theta)
         z = np.append(walk.branch.coordinates(overlaps.pack()), 1.99)
-        walk.passed = [first, replace(first, place=replace(first.place, z=z), value=1.99)]
+        walk.points_so_far = [first, replace(first, point=replace(first.point, z=z), value=1.99)]
 
     beside(0.5)
-    assert not walk.passages()
+    assert not walk.detect_events()
     beside(1e-9)
-    (passage,) = walk.passages()
+    (passage,) = walk.detect_events()
     assert passage.kind == "spinodal" and passage.merges and sorted(passage.between) == [1.99, 2.0]
     (moved,) = np.abs(passage.equations.sector)
-    theta = moved[places_of(walk.branch.sizes)["theta"]]
+    theta = moved[block_slices(walk.branch.sizes)["theta"]]
     assert np.all(theta > 0.5) and np.sum(moved) == pytest.approx(np.sum(theta))
 
 
@@ -141,25 +143,25 @@ def test_a_walk_that_slides_over_the_end_of_its_branch_finds_it(agree: Callable[
     """Where semantic and positional end in one point of (alpha, sigma), semantic is soft, and a walk passes its end."""
     problem = sf.problem("dot_product_attention", omega=0.0, sigma=0.53)
     end = spinodal(problem, on="semantic", bracket=(0.47, 0.58))
-    passed = instability(problem, on="uninformed", bracket=(0.47, 0.58))
-    assert end.evidence["type"] == "pitchfork" and passed.evidence["toward"].startswith("toward theta")
-    agree((end.value, end.error), (passed.value, passed.error), "half widths")
+    points_so_far = instability(problem, on="uninformed", bracket=(0.47, 0.58))
+    assert end.evidence["type"] == "pitchfork" and points_so_far.evidence["toward"].startswith("toward theta")
+    agree((end.value, end.error), (points_so_far.value, points_so_far.error), "error bars")
 
 
 @pytest.mark.slow
 def test_a_fold_is_where_alpha_is_least_along_the_branch_to_twelve_digits() -> None:
-    """Tukey's loss, narrow beside the errors of a student that knows little: V held, alpha is least at the fold."""
+    """Tukey's loss, narrow next to the errors of a student that knows little: V held, alpha is least at the fold."""
     problem = sf.problem("tukey_regression", Delta=0.0025, lambda_=0.1, width=0.5)
     end = spinodal(problem, on="semantic", bracket=(1.0, 3.0), accuracy=1e-12)
     assert end.success and end.evidence["type"] == "fold"
     assert end.error < 1e-12
-    branch = BranchMap.of(end.solutions[0], ("alpha",), [2.0])
-    equations, V = BranchEquations(branch), places_of(branch.sizes)["V"]
+    branch = BranchMap.from_solution(end.solutions[0], ("alpha",), [2.0])
+    equations, V = BranchEquations(branch), block_slices(branch.sizes)["V"]
     z = np.append(branch.coordinates(end.solutions[0].overlaps.pack()), end.value)
     held = np.append(branch.basis[:, V].ravel(), 0.0)
     steps = 2e-3 * np.arange(-3, 4)
     places = [correct(equations, z, equations.slopes(z), held, 3e-14, step, most=20) for step in steps]
-    alpha = np.polynomial.Polynomial.fit(steps, [place[0][-1] - end.value for place in places if place], 6)
+    alpha = np.polynomial.Polynomial.fit(steps, [point[0][-1] - end.value for point in places if point], 6)
     assert np.all(alpha(steps[:3]) > 1e-8) and np.all(alpha(steps[4:]) > 1e-8)
     least = min(alpha(np.linspace(-1e-4, 1e-4, 2001)))
     assert abs(least) < end.error + 1e-13
@@ -173,7 +175,7 @@ def test_semantic_phase_retrieval_ends_in_a_fold(agree: Callable[..., None]) -> 
     assert end.success
     assert (end.evidence["type"], end.evidence["toward"]) == ("fold", "toward V")
     finer = spinodal(problem, on="semantic", bracket=(1.3, 1.5), accuracy=1e-8)
-    agree((end.value, end.error), (finer.value, finer.error), "half widths")
+    agree((end.value, end.error), (finer.value, finer.error), "error bars")
     assert finer.error < 1e-9 and end.error < 1e-6
     # A rule that treats jumps in another way finds the same overlaps there.
     (fold,) = end.solutions
@@ -249,18 +251,18 @@ def test_a_line_of_crossings_agrees_with_crossings_located_one_by_one() -> None:
 
 def test_deflation_of_a_convex_problem_finds_nothing() -> None:
     problem = sf.problem("ridge_regression", alpha=2.0)
-    assert not deflated(problem, [sf.solve(problem)], attempts=3)
+    assert not find_by_deflation(problem, [sf.solve(problem)], attempts=3)
 
 
 @pytest.mark.slow
-def test_deflation_finds_what_the_starts_were_told_to_leave_out(attention: Solved) -> None:
+def test_deflation_finds_what_the_starts_were_asked_to_leave_out(attention: Solved) -> None:
     """From the semantic solution alone, of semantic, positional and uninformed start, at least one other is found."""
     known = attention(2.0, "semantic", 1e-4)
-    new = deflated(known.problem, [known], attempts=3, accuracy=1e-2)
+    new = find_by_deflation(known.problem, [known], attempts=3, accuracy=1e-2)
     assert new
     for solution in new:
         assert solution.losses is not None
-        assert not same_orbit(solution, known)
+        assert not agree_up_to_symmetry(solution, known)
         assert solution.residual < 1e-6
 
 
@@ -298,11 +300,11 @@ def test_what_cannot_be_followed_says_why() -> None:
 def test_an_event_is_located_again_from_where_a_problem_nearby_has_it(agree: Callable[..., None]) -> None:
     problem, there = (sf.problem("tukey_regression", Delta=0.0025, lambda_=0.1, width=width) for width in (0.5, 0.51))
     event = spinodal(problem, on="semantic", bracket=(1.0, 3.0), accuracy=1e-6)
-    again = located_again(event, there, 1e-6, 1e-3)
+    again = relocate_event(event, there, 1e-6, 1e-3)
     known = spinodal(there, on="semantic", bracket=(1.0, 3.0), accuracy=1e-6)
     assert again.status == "converged" and abs(again.value - event.value) > 1e-3
-    agree((again.value, again.error), (known.value, known.error), "half widths")
+    agree((again.value, again.error), (known.value, known.error), "error bars")
     assert again.evidence["type"] == known.evidence["type"] == "fold"
     other = replace(event, evidence={**event.evidence, "toward": "toward theta"})
     with pytest.raises(NotConvergedError, match="is another event"):
-        located_again(other, there, 1e-6, 1e-3)
+        relocate_event(other, there, 1e-6, 1e-3)

@@ -28,18 +28,18 @@ def state(seed: int = 0) -> Overlaps:
 
 
 def test_rotations_of_equal_columns_are_symmetries():
-    (turn,) = gauge.generators(rank_two())
+    (turn,) = gauge.rotation_generators(rank_two())
     assert np.abs(turn) == pytest.approx(np.sqrt(0.5) * np.array([[0, 1], [1, 0]]))
     assert turn == pytest.approx(-turn.T)
 
 
 def test_ridges_that_differ_leave_no_rotation():
-    assert len(gauge.generators(rank_two(**{"lambda": (0.01, 0.02)}))) == 0
+    assert len(gauge.rotation_generators(rank_two(**{"lambda": (0.01, 0.02)}))) == 0
 
 
 @pytest.mark.parametrize("name", ["dot_product_attention", "ridge_regression", "logistic_regression"])
 def test_one_column_has_nothing_to_rotate(name):
-    assert gauge.generators(sf.problem(name, alpha=1.0)).shape == (0, 1, 1)
+    assert gauge.rotation_generators(sf.problem(name, alpha=1.0)).shape == (0, 1, 1)
 
 
 @pytest.mark.slow
@@ -51,37 +51,39 @@ def test_the_map_turns_with_its_argument():
     quarter = np.array([[0.0, 1.0], [-1.0, 0.0]])
 
     def image(v: Overlaps) -> Overlaps:
-        return Overlaps.unpack(state_map.image(v, state_map.averages(v).moments[0]), v.sizes)
+        return Overlaps.unpack(state_map.image_from_averages(v, state_map.averages(v).moments[0]), v.sizes)
 
-    turned = gauge.turned(image(u), quarter).pack()
+    turned = gauge.rotate_columns(image(u), quarter).pack()
     # The factor of q is triangular, so that the nodes turn with it only on average.
-    assert image(gauge.turned(u, quarter)).pack() == pytest.approx(turned, rel=0.05, abs=0.02 * np.abs(turned).max())
+    assert image(gauge.rotate_columns(u, quarter)).pack() == pytest.approx(
+        turned, rel=0.05, abs=0.02 * np.abs(turned).max()
+    )
 
 
 def test_tangents_are_the_slopes_of_the_orbit():
     problem, u, step = rank_two(), state(), 1e-6
-    (turn,) = turns = gauge.generators(problem)
-    ahead, behind = (gauge.turned(u, expm(sign * step * turn)).pack() for sign in (1, -1))
+    (turn,) = turns = gauge.rotation_generators(problem)
+    ahead, behind = (gauge.rotate_columns(u, expm(sign * step * turn)).pack() for sign in (1, -1))
     slope = (ahead - behind) / (2 * step) / u.block_scales
-    assert abs(gauge.tangents(turns, u)[:, 0] @ slope) == pytest.approx(np.linalg.norm(slope), rel=1e-6)
+    assert abs(gauge.orbit_tangents(turns, u)[:, 0] @ slope) == pytest.approx(np.linalg.norm(slope), rel=1e-6)
 
 
 def test_the_canonical_point_does_not_depend_on_the_point_of_the_orbit():
     problem, u = rank_two(), state()
-    turns = gauge.generators(problem)
-    shown = gauge.canonical(problem, u, turns)
+    turns = gauge.rotation_generators(problem)
+    shown = gauge.canonical_representative(problem, u, turns)
     assert np.abs(shown.theta[:, 1]).max() < 1e-15
     for angle in (0.3, 1.2, 2.9):
-        other = gauge.turned(u, expm(angle * np.sqrt(2) * turns[0]))
-        assert gauge.canonical(problem, other, turns).pack() == pytest.approx(shown.pack(), abs=1e-12)
-    flipped = gauge.turned(u, np.diag([1.0, -1.0]))
-    assert gauge.canonical(problem, flipped, turns).pack() == pytest.approx(shown.pack(), abs=1e-12)
+        other = gauge.rotate_columns(u, expm(angle * np.sqrt(2) * turns[0]))
+        assert gauge.canonical_representative(problem, other, turns).pack() == pytest.approx(shown.pack(), abs=1e-12)
+    flipped = gauge.rotate_columns(u, np.diag([1.0, -1.0]))
+    assert gauge.canonical_representative(problem, flipped, turns).pack() == pytest.approx(shown.pack(), abs=1e-12)
 
 
 def test_without_fields_the_canonical_point_diagonalises_q():
     problem, u = rank_two(), state()
     bare = Overlaps(u.q, u.V, 0 * u.m, 0 * u.theta)
-    shown = gauge.canonical(problem, bare, gauge.generators(problem))
+    shown = gauge.canonical_representative(problem, bare, gauge.rotation_generators(problem))
     assert shown.q[0, 0, 1] == pytest.approx(0.0, abs=1e-15)
     assert shown.q[0, 0, 0] > shown.q[0, 1, 1]
 
@@ -93,8 +95,8 @@ def test_corrections_stay_across_the_orbit():
     vector, sizes = u.pack(), u.sizes
     matrix = jacobian(state_map, vector, sizes, 1e-5)
     gap = 1e-3 * np.random.default_rng(1).standard_normal(len(vector)) * u.block_scales
-    move = state_map.correction(matrix, vector, gap, sizes)
-    orbit = state_map.orbit(vector, sizes)
+    move = state_map.newton_correction(matrix, vector, gap, sizes)
+    orbit = state_map.orbit_directions(vector, sizes)
     assert np.abs(orbit.T @ (move / u.block_scales)).max() < 1e-12
-    left = (move - state_map.across(matrix, vector, sizes) @ move - gap) / u.block_scales
+    left = (move - state_map.project_off_orbit(matrix, vector, sizes) @ move - gap) / u.block_scales
     assert left - orbit @ (orbit.T @ left) == pytest.approx(np.zeros_like(left), abs=1e-12)

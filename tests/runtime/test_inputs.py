@@ -9,9 +9,9 @@ import pytest
 
 import saddleforge as sf
 import saddleforge.derive.models
-from saddleforge.problems.inputs import Record, executing
+from saddleforge.problems.inputs import ExecutionRecord, record_execution
 from saddleforge.problems.model_file import read_model_file, symbolic_model
-from saddleforge.problems.solver import _catalogue_source, load_solver
+from saddleforge.problems.solver import _catalogue_sources, load_solver
 
 MODEL = """
 import sys
@@ -29,7 +29,7 @@ def scaled(X, Y):
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
-    """written(scale, imports, **{name: content}): a model file beside other files of its author."""
+    """written(scale, imports, **{name: content}): a model file next to other files of its author."""
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
     before = set(sys.modules)
 
@@ -53,16 +53,16 @@ def scale_of(file: Path) -> float:
     return float(-at.loss.diff(at.X[0], at.Y[0]))
 
 
-def record_of(file: Path) -> Record:
-    return Record.of(file, "", file.parents[1] / "records")
+def record_of(file: Path) -> ExecutionRecord:
+    return ExecutionRecord.for_file(file, "", file.parents[1] / "records")
 
 
 def executed(file: Path) -> bool:
     """Execute a model file and keep that it was; whether it needs to be executed the next time."""
-    with executing() as inputs:
+    with record_execution() as inputs:
         read_model_file(file)
-    record_of(file).keep(inputs, "known")
-    return record_of(file).recall() is None
+    record_of(file).save_answer(inputs, "known")
+    return record_of(file).load_answer() is None
 
 
 def test_a_changed_helper_is_another_solver_and_the_same_files_are_not_executed_again(written, capsys):
@@ -104,7 +104,7 @@ def test_two_models_that_differ_in_a_default_have_solvers_of_their_own(tmp_path,
         assert sf.problem(own, alpha=1).parameters["scale"] == default
 
 
-def test_a_helper_changed_within_a_second_is_compiled_anew(written):
+def test_a_helper_changed_within_a_second_is_compiled_again(written):
     """Python takes bytecode for that of a source of the same size and second."""
     file = written("helper.C", "import helper", **{"helper.py": "C = 1"})
     for scale in (1, 2, 3):
@@ -113,7 +113,7 @@ def test_a_helper_changed_within_a_second_is_compiled_anew(written):
         assert scale_of(file) == scale
 
 
-def test_the_model_file_itself_is_compiled_anew(written):
+def test_the_model_file_itself_is_compiled_again(written):
     for scale in (1, 2, 3):
         file = written(f"{scale}")
         os.utime(file, (1e9, 1e9))
@@ -130,7 +130,7 @@ def test_the_process_keeps_the_modules_it_had(written, monkeypatch):
     assert sys.modules["helper"] is helper and helper.C == 1
 
 
-def test_each_file_has_the_helper_that_lies_beside_it(written):
+def test_each_file_has_the_helper_that_lies_next_to_it(written):
     one = written("helper.C", "import helper", folder="one", **{"helper.py": "C = 1"})
     two = written("helper.C", "import helper", folder="two", **{"helper.py": "C = 2"})
     assert [scale_of(one), scale_of(two), scale_of(one)] == [1, 2, 1]
@@ -160,7 +160,7 @@ def test_a_file_is_executed_again_where_what_it_read_has_changed(written, name):
     assert not executed(file)
     path = file.parent / changed
     path.write_text((path.read_text() if path.exists() else "2") + " ")
-    assert record_of(file).recall() is None
+    assert record_of(file).load_answer() is None
     assert not executed(file)
 
 
@@ -170,7 +170,7 @@ def test_a_file_is_executed_again_where_its_data_may_be_others(written, monkeypa
         (file.parent / place).mkdir()
         (file.parent / place / "data.txt").write_text(value)
         monkeypatch.chdir(file.parent / place)
-        assert record_of(file).recall() is None
+        assert record_of(file).load_answer() is None
         assert not executed(file)
 
 
@@ -179,7 +179,7 @@ def test_a_module_that_comes_before_the_helper_is_seen(written):
     file = written("helper.C", before, **{"helper.py": "C = 1"})
     assert not executed(file)
     written("helper.C", before, **{"first/helper.py": "C = 2"})
-    assert record_of(file).recall() is None
+    assert record_of(file).load_answer() is None
     assert scale_of(file) == 2
 
 
@@ -201,9 +201,9 @@ def test_a_file_whose_inputs_cannot_be_known_is_executed_each_time(written, impo
 
 def test_a_structure_that_is_not_shipped_depends_on_all_sources_of_the_catalogue(tmp_path, monkeypatch):
     """`mixed_target` is imported by several models."""
-    before = _catalogue_source()
+    before = _catalogue_sources()
     copied = shutil.copytree(saddleforge.derive.models.__path__[0], tmp_path / "models")
     monkeypatch.setattr(saddleforge.derive.models, "__path__", [str(copied)])
-    assert _catalogue_source() == before
+    assert _catalogue_sources() == before
     (copied / "mixed_target.py").write_text("# changed")
-    assert _catalogue_source() != before
+    assert _catalogue_sources() != before

@@ -10,11 +10,19 @@ from scipy.stats import binom, norm
 import saddleforge as sf
 from saddleforge import InputError, Problem
 from saddleforge.base.errors import DomainError
-from saddleforge.base.threads import available, limited
-from saddleforge.channel.fields import fields_of
-from saddleforge.channel.nodes import _drawn, _kept, _scrambled, gauss_hermite, panels, sobol_normal, tensor
-from saddleforge.integration import FAMILIES, GaussHermite, Lattice, Lines, Pieces, ProxSpace, Rule, Sobol, rule_named
-from saddleforge.integration.estimates import Comparison, compared, half_width, two_standard_errors
+from saddleforge.base.threads import available_threads, thread_limit
+from saddleforge.channel.fields import field_law
+from saddleforge.channel.nodes import (
+    _cached_sobol_set,
+    _draw_sobol_set,
+    _load_or_draw_sobol_set,
+    gauss_hermite,
+    normal_panel_rule,
+    sobol_normal,
+    tensor_product_rule,
+)
+from saddleforge.integration import FAMILIES, GaussHermite, Lattice, Lines, Pieces, ProxSpace, Rule, Sobol, rule_by_name
+from saddleforge.integration.estimates import RuleComparison, compare_rules, error_bar, two_standard_errors
 from saddleforge.integration.sampled import TeacherRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import dumps
@@ -75,28 +83,28 @@ def test_gauss_hermite_holds_for_every_number_of_points(points):
 
 @pytest.mark.parametrize("breaks", [[], [0.0], [-1.3, 0.4], [12.0, 0.4]], ids=str)
 def test_panels_integrate_the_normal_measure(breaks):
-    nodes, weights = panels(breaks, 60)
+    nodes, weights = normal_panel_rule(breaks, 60)
     for degree, moment in enumerate(NORMAL_MOMENTS):
         assert weights @ nodes**degree == pytest.approx(moment, rel=1e-12, abs=1e-11)
 
 
 def test_panels_see_a_jump_at_their_break():
     """P(z > 0.4), which no rule that ignores the jump gets to twelve digits."""
-    nodes, weights = panels([0.4], 30)
+    nodes, weights = normal_panel_rule([0.4], 30)
     assert weights @ (nodes > 0.4) == pytest.approx(norm.sf(0.4), abs=1e-14)
     nodes, weights = gauss_hermite(30)
     assert weights @ (nodes > 0.4) != pytest.approx(norm.sf(0.4), abs=1e-3)
 
 
 def test_product_rules_multiply():
-    nodes, weights = tensor([gauss_hermite(4), panels([0.0], 40), gauss_hermite(3)])
+    nodes, weights = tensor_product_rule([gauss_hermite(4), normal_panel_rule([0.0], 40), gauss_hermite(3)])
     assert nodes.shape == (4 * 80 * 3, 3)
     assert weights @ np.prod(nodes**2, axis=1) == pytest.approx(1.0, rel=1e-12)
     assert weights @ (nodes[:, 0] ** 4 * nodes[:, 2] ** 2) == pytest.approx(3.0, rel=1e-12)
 
 
 def test_an_integral_over_nothing_is_one_point():
-    nodes, weights = tensor([])
+    nodes, weights = tensor_product_rule([])
     assert nodes.shape == (1, 0)
     assert weights.tolist() == [1.0]
 
@@ -119,21 +127,21 @@ def test_a_sobol_set_has_the_moments_of_the_normal_measure():
 
 
 def test_seeds_give_different_sets_and_the_same_seed_the_same():
-    assert np.array_equal(sobol_normal(2, 5, 1, ()), _drawn.__wrapped__(2, 5, 1, ()))
+    assert np.array_equal(sobol_normal(2, 5, 1, ()), _cached_sobol_set.__wrapped__(2, 5, 1, ()))
     assert not np.array_equal(sobol_normal(2, 5, 1, ()), sobol_normal(2, 5, 2, ()))
 
 
 def test_small_sets_are_kept_for_the_next_process_and_drawn_again_where_their_file_is_damaged(tmp_path, monkeypatch):
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
-    drawn = _scrambled(3, 5, 7)
-    assert np.array_equal(_kept(3, 5, 7), drawn)
+    drawn = _draw_sobol_set(3, 5, 7)
+    assert np.array_equal(_load_or_draw_sobol_set(3, 5, 7), drawn)
     (file,) = (tmp_path / "sobol").iterdir()
     assert np.array_equal(np.load(file), drawn)
     for damage in (b"", file.read_bytes()[:-8], b"no array"):
         file.write_bytes(damage)
-        assert np.array_equal(_kept(3, 5, 7), drawn)
+        assert np.array_equal(_load_or_draw_sobol_set(3, 5, 7), drawn)
     monkeypatch.setenv("SADDLEFORGE_CACHE", "/dev/null/nowhere")
-    assert np.array_equal(_kept(3, 5, 7), drawn)
+    assert np.array_equal(_load_or_draw_sobol_set(3, 5, 7), drawn)
 
 
 # The fields
@@ -145,7 +153,7 @@ def test_fields_have_the_covariance_of_the_overlaps():
     rng = np.random.default_rng(0)
     q = np.stack([np.array([[0.3, 0.1], [0.1, 0.2]]), np.array([[0.2, -0.05], [-0.05, 0.4]])])
     overlaps = Overlaps(q, 2 * q, rng.standard_normal((2, 2)), 0.1 * rng.standard_normal((2, 2, 1)))
-    fields = fields_of(problem, overlaps, (0, 0))
+    fields = field_law(problem, overlaps, (0, 0))
     for l in range(2):
         B, C, F = fields.field_from_teacher[l], fields.teacher_factor[l], fields.field_factor[l]
         assert pytest.approx(q[l], abs=1e-14) == B @ B.T + F @ F.T
@@ -201,7 +209,7 @@ def sobol_coverage(problem: Problem, states: list[Overlaps], truths: list[np.nda
 
 
 def assert_covers(hits: int, trials: int) -> None:
-    """Half widths of 16 replicates cover 95 %, somewhat less where they are skewed. Averages of one set are correlated,
+    """Error bars of 16 replicates cover 95 %, somewhat less where they are skewed. Averages of one set are correlated,
     so the count is judged as if there were a third as many: below the 0.1 % quantile is a broken error bar."""
     effective = trials // 3
     assert hits / trials > binom.ppf(1e-3, effective, 0.94) / effective, f"{hits} of {trials} covered"
@@ -340,15 +348,15 @@ def test_a_single_start_misses_minima_where_there_are_two(attention_problem):
 
 def test_the_logistic_label_splits_the_teacher_axis():
     problem = sf.problem("logistic_regression", alpha=1.0)
-    fields = fields_of(problem, glm(0.6, 1.3, 0.5), (0,))
-    nodes, _ = TeacherRule.of(problem, fields, 10).rule
+    fields = field_law(problem, glm(0.6, 1.3, 0.5), (0,))
+    nodes, _ = TeacherRule.for_loss(problem, fields, 10).rule
     assert nodes.shape == (20, 1)
     assert np.sum(nodes < 0) == 10
 
 
 def test_an_unknown_rule_lists_the_known_ones():
     with pytest.raises(InputError, match=r"simpson.*auto, gauss-hermite, sobol, prox-space"):
-        rule_named("simpson")
+        rule_by_name("simpson")
 
 
 @pytest.mark.parametrize(
@@ -367,7 +375,7 @@ def test_rules_too_large_to_run_say_what_to_use_instead(rule, sizes):
 @pytest.fixture
 def with_threads() -> Callable[[int, Callable[[], bytes]], bytes]:
     def run(count: int, action: Callable[[], bytes]) -> bytes:
-        with limited(count):
+        with thread_limit(count):
             return action()
 
     return run
@@ -392,11 +400,11 @@ def error_bars(rule: Rule, problem: Problem, state: Overlaps) -> tuple[np.ndarra
     if rule.replicated:
         return own.means, two_standard_errors(own.moments)
 
-    def ask(change: Callable[[Rule], Rule]) -> Comparison:
+    def ask(change: Callable[[Rule], Rule]) -> RuleComparison:
         found = change(rule).averages(problem, state)
-        return Comparison((found.means - own.means,), (found,))
+        return RuleComparison((found.means - own.means,), (found,))
 
-    return own.means, half_width(compared([rule], [own], ask), 0)
+    return own.means, error_bar(compare_rules([rule], [own], ask), 0)
 
 
 def test_every_family_is_held_to_it():
@@ -406,12 +414,14 @@ def test_every_family_is_held_to_it():
 @EVERY_RULE
 def test_rules_are_found_by_name_and_refine(rule):
     problem = sf.problem("logistic_regression", alpha=1.0)
-    named = rule_named(rule.name, 10)
+    named = rule_by_name(rule.name, 10)
     assert type(named) is type(rule) and named.describe()["rule"] == rule.name
-    assert np.prod(named.finer().describe()["points"]) > np.prod(named.describe()["points"])
-    assert rule.finer().nodes(problem) > rule.nodes(problem) >= rule.coarser().nodes(problem) > 0
-    assert rule.cost(problem) >= rule.nodes(problem)
-    assert all(further.nodes(problem) > rule.nodes(problem) for further in rule.beyond(problem))
+    assert np.prod(named.finer_rule().describe()["points"]) > np.prod(named.describe()["points"])
+    assert (
+        rule.finer_rule().node_count(problem) > rule.node_count(problem) >= rule.coarser_rule().node_count(problem) > 0
+    )
+    assert rule.cost(problem) >= rule.node_count(problem)
+    assert all(further.node_count(problem) > rule.node_count(problem) for further in rule.finer_rules(problem))
     assert rule.replicates == (rule,) or rule.replicated
 
 
@@ -438,7 +448,7 @@ def test_error_bars_hold_what_many_nodes_say(rule):
     assert np.all(np.abs(found - truth) <= margin * width + 1e-10)
 
 
-@pytest.mark.skipif(available() < 2, reason="one thread only")
+@pytest.mark.skipif(available_threads() < 2, reason="one thread only")
 @EVERY_RULE
 def test_averages_do_not_depend_on_the_number_of_threads(attention_problem, with_threads, rule):
     problem, state = attention_problem, BISTABLE
@@ -454,7 +464,7 @@ def test_averages_do_not_depend_on_the_number_of_threads(attention_problem, with
     assert with_threads(1, run) == with_threads(2, run)
 
 
-@pytest.mark.skipif(available() < 2, reason="one thread only")
+@pytest.mark.skipif(available_threads() < 2, reason="one thread only")
 @pytest.mark.parametrize("start", ["semantic", pytest.param("positional", marks=pytest.mark.slow)])
 def test_json_does_not_depend_on_the_number_of_threads(attention_problem, with_threads, start):
     def run() -> bytes:

@@ -14,7 +14,7 @@ from saddleforge.solving.solution import Solution
 from saddleforge.stability import self_overlap as finite
 from saddleforge.stability.assess import prior_map, replicon_matrix
 from saddleforge.stability.jumps import find_jumps
-from saddleforge.stability.self_overlap import FiniteMap, jump_map, share
+from saddleforge.stability.self_overlap import FiniteMap, leading_jump_map, relative_trace
 
 
 def glm(q: float, V: float, theta: float) -> Overlaps:
@@ -78,7 +78,7 @@ def test_jump_part_of_the_finite_map_is_its_closed_form(tukey):
     variance = overlaps.q.item() + 1.0 + 0.25 - 2 * overlaps.theta.item()
     density = np.exp(-(r**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
     prior = np.full((1, 1, 1, 1, 1, 1), 0.7)
-    value, error = jump_map(problem, find_jumps(problem, overlaps), prior, np.full((1, 1, 1), 0.01))
+    value, error = leading_jump_map(problem, find_jumps(problem, overlaps), prior, np.full((1, 1, 1), 0.01))
     expected = 0.7 * problem.alpha / np.sqrt(np.pi) * 2 * density * g**2 * 0.1
     assert value.item() == pytest.approx(expected, abs=error.item())
 
@@ -94,7 +94,7 @@ def test_pairs_of_fields_lose_what_replicon_and_jumps_say(tukey):
         D = np.full((1, 1, 1), distance)
         images = map_(D).ravel()
         error = 2 * images.std(ddof=1) / 4
-        predicted = linear.item() * distance + jump_map(problem, jumps, map_.prior, D)[0].item()
+        predicted = linear.item() * distance + leading_jump_map(problem, jumps, map_.prior, D)[0].item()
         assert images.mean() == pytest.approx(predicted, abs=error + 0.03 * predicted)
         assert error < 0.2 * predicted
 
@@ -144,7 +144,7 @@ def test_stein_and_derivative_forms_of_V_hat_differ_by_the_jumps(agree, attentio
     derivative = -problem.alpha * np.trace(slopes, axis1=2, axis2=3).sum(axis=1)
     value, error = find_jumps(problem, overlaps, 10).susceptibility(problem)
     spread = 2 * derivative.std(ddof=1) / np.sqrt(len(derivative))
-    agree((derivative.mean() - stein, spread), (value, error), "half widths")
+    agree((derivative.mean() - stein, spread), (value, error), "error bars")
     assert error + spread < 0.2 * value
 
 
@@ -152,11 +152,11 @@ def test_seeds_and_finer_lines_agree(agree, positional):
     problem, overlaps = positional.problem, positional.overlaps
     base = find_jumps(problem, overlaps, 8).susceptibility(problem)
     for other in (find_jumps(problem, overlaps, 8, seed=1), find_jumps(problem, overlaps, 8, intervals=96)):
-        agree(other.susceptibility(problem), base, "half widths")
+        agree(other.susceptibility(problem), base, "error bars")
 
 
 def test_jumps_tell_the_two_tokens_apart(positional):
-    """The two wells of the softmax differ in X_1 - X_2."""
+    """The two minima of the softmax differ in X_1 - X_2."""
     normal, shared = find_jumps(positional.problem, positional.overlaps, 8).direction()
     assert abs(normal.ravel() @ np.array([1, -1]) / np.sqrt(2)) > 0.99
     assert shared > 0.9
@@ -182,10 +182,10 @@ def test_self_overlap_is_a_fixed_point_of_the_finite_map(agree, positional):
     map_, _ = maps(positional.problem, positional.overlaps, Sobol(11, 8))
     other = FiniteMap(positional.problem, positional.overlaps, map_.prior, log2=14, replicates=32, seed=7)
     images = other(found.distance)
-    image = share(images.mean(axis=0), positional.overlaps)
-    spread = 2 * np.std([share(one, positional.overlaps) for one in images], ddof=1) / np.sqrt(len(images))
+    image = relative_trace(images.mean(axis=0), positional.overlaps)
+    spread = 2 * np.std([relative_trace(one, positional.overlaps) for one in images], ddof=1) / np.sqrt(len(images))
     assert spread < found.error / 4 < 0.05 * found.loss
-    agree((image, 0.0), (found.loss, found.error), "half widths")  # the image counts as exact beside it
+    agree((image, 0.0), (found.loss, found.error), "error bars")  # the image counts as exact next to it
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_tukey_loses_self_overlap_beyond_its_at_line_only(agree):
         factors = map_(D).ravel() / D.item()
         error = 2 * factors.std(ddof=1) / np.sqrt(len(factors))
         assert (linear.item() > 1) == grows
-        agree((factors.mean(), error), (linear.item(), 0.0), "half widths")
+        agree((factors.mean(), error), (linear.item(), 0.0), "error bars")
         assert error < 0.05
 
 
@@ -221,6 +221,6 @@ def test_at_line_of_tukey_is_where_the_replicon_is_one_and_the_self_overlap_begi
         solution = sf.solve(problem.with_(alpha=alpha), accuracy=1e-6)
         map_, linear = maps(solution.problem, solution.overlaps, Sobol(12, 8))
         map_ = FiniteMap(map_.problem, map_.overlaps, map_.prior, log2=15)
-        losses.append(finite.self_overlap(map_, linear, None, accuracy=1e-4, relative=0.05).loss)
+        losses.append(finite.find_largest_fixed_point(map_, linear, None, accuracy=1e-4, relative=0.05).loss)
     zero = alphas[0] - losses[0] * (alphas[1] - alphas[0]) / (losses[1] - losses[0])
     assert zero == pytest.approx(found.value, abs=0.1)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import saddleforge as sf
-from saddleforge.channel.fields import fields_of
-from saddleforge.channel.landscape import TOLERANCE, landscape
+from saddleforge.channel.fields import field_law
+from saddleforge.channel.landscape import LandscapeOptions, landscape
 from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.points import points_at
-from saddleforge.channel.search import searched
+from saddleforge.channel.points import proximal_points_at
+from saddleforge.channel.search import choose_search
 from saddleforge.integration import Sobol
 from saddleforge.problems.catalogue import catalogue
 from saddleforge.problems.overlaps import Overlaps
@@ -24,6 +24,8 @@ from saddleforge.problems.problem import Problem
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.stability.jumps import find_jumps
+
+TOLERANCE = LandscapeOptions().proof_tolerance
 
 BISTABLE = ["tukey_regression", "dot_product_attention"]
 ONE, TWO = np.ones((1, 1, 1)), np.ones((2, 1, 1))
@@ -44,9 +46,9 @@ def bistable(name: str) -> tuple[Problem, Overlaps]:
 def points(name: str, log2: int = 12) -> tuple[Problem, Any, np.ndarray, tuple[np.ndarray, ...]]:
     """The problem, its fields, sqrt(V_ii), and proximal points as omega, features, x, values."""
     problem, overlaps = bistable(name)
-    problem = searched(problem, overlaps)
-    fields = fields_of(problem, overlaps, problem.label_choices[0][0])
-    found = points_at(problem, fields, sobol_normal(problem.dimension, log2, 5, ()))
+    problem = choose_search(problem, overlaps)
+    fields = field_law(problem, overlaps, problem.label_choices[0][0])
+    found = proximal_points_at(problem, fields, sobol_normal(problem.dimension, log2, 5, ()))
     spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
     omega, x = (np.ascontiguousarray(block.reshape(len(block), -1)) for block in (found.omega, found.x))
     return problem, fields, spread, (omega, found.features, x, np.ascontiguousarray(found.value))
@@ -75,7 +77,7 @@ def test_enclosures_hold_value_gradient_and_hessian(middle, half, place, row):
 @pytest.mark.parametrize("name", [pytest.param("tukey_regression", marks=pytest.mark.slow), "dot_product_attention"])
 def test_every_minimum_found_is_proved_global(name):
     problem, overlaps = bistable(name)
-    found = landscape(searched(problem, overlaps), overlaps)
+    found = landscape(choose_search(problem, overlaps), overlaps)
     assert found.unproved == found.missed == 0.0
     assert found.shortfall is not None
     assert 0 < found.shortfall < 3 * TOLERANCE * problem.alpha
@@ -123,7 +125,7 @@ def test_both_signs_of_phase_retrieval_are_minima():
 
 
 def test_a_point_that_is_no_minimum_is_not_proved():
-    """Handed points beside the minimum, with their own values, the search says how much lower the objective falls."""
+    """Handed points next to the minimum, with their own values, the search says how much lower the objective falls."""
     problem, fields, spread, (omega, features, x, values) = points("tukey_regression", 6)
     channel = problem.solver.channel
     for offset in (0.01, 1.0, 3.0):
@@ -146,8 +148,8 @@ def test_a_point_that_is_no_minimum_is_not_proved():
 
 @pytest.mark.slow
 def test_both_values_of_labelled_noise_are_looked_at(tmp_path):
-    """With u = 0 the loss is convex, with u = 1 it has two wells where |omega| is below that of the folds; the jump
-    between them, at omega = 0, is found beside a kink that the model declares."""
+    """With u = 0 the loss is convex, with u = 1 it has two minima where |omega| is below that of the folds; the jump
+    between them, at omega = 0, is found next to a kink that the model declares."""
     file = tmp_path / "wells.py"
     file.write_text(WELLS)
     problem = sf.problem(str(file), alpha=1.0)
@@ -210,7 +212,7 @@ def test_proved_on_a_hundred_thousand_points(name, factor):
         pytest.skip("with V ten times as large 41 % of the points stay open for a value matrix")
     overlaps = start_overlaps(problem, next(iter(problem.solver.model.STARTS)))
     overlaps = Overlaps(overlaps.q, factor * overlaps.V, overlaps.m, overlaps.theta, overlaps.phi)
-    found = landscape(searched(problem, overlaps), overlaps, log2=17 if count <= 2 else 12)
+    found = landscape(choose_search(problem, overlaps), overlaps, log2=17 if count <= 2 else 12)
     assert found.unproved is not None
     assert found.unproved < 1e-3
     assert found.missed <= 1e-4

@@ -8,14 +8,20 @@ import pytest
 import saddleforge as sf
 from saddleforge.base import budget
 from saddleforge.base.errors import InputError
-from saddleforge.channel.lattices import keeps, packing, points_in_ball, sampling_lattice, shortest
+from saddleforge.channel.lattices import (
+    densest_packing_basis,
+    is_lattice_symmetry,
+    points_in_ball,
+    sampling_lattice_basis,
+    shortest_vector_length,
+)
 from saddleforge.integration import Lattice
 from saddleforge.integration.rule import DIFFERENCE_SAFETY
 from saddleforge.problems.symmetry import NO_SYMMETRY
 from saddleforge.saddle_point.iteration import FixedPoint, Status
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving import refinement
-from saddleforge.solving.task import Task
+from saddleforge.solving.task import SolveTask
 
 # Dimension, shortest vector squared at determinant one, number of shortest vectors (Conway and Sloane, table 1.2, 1.5).
 PACKINGS = [
@@ -36,27 +42,27 @@ PACKINGS = [
 
 @pytest.mark.parametrize(("n", "squared", "kissing"), PACKINGS)
 def test_packings_are_the_densest_known_of_their_construction(n, squared, kissing):
-    basis = packing(n)
+    basis = densest_packing_basis(n)
     points = points_in_ball(basis, 1.01 * squared**0.5)
     assert np.linalg.det(basis) ** 2 == pytest.approx(1.0)
-    assert shortest(n) ** 2 == pytest.approx(squared, rel=1e-12)
+    assert shortest_vector_length(n) ** 2 == pytest.approx(squared, rel=1e-12)
     assert len(points) == 1 + kissing
-    assert np.round(basis @ sampling_lattice(n).T, 9).tolist() == np.eye(n).tolist()
+    assert np.round(basis @ sampling_lattice_basis(n).T, 9).tolist() == np.eye(n).tolist()
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6, 8])
 def test_a_normal_density_sums_to_one_and_its_transform_at_the_shortest_dual_vectors(n):
     """Poisson: sum over h Lambda of h^n N(x) is the sum over the dual of exp(-2 pi^2 k^2 / h^2)."""
-    k = shortest(n)
+    k = shortest_vector_length(n)
     kissing = PACKINGS[n - 1][2]
     h = 2**0.5 * np.pi * k / np.log(1e4 * kissing) ** 0.5
-    points = h * points_in_ball(sampling_lattice(n), 7.0 / h)
+    points = h * points_in_ball(sampling_lattice_basis(n), 7.0 / h)
     total = h**n * np.exp(-(points**2).sum(axis=1) / 2).sum() / (2 * np.pi) ** (n / 2)
     assert total - 1 == pytest.approx(1e-4, rel=2e-2)
 
 
 def test_every_point_of_a_ball_is_found_once():
-    basis = packing(3)
+    basis = densest_packing_basis(3)
     numbers = np.array(list(product(range(-9, 10), repeat=3)), float) @ basis
     inside = numbers[np.linalg.norm(numbers, axis=1) <= 4.0]
     found = points_in_ball(basis, 4.0)
@@ -66,11 +72,13 @@ def test_every_point_of_a_ball_is_found_once():
 def test_lattices_have_the_symmetries_that_fields_need():
     for n in (3, 4, 5):
         turns = [np.eye(n)[list(order)] for order in permutations(range(n))] + [np.diag([-1.0] + [1.0] * (n - 1))]
-        assert all(keeps(sampling_lattice(n), turn) for turn in turns)
+        assert all(is_lattice_symmetry(sampling_lattice_basis(n), turn) for turn in turns)
     pairs = [np.eye(6)[[*order, *(3 + i for i in order)]] for order in permutations(range(3))]
-    assert all(keeps(sampling_lattice(6), sign * turn) for turn in pairs for sign in (1, -1))
-    eight = sampling_lattice(8)
-    assert keeps(eight, np.diag([-1.0, -1.0] + [1.0] * 6)) and not keeps(eight, np.diag([-1.0] + [1.0] * 7))
+    assert all(is_lattice_symmetry(sampling_lattice_basis(6), sign * turn) for turn in pairs for sign in (1, -1))
+    eight = sampling_lattice_basis(8)
+    assert is_lattice_symmetry(eight, np.diag([-1.0, -1.0] + [1.0] * 6)) and not is_lattice_symmetry(
+        eight, np.diag([-1.0] + [1.0] * 7)
+    )
 
 
 def test_one_point_of_every_orbit_gives_what_all_points_give(without_symmetry):
@@ -85,7 +93,7 @@ def test_one_point_of_every_orbit_gives_what_all_points_give(without_symmetry):
     assert reduced.mass == pytest.approx(every.mass, rel=1e-12)
 
 
-def test_half_widths_on_lattices_hold_what_other_rules_have_to_more_digits():
+def test_error_bars_on_lattices_hold_what_other_rules_have_to_more_digits():
     problem = sf.problem("dot_product_attention", alpha=2.0)
     truth = sf.solve(problem, "semantic", accuracy=1e-8)
     for points in (2, 3, 4):
@@ -119,7 +127,7 @@ def test_lattices_are_for_smooth_losses_of_twelve_dimensions_or_less():
     with pytest.raises(InputError, match="a lattice is for smooth losses in 12 dimensions or less; use sobol"):
         sf.solve(labelled, integrator="lattice")
     with pytest.raises(InputError, match="1 to 12 dimensions, not in 13"):
-        packing(13)
+        densest_packing_basis(13)
     problem = sf.problem("dot_product_attention", alpha=2.0)
     with pytest.raises(InputError, match=r"a lattice for 90 digits in 4 dimensions has .* nodes; use sobol"):
         Lattice(90.0).averages(problem, start_overlaps(problem, "semantic"))
@@ -141,10 +149,12 @@ def test_lattices_that_do_not_lead_to_the_accuracy_by_what_they_gain_are_climbed
         visited.append(finer)
         return errors[len(visited) - 1] / DIFFERENCE_SAFETY * scales, None
 
-    monkeypatch.setattr(refinement, "newton_at", lambda task, level, point: point)
+    monkeypatch.setattr(refinement, "solve_by_newton", lambda task, level, point: point)
     monkeypatch.setattr(refinement, "rule_shift", shifted)
-    monkeypatch.setattr(refinement, "finish_point", lambda *_: Reached)
+    monkeypatch.setattr(refinement, "solution_with_error_bars", lambda *_: Reached)
     levels = tuple(Lattice(digits) for digits in (2.0, 2.5, 3.0, 3.5, 4.0))
-    with budget.offers():
-        refinement.refine_rules(Task(problem, "semantic", NO_SYMMETRY, 1e-2, 0, 2), point, levels, to_the_end=False)
+    with budget.partial_result_slot():
+        refinement.refine_by_rules(
+            SolveTask(problem, "semantic", NO_SYMMETRY, 1e-2, 0, 2), point, levels, to_the_end=False
+        )
     assert len(visited) == climbed

@@ -10,7 +10,7 @@ from saddleforge import InputError, Problem
 from saddleforge.channel.exchange import Reduction
 from saddleforge.channel.fields import Fields
 from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace, Sobol
-from saddleforge.integration.lines import _edges, _resolved
+from saddleforge.integration.lines import _panel_edges, _resolve_on_panels
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.starts import start_overlaps
 
@@ -37,14 +37,14 @@ def hats(found: Averages) -> np.ndarray:
 
 @pytest.mark.parametrize("breaks", [[0.7], [-1.0, 0.2], [-2.0, 1e-3, 4.0]], ids=str)
 def test_halved_panels_integrate_across_jumps_and_cube_roots(breaks):
-    edges, asked = _edges(np.array(breaks)), []
+    edges, asked = _panel_edges(np.array(breaks)), []
 
     def x_at(row: np.ndarray, z: np.ndarray):
         asked.append(z.size)
         yield np.cbrt(z[..., None] - np.array(breaks))
 
     panels = np.zeros(len(edges) - 1, int), edges[:-1], edges[1:]
-    row, z, weights = _resolved(x_at, panels, 8, 1e-8)
+    row, z, weights = _resolve_on_panels(x_at, panels, 8, 1e-8)
     assert np.all(row == 0) and len(np.unique(z)) == len(z) < 2 * sum(asked) / 3
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
     for place in breaks:

@@ -8,7 +8,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import InputError
-from saddleforge.extensions.sweeping.plan import Simulated, planned
+from saddleforge.extensions.sweeping.plan import SimulationSettings, make_plan
 
 EVEN, DIAGONAL = [[0.5, 0.5], [0.5, 0.5]], [[0.6, 0.4], [0.4, 0.6]]
 
@@ -30,7 +30,7 @@ def curve():
 def identity_along(problem):
     """Of a sweep along it."""
     chosen = {"rows": None, "starts": None, "ask": "solve", "accuracy": 1e-3, "both_ways": False, "seed": 0}
-    plan = planned(problem, grid={"path_A": (0, 1, 3)}, simulated=Simulated(), given={}, **chosen)
+    plan = make_plan(problem, grid={"path_A": (0, 1, 3)}, simulated=SimulationSettings(), given={}, **chosen)
     return json.dumps(plan.identity, sort_keys=True)
 
 

@@ -12,7 +12,7 @@ from saddleforge.base.errors import InputError
 from saddleforge.extensions.simulation.instance import Instance
 from saddleforge.extensions.simulation.methods import METHODS
 from saddleforge.extensions.simulation.plan import Plan
-from saddleforge.extensions.simulation.run import checked, run
+from saddleforge.extensions.simulation.run import run, validate_plan
 from saddleforge.problems.problem import problem
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -75,16 +75,16 @@ def test_a_method_ends_at_the_minimum_of_every_kind_of_problem_that_it_takes_and
     able = [one for one in METHODS if all(getattr(METHODS[one], need) for need in needs)]
     if name not in able:
         with pytest.raises(InputError) as error:
-            checked(planned(name, at))
+            validate_plan(planned(name, at))
         assert named(error) == able
         return
-    found = run(checked(planned(name, at)), 1)
+    found = run(validate_plan(planned(name, at)), 1)
     assert found.status == "converged" and np.isfinite(found.overlaps.q).all()
     if method.one_pass:
         assert found.iterations == Instance(at, 60, 1).n and len(found.path) == len(planned(name, at).times)
         assert np.isnan(found.training_loss)
         return
-    best = run(checked(planned("auto", at)), 1)
+    best = run(validate_plan(planned("auto", at)), 1)
     assert found.gradient < 10 * TOLERANCE
     assert found.training_loss == pytest.approx(best.training_loss, rel=1e-7)
 
@@ -93,7 +93,7 @@ def test_a_method_ends_at_the_minimum_of_every_kind_of_problem_that_it_takes_and
 def test_a_method_finds_the_ridge_estimator(name):
     """By the normal equations, from the data alone."""
     at = problem("ridge_regression", alpha=3.0, lambda_=0.5)
-    found, instance = run(checked(planned(name, at, tolerance=1e-8)), 1), Instance(at, 60, seed=1)
+    found, instance = run(validate_plan(planned(name, at, tolerance=1e-8)), 1), Instance(at, 60, seed=1)
     tokens = np.concatenate([block for _, block in instance.blocks()])[:, 0] / np.sqrt(60)
     c = at.constants(instance.groups[0][0])
     # dloss/dx at x = 0 is -(Y + u).
@@ -108,7 +108,7 @@ def test_a_method_finds_the_ridge_estimator(name):
     ("options", "need"),
     [
         ({"project": "theta"}, "fixes_overlaps"),
-        ({"polish": "wells"}, "can_be_polished"),
+        ({"polish": "minima"}, "can_be_polished"),
         ({"controls": True}, "ends_at_minimum"),
     ],
 )
@@ -117,10 +117,10 @@ def test_a_method_does_what_a_plan_asks_of_it_or_refuses(name, options, need):
     able = [one for one in METHODS if getattr(METHODS[one], need)]
     if name not in able:
         with pytest.raises(InputError) as error:
-            checked(plan)
+            validate_plan(plan)
         assert named(error) == able
         return
-    found = run(checked(plan), 0)
+    found = run(validate_plan(plan), 0)
     assert found.status == "converged"
     assert (np.abs(found.overlaps.theta).max() == 0) == ("project" in options)
     assert (found.polish is None) == ("polish" not in options)
@@ -133,16 +133,16 @@ def test_a_method_takes_what_belongs_to_it_alone(name):
     passes = [({"batch": "2"}, "batches are those of sgd"), ({"rate": "0.1,power=0.5"}, "takes a number")]
     for options, sentence in passes:
         if METHODS[name].one_pass:
-            assert run(checked(planned(name, at, **options)), 0).status == "converged"
+            assert run(validate_plan(planned(name, at, **options)), 0).status == "converged"
         else:
             with pytest.raises(InputError, match=sentence):
-                checked(planned(name, at, **options))
+                validate_plan(planned(name, at, **options))
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if not method.one_pass])
 def test_a_method_that_is_not_given_enough_iterations_says_so(name):
     model = "hinge" if METHODS[name].loss_corners else "ridge_regression"
-    found = run(checked(planned(name, problem(model, alpha=2.0), most=2)), 0)
+    found = run(validate_plan(planned(name, problem(model, alpha=2.0), most=2)), 0)
     assert (found.status, found.iterations) == ("max_iterations", 2)
     assert found.gradient > TOLERANCE
 
@@ -159,11 +159,11 @@ def test_a_method_that_is_not_given_enough_iterations_says_so(name):
 )
 def test_a_method_refuses_what_it_cannot_work_with(name, model, parameters, options, sentence):
     with pytest.raises(InputError, match=sentence):
-        checked(planned(name, problem(model, alpha=2.0, **parameters), **options))
+        validate_plan(planned(name, problem(model, alpha=2.0, **parameters), **options))
 
 
 @pytest.mark.parametrize(
     ("model", "name"), [("ridge_regression", "lbfgs"), ("lasso_regression", "fista"), ("hinge", "newton")]
 )
 def test_the_first_method_that_is_exact_is_chosen(model, name):
-    assert checked(Plan(problem(model, alpha=2.0), 60, "semantic", "auto")).method == name
+    assert validate_plan(Plan(problem(model, alpha=2.0), 60, "semantic", "auto")).method == name

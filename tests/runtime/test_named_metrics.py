@@ -1,4 +1,4 @@
-"""Several test errors in one solve, each with a half width; what they may ask for."""
+"""Several test errors in one solve, each with an error bar; what they may ask for."""
 
 import json
 import pickle
@@ -11,8 +11,8 @@ import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.derive.errors import ModelError
 from saddleforge.problems.quantities import find_quantity
-from saddleforge.report.branches import chosen_columns
-from saddleforge.responses.minimum import in_words, minimised
+from saddleforge.report.branches import select_columns
+from saddleforge.responses.minimum import describe_objective, resolve_objective
 from saddleforge.thresholds.conditions import parse_condition
 
 
@@ -48,36 +48,36 @@ def test_errors_of_groups_add_up_to_that_of_all(solution):
     assert errors["first"] + errors["second"] == pytest.approx(errors["all"], rel=1e-12)
 
 
-def test_each_is_what_the_overlaps_say_and_its_half_width_holds_that(solution):
+def test_each_is_what_the_overlaps_say_and_its_error_bar_holds_that(solution):
     """Of group g: p_g (rho_g - 2 theta_g + q_g); of the metric in Q: twice E q."""
     q, theta = solution.overlaps.q.ravel(), solution.overlaps.theta.ravel()
     exact = np.array([0.7, 0.3]) * (np.array([1, 0.25]) - 2 * theta + q)
-    widths = solution.half_widths.test_errors
+    widths = solution.error_bars.test_errors
     for name, value in zip(("first", "second"), exact, strict=True):
         assert abs(solution.test_errors[name] - value) <= widths[name] < 1e-8
     assert solution.test_errors["norm"] == pytest.approx(2 * (0.7 * q[0] + 0.3 * q[1]), rel=1e-12)
-    assert widths["all"] == solution.half_widths.test_error == solution.test_error_error
+    assert widths["all"] == solution.error_bars.test_error == solution.test_error_error
 
 
 def test_they_are_shown_and_written(solution):
     assert "second      0.00" in solution.table()
     told = json.loads(json.dumps(solution.to_json(), default=lambda array: array.tolist()))
     assert told["test_errors"]["second"] == solution.test_errors["second"]
-    assert told["errors"]["test_errors"]["second"] == solution.half_widths.test_errors["second"]
+    assert told["errors"]["test_errors"]["second"] == solution.error_bars.test_errors["second"]
     frame = sf.curve(solution.problem, alpha=(1, 2, 2)).to_pandas(stability=False)
     assert frame["test_error_second"].iloc[-1] == pytest.approx(solution.test_errors["second"], rel=1e-3)
     assert frame["test_error_second_error"].iloc[-1] > 0
 
 
 def test_a_problem_by_another_metric_is_the_same_problem(solution):
-    other = solution.problem.by_metric("second")
+    other = solution.problem.with_metric("second")
     found = sf.solve(other, solution, accuracy=1e-8)
     assert found.test_error == pytest.approx(solution.test_errors["second"], rel=1e-9)
     assert np.allclose(found.overlaps.pack(), solution.overlaps.pack(), rtol=1e-9)
-    assert other.by_metric("all").solver.metric is solution.problem.solver.metric
+    assert other.with_metric("all").solver.metric is solution.problem.solver.metric
     assert pickle.loads(pickle.dumps(other.solver)).metric is other.solver.metric
     with pytest.raises(InputError, match=r"unknown metric 'third' of .*; known are all, first, second, norm"):
-        other.by_metric("third")
+        other.with_metric("third")
 
 
 def test_conditions_know_them(solution):
@@ -98,10 +98,10 @@ def test_quantities_have_one_name_wherever_they_are_asked_for():
     for name, found in (("q_12", columns[0]), ("bias", columns[1]), ("gain", columns[3]), ("test_error", columns[2])):
         assert find_quantity(problem, name, "here") == found
         assert parse_condition(f"{name} = lambda", problem).names == tuple(sorted((found, "lambda_")))
-        assert minimised(problem, f"-{name}")[1] == ("-test_error" if name == "gain" else f"-{found}")
-        assert chosen_columns(columns, [name], "error") == [found]
-    assert chosen_columns(columns, ["error"], "error") == ["test_error"]
-    assert in_words(minimised(problem, "gain")[0], "-test_error") == "gain"
+        assert resolve_objective(problem, f"-{name}")[1] == ("-test_error" if name == "gain" else f"-{found}")
+        assert select_columns(columns, [name], "error") == [found]
+    assert select_columns(columns, ["error"], "error") == ["test_error"]
+    assert describe_objective(resolve_objective(problem, "gain")[0], "-test_error") == "gain"
     with pytest.raises(InputError, match=r"quantity 'beauty'; known are .*test_error_gain.* lambda, .*trained_bias"):
         parse_condition("beauty = 1", problem)
     with pytest.raises(InputError, match=r"'theta_1' stands for theta_1_11, .*name one of them"):
@@ -145,9 +145,9 @@ def test_with_broken_replica_symmetry_each_is_that_of_one_state():
         return (sp.Abs(Y[0, 0]) - sp.Abs(X[0, 0])) ** 2
 
     found = sf.solve(sf.problem(moduli, alpha=3), "uninformed", rsb=1, accuracy=1e-4)
-    q, width = found.overlaps.q.item(), found.half_widths.q.item()
+    q, width = found.overlaps.q.item(), found.error_bars.q.item()
     assert found.success and found.steps == 1 and abs(q - found.symmetric.overlaps.q.item()) > 1e-2
-    widths = found.half_widths.test_errors
+    widths = found.error_bars.test_errors
     for name, exact in (("apart", 1 + q), ("norm", q), ("wrong", 0.5)):
         assert abs(found.test_errors[name] - exact) < 1e-9 + widths[name]
     assert widths["norm"] == pytest.approx(width, rel=0.1) and widths["wrong"] < 1e-9

@@ -8,10 +8,10 @@ import sympy as sp
 from scipy.integrate import quad
 
 import saddleforge as sf
-from saddleforge.channel.fields import fields_of, overlaps_of
+from saddleforge.channel.fields import channel_overlaps, field_law
 from saddleforge.integration.sampled import TeacherRule
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.problems.reduced import integrated
+from saddleforge.problems.reduced import reduce_to_loss
 from saddleforge.saddle_point import observables
 
 
@@ -77,7 +77,7 @@ def overlaps(q, theta):
     ],
 )  # fmt: skip
 def test_test_errors_follow_what_is_narrow_to_the_accuracy_asked(name, q, theta):
-    problem = sf.problem(bumps).by_metric(name)
+    problem = sf.problem(bumps).with_metric(name)
     exact = EXACT[name](q, theta)
     value, error, rule = observables.test_error(problem, overlaps(q, theta), 0.0, relative=1e-8)
     assert abs(value - exact) <= max(error, 1e-12 * exact)
@@ -86,7 +86,7 @@ def test_test_errors_follow_what_is_narrow_to_the_accuracy_asked(name, q, theta)
 
 
 def test_a_test_error_that_cells_are_too_many_for_is_sampled_and_says_so():
-    problem, there = sf.problem(bumps).by_metric("product"), overlaps(7216.5, 0.9156)
+    problem, there = sf.problem(bumps).with_metric("product"), overlaps(7216.5, 0.9156)
     value, error, rule = observables.test_error(problem, there, 0.0, relative=1e-8, most=2e5)
     assert rule.family == "sobol"
     assert abs(value - EXACT["product"](7216.5, 0.9156)) <= 1.5 * error
@@ -111,10 +111,10 @@ def test_a_metric_with_many_kinks_is_refined_no_further_than_asked():
 
 @pytest.mark.parametrize("points", [16, 48])
 def test_nodes_of_the_teacher_see_a_narrow_feature_of_the_loss(points):
-    problem = integrated(sf.problem(bumps))
+    problem = reduce_to_loss(sf.problem(bumps))
     labels = problem.label_choices[0][0]
-    fields = fields_of(problem, overlaps_of(problem, overlaps(1.0, 0.9)), labels)
-    nodes, weights = TeacherRule.of(problem, fields, points, equidistant=True).rule
+    fields = field_law(problem, channel_overlaps(problem, overlaps(1.0, 0.9)), labels)
+    nodes, weights = TeacherRule.for_loss(problem, fields, points, equidistant=True).rule
     y = fields.teacher_mean[0, 0] + nodes[:, 0] * fields.teacher_factor[0, 0, 0]
     seen = weights @ np.exp(-((100 * (y - 1)) ** 2))
     assert seen == pytest.approx(bump_average(1e-2, 1, 1), rel=10.0 ** (-2 - points / 8))
@@ -169,4 +169,4 @@ def test_solutions_see_a_narrow_feature_of_the_teacher(name):
     solution = sf.solve(sf.problem(square_loss(labels), alpha=2.0), accuracy=1e-8)
     exact = ridge(*moments)
     assert solution.success
-    assert abs(solution.overlaps.q.item() - exact) <= max(solution.half_widths.q.item(), 1e-10) < 1e-7
+    assert abs(solution.overlaps.q.item() - exact) <= max(solution.error_bars.q.item(), 1e-10) < 1e-7

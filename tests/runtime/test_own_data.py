@@ -1,4 +1,4 @@
-"""One's own arrays: the law estimated of them and how far they are from it, a teacher fitted, curves beside points."""
+"""One's own arrays: the law estimated of them and how far they are from it, a teacher fitted, curves next to points."""
 
 import numpy as np
 import pytest
@@ -74,11 +74,13 @@ def test_a_measured_curve_lies_on_that_of_theory(tmp_path):
     fit = sf.fitted_teacher(x, y)
     law = sf.law_of_data(x, teacher=fit).law
     points = sf.learning_curve(x, y, learner, alphas=(0.5, 1, 2), draws=24)
-    found = sf.beside(sf.problem("ridge_regression", law=law, Delta=fit.noise, lambda_=ridge), points, points=4)
+    found = sf.compare_measurements(
+        sf.problem("ridge_regression", law=law, Delta=fit.noise, lambda_=ridge), points, points=4
+    )
     assert np.all(np.abs(found.deviations) < 4) and np.all(np.abs(found.relative) < 0.05)
     assert len(found.to_pandas()) == 3 and "deviation" in found.table()
-    found.plot(tmp_path / "beside.png")
-    assert (tmp_path / "beside.png").stat().st_size > 5000
+    found.plot(tmp_path / "measured.png")
+    assert (tmp_path / "measured.png").stat().st_size > 5000
 
 
 def test_curves_and_points_that_do_not_fit_are_refused():
@@ -87,9 +89,9 @@ def test_curves_and_points_that_do_not_fit_are_refused():
         sf.learning_curve(x, x[:, 0], lambda x, y: lambda z: z[:, 0], alphas=[3])
     problem = sf.problem("ridge_regression")
     with pytest.raises(InputError, match="of one length"):
-        sf.beside(problem, [1, 2], [1], [1])
+        sf.compare_measurements(problem, [1, 2], [1], [1])
     with pytest.raises(InputError, match="observable 'q'"):
-        sf.beside(problem, [1], [1], [1], observable="q")
+        sf.compare_measurements(problem, [1], [1], [1], observable="q")
 
 
 @pytest.mark.parametrize("source", [None, 0.5])

@@ -11,11 +11,11 @@ import saddleforge as sf
 from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.branches import branch
 from saddleforge.extensions.planes import boundaries
-from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Change, Row, further, located
-from saddleforge.extensions.planes.diagram import PhaseDiagram, _outside_in
-from saddleforge.extensions.planes.meetings import Meeting
+from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Change, Row, locate_group, rows_to_insert
+from saddleforge.extensions.planes.codim2_points import Codim2Point
+from saddleforge.extensions.planes.diagram import PhaseDiagram, _order_outside_in
 from saddleforge.extensions.sweeping.records import Records
-from saddleforge.problems.reduced import integrated
+from saddleforge.problems.reduced import reduce_to_loss
 from saddleforge.report.phases import phase_name
 from saddleforge.report.tables import load_dataset
 from saddleforge.saddle_point.iteration import Status
@@ -86,10 +86,10 @@ class Hidden(Row):
     def event(self, change, accuracy, seed):
         return Located(1.3, (replace(self.at_end, problem=self.problem.with_(alpha=1.3)),))
 
-    def follower(self, name, numbers, seed):
+    def branch_from_points(self, name, numbers, seed):
         return SimpleNamespace(at=lambda value: self.beside)
 
-    def crossing_on(self, branches, bracket, accuracy, seed):
+    def locate_crossing(self, branches, bracket, accuracy, seed):
         return Located(sum(bracket) / 2)
 
 
@@ -97,8 +97,8 @@ def begins_within_a_cell(kind):
     """The semantic branch begins as the higher one or as the lower one, and is the lower one from 2 on."""
     row = made_row(0.3, (None, 1.4, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7), kind=kind)
     hidden, end = Change("crossing", ("semantic", "positional"), (0, 1)), Change("spinodal", ("semantic",), (1, 0))
-    assert row.groups() == [(end, hidden)]
-    return located(row, (end, hidden), 1e-3, 0)
+    assert row.change_groups() == [(end, hidden)]
+    return locate_group(row, (end, hidden), 1e-3, 0)
 
 
 def made_boundary(change, value, at):
@@ -107,7 +107,7 @@ def made_boundary(change, value, at):
 
 def test_along_a_row_lowest_branches_cross_branches_end_and_replicons_pass_one():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4), (0.5, 0.9, 1.5, 1.6))
-    assert [row.lowest(n) for n in range(4)] == ["positional", "positional", "semantic", "semantic"]
+    assert [row.lowest_branch(n) for n in range(4)] == ["positional", "positional", "semantic", "semantic"]
     assert row.changes() == [
         Change("spinodal", ("semantic",), (1, 0)),
         Change("crossing", ("semantic", "positional"), (1, 2)),
@@ -121,7 +121,7 @@ def test_replica_symmetry_is_lost_through_the_replicon_or_through_jumps_that_are
         record["unstable"] = why
     jumps, replicon = Change("jumps", ("semantic",), (0, 1)), Change("replicon", ("semantic",), (2, 3))
     assert row.changes() == [jumps, replicon]
-    (found,) = located(row, (jumps,), 1e-3, 0)
+    (found,) = locate_group(row, (jumps,), 1e-3, 0)
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
@@ -136,10 +136,10 @@ def test_rows_are_halved_where_other_things_happen_or_boundaries_move_far():
         return row, {change: made_boundary(change, value, at) for change in row.changes()}
 
     one, two, three = crossed(0.1, 1.2), crossed(0.2, 1.6), crossed(0.3, 2.0)
-    assert further([one, two, three], 0.25, 2) == []  # straight
-    assert further([one, two, crossed(0.3, 2.6)], 0.25, 2) == [pytest.approx(0.15), pytest.approx(0.25)]
-    assert further([one, two, three], 0.25, 0.3) == [pytest.approx(0.15), pytest.approx(0.25)]  # far
-    assert further([three, crossed(0.4, 2.4, replicons=(0.5, 0.5, 0.5, 1.5))], 0.25, 2) == [pytest.approx(0.35)]
+    assert rows_to_insert([one, two, three], 0.25, 2) == []  # straight
+    assert rows_to_insert([one, two, crossed(0.3, 2.6)], 0.25, 2) == [pytest.approx(0.15), pytest.approx(0.25)]
+    assert rows_to_insert([one, two, three], 0.25, 0.3) == [pytest.approx(0.15), pytest.approx(0.25)]  # far
+    assert rows_to_insert([three, crossed(0.4, 2.4, replicons=(0.5, 0.5, 0.5, 1.5))], 0.25, 2) == [pytest.approx(0.35)]
 
 
 def test_what_thresholds_do_not_find_stays_bracketed_as_narrowly_as_is_known():
@@ -147,13 +147,13 @@ def test_what_thresholds_do_not_find_stays_bracketed_as_narrowly_as_is_known():
         def event(self, change, accuracy, seed):
             raise NotConvergedError("not here")
 
-        def follower(self, name, numbers, seed):
+        def branch_from_points(self, name, numbers, seed):
             return Ending(2.3)
 
     row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=Unlocated)
-    (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 1e-3, 0)
+    (found,) = locate_group(row, [Change("spinodal", ("positional",), (1, 2))], 1e-3, 0)
     assert found.error == 1 / 32 and abs(found.value - 2.3) < 1 / 32 and found.status == BRACKETED
-    (found,) = located(row, [Change("crossing", ("semantic", "positional"), (0, 1))], 1e-3, 0)
+    (found,) = locate_group(row, [Change("crossing", ("semantic", "positional"), (0, 1))], 1e-3, 0)
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
@@ -171,7 +171,7 @@ def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it():
     class Row(Hidden):
         at_end, beside = Solved(0.99, 0.01), Solved(1.0, 0.01)
 
-        def crossing_on(self, branches, bracket, accuracy, seed):
+        def locate_crossing(self, branches, bracket, accuracy, seed):
             raise NotConvergedError("no sign change")
 
     found = begins_within_a_cell(Row)[1]
@@ -182,12 +182,12 @@ def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it():
 @pytest.mark.parametrize("end", [2.05, 2.3, 2.7, 5.0])
 def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reached_is_not_taken_for_missing(end):
     class Row(boundaries.Row):
-        def follower(self, name, numbers, seed):
+        def branch_from_points(self, name, numbers, seed):
             return Ending(end, step=0.3)
 
     row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=Row, student_rank=2)
-    assert integrated(row.problem).dimension > boundaries.MANY
-    (found,) = located(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
+    assert reduce_to_loss(row.problem).dimension > boundaries.MAX_LOW_DIMENSION
+    (found,) = locate_group(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
     if end > 3:
         assert found.status == BRACKETED
     else:
@@ -198,11 +198,11 @@ def test_a_branch_that_is_only_followed_is_tried_by_newtons_method_from_what_is_
     problem = sf.problem("logistic_regression", alpha=2.0)
     known, asked = sf.solve(problem, "semantic", accuracy=1e-3), []
 
-    def reach(problem, start, **how):
-        asked.append((isinstance(start, str), how["afar"], how["effort"]))
+    def solve_unchecked(problem, start, **how):
+        asked.append((isinstance(start, str), how["globalise"], how["effort"]))
         return replace(known, losses=None, status=Status.MAX_ITERATIONS)
 
-    monkeypatch.setattr(branch, "reach", reach)
+    monkeypatch.setattr(branch, "solve_unchecked", solve_unchecked)
     for followed in (True, False):
         along = branch.Branch(problem, "alpha", "semantic", known={2.0: known}, effort=2, most=4, followed=followed)
         assert along.at(1.0) is None and along.at(1.0, accuracy=1e-4) is None
@@ -222,11 +222,11 @@ def made_diagram():
         Boundary("spinodal", ("semantic",), 1.5, 0.5, 0.1, BRACKETED),
         Boundary("jumps", ("positional",), 3.5, 0.5, 0.1, BRACKETED),
     ]
-    triple = Meeting("end", ("semantic", "positional"), 2.2, 0.05, 0.15, 0.004, "converged")
+    triple = Codim2Point("end", ("semantic", "positional"), 2.2, 0.05, 0.15, 0.004, "converged")
     return PhaseDiagram(rows[0].problem, "alpha", "omega", rows, tuple(points), (triple,))
 
 
-def test_phases_are_counted_and_told_with_their_boundaries():
+def test_phases_are_counted_and_reported_with_their_boundaries():
     diagram = made_diagram()
     assert diagram.phases == {
         ("positional", ("semantic",)): 3,
@@ -253,10 +253,10 @@ def test_phases_are_counted_and_told_with_their_boundaries():
     ]
 
 
-def test_a_triple_point_that_finer_solutions_do_not_have_is_told_and_drawn_apart(tmp_path):
+def test_a_triple_point_that_finer_solutions_do_not_have_is_reported_and_drawn_apart(tmp_path):
     diagram = made_diagram()
-    unsure = replace(diagram.meetings[0], status="unconfirmed", value=3.0)
-    diagram = replace(diagram, meetings=(*diagram.meetings, unsure))
+    unsure = replace(diagram.codim2_points[0], status="unconfirmed", value=3.0)
+    diagram = replace(diagram, codim2_points=(*diagram.codim2_points, unsure))
     assert "unconfirmed" in diagram.table().splitlines()[-1]
     (axes,) = diagram.plot(tmp_path / "phases.png").axes
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
@@ -271,7 +271,7 @@ def test_lines_and_regions_are_drawn_through_the_points_where_they_meet(tmp_path
         (axes,) = made.plot(tmp_path / "phases.png").axes
         drawn = [list(line.get_xdata()) for line in axes.lines]
         assert crossing in drawn and [1.5, 2.2] in drawn
-    unsure = replace(diagram, meetings=(replace(diagram.meetings[0], status="unconfirmed"),))
+    unsure = replace(diagram, codim2_points=(replace(diagram.codim2_points[0], status="unconfirmed"),))
     (axes,) = unsure.plot(tmp_path / "phases.png").axes
     assert [1.5, 2.2] not in [list(line.get_xdata()) for line in axes.lines]
     regions = [
@@ -330,7 +330,9 @@ def test_one_branch_everywhere_is_one_phase_without_boundaries(tmp_path):
 
 
 def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, monkeypatch):
-    assert _outside_in([1.0, 2.0, 3.0, 4.0, 5.0]) == [1.0, 5.0, 3.0, 2.0, 4.0] and _outside_in([1.0]) == [1.0]
+    assert _order_outside_in([1.0, 2.0, 3.0, 4.0, 5.0]) == [1.0, 5.0, 3.0, 2.0, 4.0] and _order_outside_in([1.0]) == [
+        1.0
+    ]
     chosen = {"over": {"alpha": (1, 2), "lambda": (0.1, 1)}, "points": (2, 3), "processes": 1, "starts": ["semantic"]}
     written, append = [], Records.append
 
@@ -354,7 +356,7 @@ def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, mo
 
 def test_a_single_row_is_drawn_as_a_band():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
-    places = tuple(boundaries.bracketed(row, change) for change in row.changes())
+    places = tuple(boundaries.bracketed_boundary(row, change) for change in row.changes())
     (axes,) = PhaseDiagram(row.problem, "alpha", "omega", (row,), places).plot().axes
     assert axes.get_ylim() == (pytest.approx(0.25), pytest.approx(0.35))
     drawn = {line.get_linestyle(): list(line.get_xdata()) for line in axes.lines}
@@ -363,7 +365,7 @@ def test_a_single_row_is_drawn_as_a_band():
 
 def test_boundaries_that_are_not_located_yet_are_those_of_the_grid():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
-    found = {change: boundaries.bracketed(row, change) for change in row.changes()}
+    found = {change: boundaries.bracketed_boundary(row, change) for change in row.changes()}
     assert {change.kind: (place.value, place.error, place.status) for change, place in found.items()} == {
         "spinodal": (1.5, 0.5, BRACKETED),
         "crossing": (2.5, 0.5, BRACKETED),
@@ -388,11 +390,11 @@ def test_in_the_base_case_branches_cross_and_end_where_their_thresholds_are(agre
     values = [value for value, _ in crossings.values()]
     assert values == sorted(values) and all(error <= 3e-3 for _, error in crossings.values())
     row = next(at for at in crossings if abs(at - 0.3) < 1e-9)
-    agree(crossings[row], CROSSING, "half widths")
+    agree(crossings[row], CROSSING, "error bars")
     (end,) = (b for b in lines["spinodal", ("semantic",)] if b.at == row)
     alone = sf.spinodal(sf.problem("dot_product_attention", omega=0.3), on="semantic", bracket=(0.6, 1))
-    agree((end.value, end.error), (alone.value, alone.error), "half widths")
-    assert not base_case.meetings
+    agree((end.value, end.error), (alone.value, alone.error), "error bars")
+    assert not base_case.codim2_points
     assert {b.status for b in base_case.boundaries if b.kind != "jumps"} <= {"converged", "accuracy_not_reached"}
 
 
@@ -402,12 +404,18 @@ def test_in_the_picture_of_the_base_case_semantic_is_lowest_from_the_crossing_on
     labels = {text.get_text() for text in axes.get_legend().get_texts()}
     named = {label[3:] for label in labels if label[1:2] == ":"}
     assert named == {phase_name(*phase) for phase in base_case.phases}
-    known = {(lowest, tuple(b for b in others if b != "uninformed")) for lowest, others in base_case.phases}
+    known = {
+        (lowest_branch, tuple(b for b in others if b != "uninformed")) for lowest_branch, others in base_case.phases
+    }
     assert {("semantic", ()), ("positional", ("semantic",)), ("semantic", ("positional",))} <= known
     assert {"semantic and positional cross", "end of semantic", "end of positional", "RS unstable, jumps"} <= labels
     data = base_case.to_xarray()
     for row in base_case.rows:
         (crossing,) = (b.value for b in base_case.boundaries if b.kind == "crossing" and b.at == row.at)
-        lowest = data["lowest"].sel(omega=row.at)
-        assert {str(v) for v in lowest.where(lowest["alpha"] < crossing, drop=True).values} == {"positional"}
-        assert {str(v) for v in lowest.where(lowest["alpha"] > crossing, drop=True).values} == {"semantic"}
+        lowest_branch = data["lowest"].sel(omega=row.at)
+        assert {str(v) for v in lowest_branch.where(lowest_branch["alpha"] < crossing, drop=True).values} == {
+            "positional"
+        }
+        assert {str(v) for v in lowest_branch.where(lowest_branch["alpha"] > crossing, drop=True).values} == {
+            "semantic"
+        }

@@ -15,15 +15,15 @@ from scipy.special import ndtr
 import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.channel.exchange import Reduction
-from saddleforge.channel.fields import fields_of
-from saddleforge.channel.shared import rows
+from saddleforge.channel.fields import field_law
+from saddleforge.channel.shared import moment_sums
 from saddleforge.integration import Lines, Pieces, ProxSpace, Rule
 from saddleforge.integration.pieces import LONGEST, REACH
 from saddleforge.integration.sampled import teacher_edges
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.problems.reduced import integrated
-from saddleforge.solving.solve import reach
+from saddleforge.problems.reduced import reduce_to_loss
+from saddleforge.solving.solve import solve_unchecked
 
 FINE = Pieces(16)
 MODELS = [
@@ -163,12 +163,12 @@ def test_noise_that_adds_to_a_function_of_the_teacher_takes_one_axis(target, var
     at, expected = overlaps(q, V, theta), (average(lambda y: 1.0, 2), average(lambda y: y, 1))
     for rule, accuracy in ((Pieces(8), 1e-6), (FINE, 1e-10)):
         # Over all fields: in fewer dimensions noise and X are one field, as the residual is linear in both.
-        whole = rule._averages(problem, at)
+        whole = rule._integrate_averages(problem, at)
         found = {text: whole.moments[0, 0, offset] for text, _, offset in problem.solver.channel.MOMENTS}
         assert whole.mass == pytest.approx(1, abs=accuracy)
         assert (found["g*g.T"], found["g*dY.T"]) == pytest.approx(expected, abs=accuracy)
     # Polynomials of degree three in the fields are exact where two nodes of Y are taken.
-    nodes, weights = FINE.node_sets(problem, fields_of(problem, at, (0,)), Reduction(()), "tangents")[0]
+    nodes, weights = FINE.node_sets(problem, field_law(problem, at, (0,)), Reduction(()), "tangents")[0]
     for powers in product(range(4), repeat=2):
         if sum(powers) <= 3:
             exact = np.prod([(1, 0, 1, 0)[power] for power in powers])
@@ -228,14 +228,14 @@ def test_pieces_agree_with_nodes_in_x_and_with_lines(name):
 def test_labels_are_averaged_over_in_closed_form(name):
     """The law of Y given omega and the sign of Y, two nodes for it, against nodes in Y."""
     problem = sf.problem(name, alpha=2.0)
-    assert Pieces.takes_lines_alone(problem) and problem.solver.proximal.TEACHER_STEPS
+    assert Pieces.needs_no_outer_nodes(problem) and problem.solver.proximal.TEACHER_STEPS
     for at in (overlaps(0.9, 0.8, 0.7), overlaps(2.0, 0.1, 1.4), overlaps(0.5, 3.0, -0.69)):
         found = moments(problem, at)
-        fields = fields_of(problem, at, (0,))
+        fields = field_law(problem, at, (0,))
         edges = teacher_edges(problem, fields, REACH, LONGEST)
-        nodes, weights = FINE._resolved(problem, fields, edges, FINE._on_lines)
-        channel, known = problem.solver.proximal, (*fields.sampling, fields.precision, problem.noise_scale)
-        out = rows(channel, channel.sample, nodes, weights, *known, fields.constants, 1).sum(axis=0)
+        nodes, weights = FINE._refined_nodes(problem, fields, edges, FINE._nodes_on_lines)
+        channel, known = problem.solver.proximal, (*fields.sampling_arguments, fields.precision, problem.noise_scale)
+        out = moment_sums(channel, channel.sample, nodes, weights, *known, fields.constants, 1).sum(axis=0)
         row = {text: out[offset] for text, _, offset in problem.solver.channel.MOMENTS}
         assert all(found[key] == pytest.approx(row[key], abs=1e-11) for key in row)
         assert found["mass"] == pytest.approx(1, abs=1e-14)
@@ -317,7 +317,7 @@ def test_global_minima_are_proved_across_corners_and_jumps(name):
 
 def test_two_fields_are_refused():
     problem = sf.problem("dot_product_attention", alpha=1.0)
-    assert not Pieces.suits(problem)
+    assert not Pieces.is_applicable(problem)
     with pytest.raises(InputError, match="pieces is for one student field, and the loss depends on 2; use sobol"):
         sf.solve(problem, integrator="pieces")
 
@@ -331,7 +331,7 @@ def test_a_corner_in_a_combination_of_tokens_is_one_of_a_single_field():
         return sp.Max(0, 1 - sp.sign(sum(Y)) * sum(X) / 3)
 
     problem = sf.problem(pooled, alpha=2.0, lambda_=0.1)
-    part = integrated(problem)
+    part = reduce_to_loss(problem)
     assert part.solver.proximal.CORNERS and part.dimension == 2
     found = sf.solve(problem, accuracy=1e-9)
     # sum(X) / 3 has a third of the variance of one token's X: that of the hinge of fields of the covariance 1 / 3.
@@ -377,7 +377,7 @@ def test_labels_and_labelled_noise_are_two_ways_to_write_one_problem(name):
     def by_noise(X, Y, s):
         return loss(X, Y, lambda *values: sf.by_label(s, *values))
 
-    first, second = (reach(sf.problem(model, alpha=1.0), "semantic") for model in (by_label, by_noise))
+    first, second = (solve_unchecked(sf.problem(model, alpha=1.0), "semantic") for model in (by_label, by_noise))
     assert first.success and second.success
     for block in ("q", "V", "theta"):
         one, other = (getattr(found.overlaps, block) for found in (first, second))

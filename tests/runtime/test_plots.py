@@ -146,7 +146,7 @@ def test_tables_say_where_there_are_means_and_whether_the_sign_is_free():
     said = {}
     for model, contexts in (("ridge_regression", 1), ("mixture_classification", 2), ("dot_product_attention", 2)):
         dataset = xarray.Dataset({name: ("context", np.zeros(contexts)) for name in ("m", "theta")})
-        tables.describe_fields(dataset, sf.problem(model))
+        tables.add_overlap_attributes(dataset, sf.problem(model))
         said[model] = {name: dataset[name].attrs["present"].tolist() for name in ("m", "theta")}
         said[model]["sign"] = dataset["m"].attrs["sign"]
     assert said == {
@@ -178,13 +178,13 @@ def test_lines_are_labelled_by_exactly_the_entries_they_stand_for():
     assert found["q"] == ["q₁₁ = q₂₂, tokens 1-3", "q₁₂, tokens 1-3"]
     assert found["theta"] == ["θ₁₁, tokens 1-3", "θ₁₂ = θ₂₁, tokens 1-3", "θ₂₂, tokens 1-3"]
     assert found["m"] == ["|m₁| = |m₂|, tokens 1-3"]
-    dataset["q"].values[:, 1, 0, 0, 1] *= 1.001  # far beyond the half widths
+    dataset["q"].values[:, 1, 0, 0, 1] *= 1.001  # far beyond the error bars
     dataset["q"].values[:, 1, 0, 1, 0] *= 1.001
     labels = [entry.label for entry in drawing.distinct_entries(dataset, "q")]
     assert labels == ["q₁₁ = q₂₂, tokens 1-3", "q₁₂, tokens 1, 3", "q₁₂, token 2"]
 
 
-def test_tokens_are_drawn_as_one_only_within_their_half_widths():
+def test_tokens_are_drawn_as_one_only_within_their_error_bars():
     q = np.linspace(1, 2, 4)[:, None, None, None] * np.ones((1, 2, 1, 1))
     dataset = columns_dataset(q, q)
     dataset["q_error"].values[:] = 0.01
@@ -236,7 +236,7 @@ def test_a_figure_is_written_in_the_format_of_its_name(tmp_path):
         plots.plot_dataset(dataset, tmp_path / "a.jpg")
 
 
-def test_two_branches_are_drawn_beside_each_other(tmp_path):
+def test_two_branches_are_drawn_together(tmp_path):
     datasets = {name: made_dataset(name) for name in ("semantic", "positional")}
     marks = [{"value": 1.0, "error": 0.01, "label": "equal training loss"}]
     figure = transition.plot_overlaps(datasets, tmp_path / "overlaps.png", marks=marks)
@@ -252,7 +252,7 @@ def test_two_branches_are_drawn_beside_each_other(tmp_path):
 
 def test_the_difference_of_training_losses_is_taken_where_both_exist(tmp_path):
     one, other = made_dataset("semantic").isel(alpha=slice(2, None)), made_dataset("positional")
-    values, difference, error = tables.loss_difference_along(one, other)
+    values, difference, error = tables.loss_difference_curve(one, other)
     assert values == pytest.approx(one["alpha"].values)
     assert difference == pytest.approx(-0.001 * (values - 1))
     assert error == pytest.approx(2e-5)
@@ -287,6 +287,6 @@ def test_an_unwritable_figure_is_refused_in_a_sentence(tmp_path):
 def test_a_point_without_a_verdict_is_not_drawn_as_stable():
     dataset = made_dataset()
     dataset["replicon"].values[0] = np.nan
-    assert drawing.verdicts_of(dataset).tolist() == ["unstable"] + ["stable"] * 5
+    assert drawing.point_verdicts(dataset).tolist() == ["unstable"] + ["stable"] * 5
     dataset["replicon"].values[:] = np.nan
-    assert set(drawing.verdicts_of(dataset)) == {"stable"}
+    assert set(drawing.point_verdicts(dataset)) == {"stable"}

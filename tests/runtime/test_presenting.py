@@ -13,7 +13,7 @@ def test_what_is_named_is_there(face, module, results):
     defined = vars(import_module(results)).values()
     kinds = [kind for kind in defined if isinstance(kind, type) and kind.__module__ == results]
     import_module(module)
-    assert any(face.renders(kind) for kind in kinds)
+    assert any(face.can_render(kind) for kind in kinds)
 
 
 def test_a_class_without_a_renderer_is_named():

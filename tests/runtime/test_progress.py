@@ -7,21 +7,21 @@ from itertools import pairwise
 import pytest
 
 from saddleforge.base import progress
-from saddleforge.base.heartbeat import Teller
+from saddleforge.base.heartbeat import ProgressReporter
 
 
 def lines_of(messages: list[tuple[float, str | None]], until: float, live: bool = False) -> list[tuple[float, str]]:
-    """What a Teller writes, and when, if it hears of steps at given times, or (None) that something was printed."""
-    teller, now, written = Teller(live, 0.0), 0.0, []
+    """Return what a ProgressReporter writes, and when, for steps at given times (None: something was printed)."""
+    teller, now, written = ProgressReporter(live, 0.0), 0.0, []
     for at, step in [*messages, (until, None)]:
-        while (due := teller.due()) is not None and max(due, now) < at:
+        while (due := teller.next_output_time()) is not None and max(due, now) < at:
             now = max(due, now)
-            written.append((now, teller.speak(now, 80)))
+            written.append((now, teller.compose_line(now, 80)))
         now = at
         if step is None:
-            teller.printed(now)
+            teller.note_output(now)
         else:
-            written += [(now, text)] if (text := teller.hear(step, now)) else []
+            written += [(now, text)] if (text := teller.update_text(step, now)) else []
     return written
 
 
@@ -68,15 +68,15 @@ def test_a_terminal_has_one_line_that_is_wiped_away():
 
 
 def test_steps_within_steps_are_said_together_with_what_is_left():
-    with progress.step("solving"):
-        with progress.step("Newton's method"):
-            progress.left("error bar so far 1e-2, asked 1e-3")
-            assert progress.doing() == "solving: Newton's method (error bar so far 1e-2, asked 1e-3)"
-        assert progress.doing() == "solving"
-        with pytest.raises(ZeroDivisionError), progress.step("failing"):
+    with progress.progress_step("solving"):
+        with progress.progress_step("Newton's method"):
+            progress.report_remaining("error bar so far 1e-2, asked 1e-3")
+            assert progress.current_activity() == "solving: Newton's method (error bar so far 1e-2, asked 1e-3)"
+        assert progress.current_activity() == "solving"
+        with pytest.raises(ZeroDivisionError), progress.progress_step("failing"):
             _ = 1 / 0
-        assert progress.doing() == "solving"
-    assert progress.doing() == ""
+        assert progress.current_activity() == "solving"
+    assert progress.current_activity() == ""
 
 
 LASTS = """
@@ -92,7 +92,7 @@ def count(last):
         total = 3 * total + n
     return total
 
-with progress.step("counting"):
+with progress.progress_step("counting"):
     begin = time.monotonic()
     while time.monotonic() - begin < 6:
         count(2 * 10**9)

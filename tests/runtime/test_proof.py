@@ -10,16 +10,24 @@ from flint import acb, arb
 
 import saddleforge as sf
 from saddleforge.base.errors import NotProvedError
-from saddleforge.derive.models.mixture_classification import along_means, mixture
+from saddleforge.base.options import options_in_force
+from saddleforge.derive.models.mixture_classification import columns_along_means, gaussian_mixture
 from saddleforge.extensions.proof.channel import Goal
-from saddleforge.extensions.proof.duals import Dual, ball, lift
-from saddleforge.extensions.proof.krawczyk import BallSystem, Proof, ball_precision, proof_around, prove
+from saddleforge.extensions.proof.duals import Dual, as_dual, ball
+from saddleforge.extensions.proof.krawczyk import (
+    BallSystem,
+    KrawczykOptions,
+    Proof,
+    ball_precision,
+    prove,
+    prove_around,
+)
 from saddleforge.extensions.proof.quadrature import enclosed_integral
 from saddleforge.extensions.proof.tails import exact_mpf
 from saddleforge.extensions.reference.numbers import Numbers, decimal_array
 from saddleforge.extensions.reference.quadrature import Rule
 from saddleforge.extensions.reference.rule_channel import RuleChannel
-from saddleforge.extensions.reference.thresholds import difference_of_sides
+from saddleforge.extensions.reference.thresholds import condition_residual
 from saddleforge.problems.overlaps import Overlaps
 
 RIDGE = [1.0238, 0.8443, 0.0, 0.9156]  # q, V, m, theta at alpha = 2, lambda = 0.1, to a few digits
@@ -32,12 +40,12 @@ def system(model: Any, near: list[float], parameter: str = "alpha", condition: s
     scales = Overlaps.unpack(np.array(near[:4]), problem.sizes).block_scales
     if condition is None:
         return BallSystem(problem, scales)
-    read = difference_of_sides(condition, problem, lambda text: lift(ball(text)))
+    read = condition_residual(condition, problem, lambda text: as_dual(ball(text)))
     return BallSystem(problem, np.append(scales, abs(near[4])), parameter, read)
 
 
 def proof(equations: BallSystem, near: list[float], digits: int = 30, carried: int = 45) -> Proof:
-    """Of a solution with half widths below 10^-digits of the blocks."""
+    """Of a solution with error bars below 10^-digits of the blocks."""
     scales = equations.scales
     found = prove(equations, near, carried, digits, lambda radius: max(map(float, radius / scales)), 10.0**-digits)
     assert found.reached
@@ -64,9 +72,9 @@ def test_the_closed_form_of_ridge_regression_lies_in_the_proved_balls():
     assert found.contraction < 0.25
     with mp.workdps(50), ball_precision(BITS):
         for name, value in ridge_closed_form().items():
-            assert holds(found.evaluated(lambda state, name=name: state.observable(name)), value)
-        loss = found.evaluated(lambda state: state.observable("training_loss"))
-        assert holds(found.evaluated(lambda state: state.losses[1]), 0)  # Phi is minus the sum of its parts
+            assert holds(found.evaluate(lambda state, name=name: state.observable(name)), value)
+        loss = found.evaluate(lambda state: state.observable("training_loss"))
+        assert holds(found.evaluate(lambda state: state.losses[1]), 0)  # Phi is minus the sum of its parts
         assert float(loss.mid()) == pytest.approx(0.1813321657766857)
 
 
@@ -93,7 +101,7 @@ def test_a_threshold_of_logistic_regression_to_thirty_digits():
     with mp.workdps(50):
         assert abs(exact_mpf(found.z[-1]) - mp.mpf("2.65911553103841159080058996")) < 1e-26
     q, theta, alpha = (
-        found.evaluated(lambda state, name=name: state.observable(name)) for name in ("q", "theta", "alpha")
+        found.evaluate(lambda state, name=name: state.observable(name)) for name in ("q", "theta", "alpha")
     )
     with ball_precision(BITS):
         assert (theta / q.sqrt()).acos().overlaps(arb.pi() * 3 / 20)  # the angle between teacher and student
@@ -140,7 +148,7 @@ def test_derivatives_are_those_of_the_equations_kinks_that_move_included(model, 
     step = 1e-9
     with ball_precision(200):
         z = [ball(x) for x in near]
-        _, derivatives = equations.linearised(z, 0.0)
+        _, derivatives = equations.linearise(z, 0.0)
 
         def residual(moved: list[arb]) -> list[arb]:
             state = equations.state(np.array([Dual(x) for x in moved], dtype=object), Goal.digits(19))
@@ -155,19 +163,19 @@ def test_derivatives_are_those_of_the_equations_kinks_that_move_included(model, 
                 )
 
 
-def test_derivatives_over_a_box_hold_those_within_it_however_coarse(monkeypatch):
+def test_derivatives_over_a_box_hold_those_within_it_however_coarse():
     """Tails of derivatives are bounded, too: the first goal is one digit."""
     near = [3.7, 2.0, 0.1, 1.6, 0.3]
     equations = system("hinge", near, "lambda_", "test_error + training_loss + replicon = 0.2", alpha=2.0)
     with ball_precision(120):
         z = [ball(x) for x in near]
-        _, fine = equations.linearised(z, 0.0)
-        _, over = equations.linearised(z, 1e-3)
-        monkeypatch.setattr("saddleforge.extensions.proof.krawczyk._COARSE", 1)
-        _, coarse = equations.linearised(z, 0.0)
+        _, fine = equations.linearise(z, 0.0)
+        _, over = equations.linearise(z, 1e-3)
+        with options_in_force(KrawczykOptions(derivative_digits=1)):
+            _, coarse = equations.linearise(z, 0.0)
         for corner in ((1, 1, -1, 1, -1), (-1, 1, 1, 1, 1)):
             moved = [x + way * ball(9e-4 * scale) for x, way, scale in zip(z, corner, equations.scales, strict=True)]
-            _, there = equations.linearised([x.mid() for x in moved], 0.0)
+            _, there = equations.linearise([x.mid() for x in moved], 0.0)
             assert all(a.overlaps(b) for a, b in zip(over.flat, there.flat, strict=True))
         assert all(a.contains(b.mid()) for a, b in zip(coarse.flat, fine.flat, strict=True))
         assert max(float(z.rad()) for z in coarse.flat) > 1e-3 > 1e-5 > max(float(z.rad()) for z in fine.flat)
@@ -184,7 +192,7 @@ def test_balls_hold_the_averages_however_coarse(digits):
         )
     with ball_precision(BITS), mp.workdps(40):
         equations = BallSystem(problem, np.ones(4))
-        totals = equations.state(np.array([lift(ball(repr(x))) for x in u.tolist()]), Goal.digits(digits)).totals
+        totals = equations.state(np.array([as_dual(ball(repr(x))) for x in u.tolist()]), Goal.digits(digits)).totals
         for found, known in [
             *zip(totals.moments[0], right.moments[0], strict=True),
             (totals.moreau, right.moreau),
@@ -229,7 +237,7 @@ def test_a_box_without_the_solution_is_refused():
         wrong = [ball(x) for x in RIDGE]
         wrong[1] += ball("0.01")
         with pytest.raises(NotProvedError, match="may leave the box"):
-            proof_around(equations, wrong, BITS, 25, lambda radius: max(map(float, radius)), 1e-20)
+            prove_around(equations, wrong, BITS, 25, lambda radius: max(map(float, radius)), 1e-20)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +308,7 @@ def test_noise_and_flips_of_labels_are_summed_over():
             Rule(False, 5)
         )
     with ball_precision(BITS), mp.workdps(40):
-        z = np.array([lift(ball(repr(x))) for x in u.tolist()])
+        z = np.array([as_dual(ball(repr(x))) for x in u.tolist()])
         totals = BallSystem(problem, np.ones(4)).state(z, Goal.digits(20)).totals
         for found, known in zip(totals.moments[0], right.moments[0], strict=True):
             assert abs(exact_mpf(found.value.mid()) - known) <= exact_mpf(found.value.rad()) < 1e-18
@@ -317,9 +325,9 @@ def test_two_clusters_of_a_mixture():
     model = sf.model(
         name="two_clusters",
         clusters=sf.structural(2, low=2),
-        law=mixture,
+        law=gaussian_mixture,
         regulariser=sf.Ridge(0.1),
-        starts={"positional": sf.Start(encodings=along_means)},
+        starts={"positional": sf.Start(encodings=columns_along_means)},
         metric=lambda h, k: sf.by_label(k[0], sp.Heaviside(-h[0, 0]), sp.Heaviside(h[0, 0])),
     )(loss)
     found = sf.solve_precisely(sf.problem(model, alpha=2.0), "positional", accuracy=1e-20, proof=True)

@@ -14,9 +14,9 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem
-from saddleforge.channel.fields import Fields, fields_of
+from saddleforge.channel.fields import Fields, field_law
 from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.shared import proximal_columns, rows
+from saddleforge.channel.shared import moment_sums, proximal_columns
 from saddleforge.problems.overlaps import Overlaps
 
 STATES = [(0.5, "positional"), (0.5, "uninformed"), (2.0, "semantic"), (2.0, "positional"), (2.0, "uninformed")]
@@ -38,7 +38,7 @@ def state(attention) -> Callable[[float, str], tuple[Problem, Fields]]:
     def build(alpha: float, start: str) -> tuple[Problem, Fields]:
         solution = attention(alpha, start, 1e-2)
         assert solution.branch == start
-        return solution.problem, fields_of(solution.problem, solution.overlaps, (0, 0))
+        return solution.problem, field_law(solution.problem, solution.overlaps, (0, 0))
 
     return build
 
@@ -48,7 +48,7 @@ def visited(problem: Problem, fields: Fields, log2: int, seed: int, flip: int = 
     channel = problem.solver.channel
     nodes = sobol_normal(4, log2, seed, ())
     found = proximal_columns(
-        channel, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, flip, 0
+        channel, nodes, *fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants, flip, 0
     )
     D, F = channel.FIELDS, channel.FEATURES
     names = np.split(found, [D, D + F, 2 * D + F, 2 * D + F + 1, 2 * D + F + 2, 2 * D + F + 3, 2 * D + F + 4], axis=1)
@@ -144,10 +144,17 @@ def test_ridge_has_its_proximal_point_in_closed_form():
     problem = sf.problem("ridge_regression", alpha=1.0)
     V = 1.7
     overlaps = Overlaps(np.full((1, 1, 1), 0.9), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), 0.5))
-    fields = fields_of(problem, overlaps, (0,))
+    fields = field_law(problem, overlaps, (0,))
     nodes = np.random.default_rng(1).standard_normal((200, 3))
     found = proximal_columns(
-        problem.solver.channel, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
+        problem.solver.channel,
+        nodes,
+        *fields.sampling_arguments,
+        fields.precision,
+        problem.noise_scale,
+        fields.constants,
+        1,
+        0,
     )
     y = nodes[:, 0] + 0.5 * nodes[:, 2]
     omega = 0.5 * nodes[:, 0] + np.sqrt(0.9 - 0.25) * nodes[:, 1]
@@ -162,10 +169,17 @@ def test_logistic_meets_its_first_order_condition():
     problem = sf.problem("logistic_regression", alpha=1.0)
     V = 4.0
     overlaps = Overlaps(np.full((1, 1, 1), 4.0), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), 1.7))
-    fields = fields_of(problem, overlaps, (0,))
+    fields = field_law(problem, overlaps, (0,))
     nodes = np.random.default_rng(1).standard_normal((200, 2))
     found = proximal_columns(
-        problem.solver.channel, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1, 0
+        problem.solver.channel,
+        nodes,
+        *fields.sampling_arguments,
+        fields.precision,
+        problem.noise_scale,
+        fields.constants,
+        1,
+        0,
     )
     sign = np.sign(nodes[:, 0])
     omega, x = found[:, 0], found[:, problem.solver.channel.FIELDS + problem.solver.channel.FEATURES]
@@ -252,11 +266,11 @@ def test_averages_at_one_node_are_the_moment_kernel(which):
         m=np.full((contexts, s), 0.3),
         theta=np.full((contexts, s, t), 0.2),
     )
-    fields = fields_of(problem, overlaps, (0,) * L)
+    fields = field_law(problem, overlaps, (0,) * L)
     channel = problem.solver.channel
     nodes = rng.standard_normal((1, L * (s + t) + len(problem.noise_scale)))
-    common = (*fields.sampling, fields.precision, problem.noise_scale, fields.constants, 1)
-    out = rows(channel, channel.sample, nodes, np.ones(1), *common).sum(axis=0)
+    common = (*fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants, 1)
+    out = moment_sums(channel, channel.sample, nodes, np.ones(1), *common).sum(axis=0)
     point = proximal_columns(channel, nodes, *common, 0)[0]
     D, F = channel.FIELDS, channel.FEATURES
     omega, x = point[:D].reshape(L, s), point[D + F : 2 * D + F].reshape(L, s)

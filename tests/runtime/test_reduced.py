@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import saddleforge as sf
 from saddleforge.base.errors import DomainError
-from saddleforge.derive.models.mixture_classification import mixture
+from saddleforge.derive.models.mixture_classification import gaussian_mixture
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
 from saddleforge.problems.combinations import Combinations, OverlapMaps, RowMaps
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.problems.reduced import ReducedProblem, averaged_by_metric, integrated
+from saddleforge.problems.reduced import ReducedProblem, reduce_to_loss, reduce_to_metric
 from saddleforge.saddle_point import observables
 
 NAMES = ["ridge_regression", "mixture_classification"]
@@ -39,13 +39,13 @@ def any_state(problem: Problem, seed: int = 1) -> Overlaps:
 
 def assert_alike(problem: Problem, rule: Rule, state: Overlaps, level: float) -> None:
     """Averages, slopes and tangents by both ways, relative to the largest of each."""
-    assert integrated(problem).dimension < problem.dimension
-    whole, read = rule._averages(problem, state), rule.averages(problem, state)
+    assert reduce_to_loss(problem).dimension < problem.dimension
+    whole, read = rule._integrate_averages(problem, state), rule.averages(problem, state)
     pairs = [(whole.moments, read.moments), (whole.moreau, read.moreau), (whole.loss, read.loss)]
-    slopes = rule._jacobians(problem, state), rule.jacobians(problem, state)
+    slopes = rule._integrate_jacobians(problem, state), rule.jacobians(problem, state)
     pairs += [(slopes[0].slope, slopes[1].slope), (slopes[0].square, slopes[1].square)]
     if problem.inverse_temperature is None:
-        pairs.append((rule._moment_tangents(problem, state, False), rule.moment_tangents(problem, state)))
+        pairs.append((rule._integrate_moment_tangents(problem, state, False), rule.moment_tangents(problem, state)))
     for one, other in pairs:
         assert one.shape == other.shape
         assert np.abs(one - other).max() <= level * np.abs(one).max()
@@ -79,7 +79,7 @@ def test_averages_with_kinks_are_those_over_all_fields(name: str) -> None:
 def test_three_clusters_and_two_columns() -> None:
     """In other coordinates a product has other errors, here up to 5e-7 by 40 nodes an axis, and 8e-5 by 16."""
     problem = sf.problem("mixture_classification", alpha=1.5, student_rank=2, clusters=3)
-    assert integrated(problem).dimension == 2
+    assert reduce_to_loss(problem).dimension == 2
     assert_alike(problem, GaussHermite(40), any_state(problem), 2e-6)
 
 
@@ -88,7 +88,7 @@ def test_attention_with_a_query_of_its_own() -> None:
     """Sampled over other nodes: alike within three standard errors of both."""
     problem = sf.problem("untied_attention", alpha=1.5)
     state, rule = any_state(problem), Sobol(12)
-    whole, read = rule._averages(problem, state), rule.averages(problem, state)
+    whole, read = rule._integrate_averages(problem, state), rule.averages(problem, state)
     for one, other in ((whole.moments, read.moments), (whole.moreau, read.moreau)):
         spread = np.sqrt((one.var(axis=0) + other.var(axis=0)) / (len(one) - 1))
         assert np.all(np.abs(one.mean(axis=0) - other.mean(axis=0)) <= 4 * spread + 1e-12)
@@ -105,8 +105,8 @@ def test_averages_at_a_finite_temperature(name: str) -> None:
 def test_the_test_error_is_that_over_all_fields(name: str) -> None:
     problem = sf.problem(name, alpha=1.5)
     state = any_state(problem)
-    assert averaged_by_metric(problem).dimension == 1
-    whole = observables._Metric.over(problem, state).by_product(40, False)
+    assert reduce_to_metric(problem).dimension == 1
+    whole = observables._Metric.on_all_fields(problem, state).average_by_product_rule(40, False)
     rule = observables.MetricRule("product", 40)
     assert observables.average_metric(problem, state, rule) == pytest.approx(whole, rel=1e-12)
 
@@ -114,7 +114,7 @@ def test_the_test_error_is_that_over_all_fields(name: str) -> None:
 def test_kinks_that_move_with_labels_stand_still_in_the_residual() -> None:
     """Huber's loss at alpha = 2 on few nodes, against `solve_precisely` to fourteen digits over all fields."""
     solution = sf.solve(sf.problem("huber_regression", alpha=2.0), integrator="prox-space", points=40, accuracy=1e-12)
-    assert solution.problem.dimension == 3 and integrated(solution.problem).dimension == 1
+    assert solution.problem.dimension == 3 and reduce_to_loss(solution.problem).dimension == 1
     assert float(solution.overlaps.q.flat[0]) == pytest.approx(1.022349646793996, rel=1e-13)
     assert float(solution.overlaps.V.flat[0]) == pytest.approx(0.8515159408282864, rel=1e-13)
     assert solution.training_loss == pytest.approx(0.1811119168914831, rel=1e-13)
@@ -175,9 +175,9 @@ def test_a_linear_field_comes_back_as_the_covariances_say(sizes: Any, seed: int,
     q = (root @ np.swapaxes(root, 1, 2))[:, :s, :s] + theta @ np.linalg.inv(read.rho_star) @ np.swapaxes(theta, 1, 2)
     state = Overlaps(q + np.eye(s), np.broadcast_to(np.eye(s), q.shape).copy(), np.zeros((contexts, s)), theta)
     matrix = generator.standard_normal((2, fields, fields + known))
-    of_tokens = read.of_tokens(state.q, state.theta, read.rho_star)
-    covariance = read.of_combinations(of_tokens) + read.known
-    maps = OverlapMaps.of(read, state.sizes)
+    of_tokens = read.token_covariance(state.q, state.theta, read.rho_star)
+    covariance = read.combination_covariance(of_tokens) + read.known
+    maps = OverlapMaps.from_combinations(read, state.sizes)
     there = maps.overlaps_at(state.pack())
     assert np.allclose(there.pack(), read.overlaps(state).pack())
     assert np.allclose(np.concatenate([there.q, there.theta], axis=2), covariance[:, :fields])
@@ -189,7 +189,9 @@ def test_a_linear_field_comes_back_as_the_covariances_say(sizes: Any, seed: int,
         layout.append((text, (fields, columns), sum(rows * width for _, (rows, width), _ in layout)))
     wanted = [("g*dY.T", (s, t), 0), ("g*domega.T", (s, s), s * t)]
     length = moments.shape[-1]
-    found = RowMaps.of(read, layout, length, wanted, s * t + s * s).back(moments, maps.regression_at(state.pack()))
+    found = RowMaps.from_combinations(read, layout, length, wanted, s * t + s * s).averages_of_tokens(
+        moments, maps.regression_at(state.pack())
+    )
     expected = np.zeros_like(found)
     for n, at in enumerate(read.contexts):
         own_fields = (matrix[n] @ of_tokens[n].T).reshape(fields, tokens, s + t)
@@ -213,8 +215,8 @@ def pooled(tokens: int, **fields: Any) -> Any:
 
 def test_combinations_that_vanish_are_not_used() -> None:
     model = pooled(3)
-    assert integrated(sf.problem(model, alpha=1.0)).dimension == 1
-    assert integrated(sf.problem(model, alpha=1.0, p=0.0)).dimension == 7
+    assert reduce_to_loss(sf.problem(model, alpha=1.0)).dimension == 1
+    assert reduce_to_loss(sf.problem(model, alpha=1.0, p=0.0)).dimension == 7
 
 
 @pytest.mark.slow
@@ -241,7 +243,7 @@ def test_outliers_are_cases_of_one_dimension() -> None:
         return (X[0, 0] - Y[0, 0] - v * g) ** 2 / 2
 
     problem = sf.problem(outliers, alpha=2.0)
-    part = integrated(problem)
+    part = reduce_to_loss(problem)
     assert isinstance(part, ReducedProblem) and part.dimension == 1 and part.contexts == 2
     assert_alike(problem, GaussHermite(40), any_state(problem), 1e-10)
 
@@ -268,7 +270,7 @@ def test_a_combination_of_columns_that_no_loss_reads_vanishes() -> None:
 @sf.model(
     student=3,
     clusters=3,
-    law=mixture,
+    law=gaussian_mixture,
     starts={"informed": sf.Start(encodings=0.6 * np.eye(3), noise=0.2)},
 )
 def textbook_softmax(X: Any, k: Any) -> Any:

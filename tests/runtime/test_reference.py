@@ -33,7 +33,7 @@ def logistic() -> sf.PreciseSolution:
     return sf.solve_precisely(sf.problem("logistic_regression", alpha=2.0), accuracy=1e-14)
 
 
-def test_half_widths_hold_the_truth_and_meet_the_accuracy(logistic):
+def test_error_bars_hold_the_truth_and_meet_the_accuracy(logistic):
     assert (logistic.status, logistic.error_kind) == ("converged", "verified")
     with mp.workdps(40):
         for name, text in LOGISTIC.items():
@@ -149,7 +149,7 @@ def test_labels_are_integrated_in_one_dimension(model, weights):
         (lambda X, Y, u: (X[0, 0] + Y[0, 0] + u) ** 2, False),
     ],
 )
-def test_losses_of_a_difference_alone_are_told(loss, alone):
+def test_losses_of_a_difference_alone_are_reported(loss, alone):
     """What they leave is one-dimensional: X - Y - u given omega - Y - u."""
     model = sf.model(name="difference", noise={"u": sf.GaussianNoise(0.5)})(loss)
     at = model.at(model.default_structure())
@@ -262,5 +262,5 @@ def test_weights_that_do_not_add_up_as_decimals_are_refused():
         ("0", "0.25", ("0", "0.25")),
     ],
 )
-def test_decimals_show_two_digits_beyond_the_half_width(value, error, shown):
+def test_decimals_show_two_digits_beyond_the_error_bar(value, error, shown):
     assert decimal_strings(mp.mpf(value), mp.mpf(error)) == shown

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.extensions.breaking.rows import rows_at
+from saddleforge.extensions.breaking.rows import row_statistics
 from saddleforge.extensions.reference.channel import check_supported
 from saddleforge.extensions.simulation.plan import Plan
-from saddleforge.extensions.simulation.run import checked, run
+from saddleforge.extensions.simulation.run import run, validate_plan
 from saddleforge.integration.pieces import Pieces
 from saddleforge.problems import regulariser, symmetry
 from saddleforge.problems.overlaps import Conjugates
@@ -43,7 +43,7 @@ def written(monkeypatch):
 
 @pytest.mark.parametrize("method", ["lbfgs", "fista", "newton", "gamp"])
 def test_values_and_minimisers_are_enough_to_simulate(written, method):
-    runs = [run(checked(Plan(each(), 40, "semantic", method, tolerance=1e-7)), 0) for each in (ridge, written)]
+    runs = [run(validate_plan(Plan(each(), 40, "semantic", method, tolerance=1e-7)), 0) for each in (ridge, written)]
     one, other = ((np.nan_to_num(found.overlaps.pack()), found.data, found.penalty) for found in runs)
     assert [found.status for found in runs] == ["converged", "converged"]
     assert one[0] == pytest.approx(other[0], rel=1e-6, abs=1e-7)
@@ -53,7 +53,7 @@ def test_values_and_minimisers_are_enough_to_simulate(written, method):
 def test_values_and_minimisers_are_enough_for_rows_with_replica_symmetry_broken(written):
     one, zero = np.ones((1, 1, 1)), np.zeros((1, 1))
     hats = [Conjugates(0.5 * one, 0.8 * one, zero, 0.4 * one), Conjugates(0.7 * one, 1.0 * one, zero, 0.4 * one)]
-    closed, by_quadrature = (rows_at(each(), hats, np.array([1.0]), Pieces(16)) for each in (ridge, written))
+    closed, by_quadrature = (row_statistics(each(), hats, np.array([1.0]), Pieces(16)) for each in (ridge, written))
     assert by_quadrature.between.pack() == pytest.approx(closed.between.pack(), rel=1e-9, abs=1e-12)
     assert by_quadrature.distances == pytest.approx(closed.distances, rel=1e-9)
     assert by_quadrature.free == pytest.approx(closed.free, rel=1e-9)
@@ -84,7 +84,7 @@ def test_what_is_for_a_ridge_alone_refuses_other_kinds(written):
     with pytest.raises(sf.InputError, match="high precision is for ridge penalties"):
         check_supported(problem)
     with pytest.raises(sf.InputError, match="sgd steps down the slope of a ridge"):
-        checked(Plan(problem, 40, "semantic", "sgd", rate=0.2))
+        validate_plan(Plan(problem, 40, "semantic", "sgd", rate=0.2))
     with pytest.raises(
         sf.InputError, match="strengths of a ridge are not given by the regulariser of ridge_regression"
     ):

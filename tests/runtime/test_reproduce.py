@@ -14,16 +14,16 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import InputError
-from saddleforge.base.numbers import with_error
-from saddleforge.base.threads import limited
+from saddleforge.base.numbers import format_with_error
+from saddleforge.base.threads import thread_limit
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.contract import clean
+from saddleforge.report.contract import to_plain_json
 from saddleforge.reproduce import alpha_thresholds, base_case, coarse, jobs, transition
-from saddleforge.reproduce.finite_size import row_of
+from saddleforge.reproduce.finite_size import mean_row
 from saddleforge.reproduce.pages import transition as page
-from saddleforge.reproduce.pages.blocks import html_of, markdown_of
+from saddleforge.reproduce.pages.blocks import render_html, render_markdown
 from saddleforge.reproduce.pages.finite_size import comparison_rows
-from saddleforge.reproduce.pages.transition import content, phase_lines, plot_phase_diagram, threshold_tables
+from saddleforge.reproduce.pages.transition import build_page, phase_lines, plot_phase_diagram, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest
 from saddleforge.reproduce.transition import FIGURES, TransitionRun
 
@@ -104,11 +104,11 @@ def is_complete(results):
 PICTURE = b"\x89PNG made up"
 
 
-def test_the_report_sets_each_number_beside_the_published_one(results):
-    text = markdown_of(content(results, []))
+def test_the_report_compares_each_number_with_the_published_one(results):
+    text = render_markdown(build_page(results, []))
     (row,) = re.findall(r"^\| 0\.3 \| 1\.2515.*$", text, flags=re.MULTILINE)
     cells = [cell.strip() for cell in row.split(" | ")]
-    assert cells[1:5] == [with_error(1.2515, 2e-4), "1.2410", "-0.84 %", "converged, estimated"]
+    assert cells[1:5] == [format_with_error(1.2515, 2e-4), "1.2410", "-0.84 %", "converged, estimated"]
     assert "semantic: RS stable (replicon 0.3)" in row
     assert "strict sense \\| jumps" in row
     assert "0.00197138433467" in text
@@ -120,29 +120,29 @@ def test_the_report_sets_each_number_beside_the_published_one(results):
 
 
 def test_a_missing_crossing_is_reported_in_words_with_its_evidence(results):
-    text = markdown_of(content(results, []))
+    text = render_markdown(build_page(results, []))
     assert "| 0 | none found | - | - | see below | - |" in text
     assert "No alpha_c at omega = 0: the difference stays negative" in text
     assert "The semantic branch was found down to alpha = 0.65; it was not found at 0.6." in text
-    assert f"| 0.7 | {with_error(-4e-5, 1e-6)} |" in text
+    assert f"| 0.7 | {format_with_error(-4e-5, 1e-6)} |" in text
     assert is_complete(results)
 
 
 def test_a_stale_solver_or_a_missed_accuracy_is_not_complete(results):
     results["generated"]["differences"] = ["channel.py is stale"]
     assert not is_complete(results)
-    assert "NOT what the generator writes: channel.py is stale" in markdown_of(content(results, []))
+    assert "NOT what the generator writes: channel.py is stale" in render_markdown(build_page(results, []))
     results["generated"]["differences"] = []
     results["thresholds"]["alpha_c"]["0.3"]["status"] = "accuracy_not_reached"
     assert not is_complete(results)
 
 
 def test_the_page_holds_its_figures(results):
-    page = html_of(content(results, ["phase_diagram"]), {"phase_diagram": PICTURE})
+    page = render_html(build_page(results, ["phase_diagram"]), {"phase_diagram": PICTURE})
     assert page.count("<img") == 1
     assert base64.b64encode(PICTURE).decode() in page
     assert 'src="http' not in page
-    assert "figures/phase_diagram.png" in markdown_of(content(results, ["phase_diagram"]))
+    assert "figures/phase_diagram.png" in render_markdown(build_page(results, ["phase_diagram"]))
 
 
 def test_thresholds_become_a_table_and_lines_of_the_phase_diagram(results, tmp_path):
@@ -191,9 +191,9 @@ def test_a_step_of_the_base_case_is_the_same_in_every_run_and_no_page_decides_it
     from saddleforge.reproduce import extensions, finite_size
     from saddleforge.reproduce.pages import blocks
 
-    shared = code_digest(base_case.BaseCaseRun.threshold)
+    shared = code_digest(base_case.BaseCaseRun.locate_threshold)
     for run in (transition.TransitionRun, extensions.ExtensionsRun, finite_size.FiniteSizeRun):
-        assert code_digest(run.threshold) == shared
+        assert code_digest(run.locate_threshold) == shared
         assert code_digest(run.plan) != shared
     assert code_digest(blocks.write_page) != shared
 
@@ -215,7 +215,7 @@ def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
 @pytest.fixture
 def without_solving(monkeypatch):
     """Replace branches and thresholds by made-up ones, in this process alone."""
-    from saddleforge.branches.along import Curve
+    from saddleforge.branches.curve_results import Curve
     from saddleforge.integration import Sobol
     from saddleforge.saddle_point.iteration import Status
     from saddleforge.solving.solution import Solution
@@ -250,7 +250,7 @@ def without_solving(monkeypatch):
 
     monkeypatch.setattr(base_case, "curve", curve)
     monkeypatch.setattr(base_case, "threshold_near", located)
-    with limited(1):
+    with thread_limit(1):
         yield
 
 
@@ -258,7 +258,7 @@ def without_solving(monkeypatch):
 def derivation(tmp_path_factory):
     """A folder with the derivation of the main job, and what is kept of it."""
     run = TransitionRun(tmp_path_factory.mktemp("derived"), FIGURES)
-    return run.out, run.derive()
+    return run.out, run.write_derivation()
 
 
 @pytest.fixture
@@ -267,23 +267,23 @@ def made_run(without_solving, results, derivation):
     folder, derived = derivation
 
     class MadeRun(TransitionRun):
-        @wraps(TransitionRun.derive)
-        def derive(self):
+        @wraps(TransitionRun.write_derivation)
+        def write_derivation(self):
             for name in transition.DERIVATION:
                 shutil.copy(folder / name, self.out / name)
             return derived
 
-        @wraps(TransitionRun.compare)
-        def compare(self):
+        @wraps(TransitionRun.compare_generated)
+        def compare_generated(self):
             return {"differences": []}
 
-        @wraps(TransitionRun.line)
-        def line(self, kind):
+        @wraps(TransitionRun.follow_threshold_line)
+        def follow_threshold_line(self, kind):
             assert self.results["thresholds"][kind]["0.3"]["value"] is not None
             return results["lines"][kind]
 
-        @wraps(TransitionRun.coarse)
-        def coarse(self):
+        @wraps(TransitionRun.apply_coarse_rules)
+        def apply_coarse_rules(self):
             return {
                 "crossings": [
                     {"rule": label, "value": 1.28, "residual": 0.0, "sentence": ""} for label in coarse.COARSE_RULES
@@ -296,7 +296,7 @@ def made_run(without_solving, results, derivation):
 
 def test_a_second_run_solves_nothing_and_writes_the_same_bytes(made_run, tmp_path):
     out = tmp_path / "results"
-    first = made_run(out, FIGURES).all(page.write)
+    first = made_run(out, FIGURES).run_all(page.write_report)
     assert first.complete
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert {f"figures/{name}.png" for name in FIGURES} <= names
@@ -306,7 +306,7 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(made_run, tmp_pat
     bytes_before = {name: (out / name).read_bytes() for name in names}
 
     again = made_run(out, FIGURES)
-    second = again.all(page.write)
+    second = again.run_all(page.write_report)
     assert not again.steps.computed
     assert second.results == first.results
     assert {name: (out / name).read_bytes() for name in names} == bytes_before
@@ -315,23 +315,23 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(made_run, tmp_pat
 
 def test_an_interruption_keeps_the_steps_before_it(made_run, tmp_path):
     class Interrupted(made_run):
-        @wraps(TransitionRun.threshold)
-        def threshold(self, kind, omega):
+        @wraps(TransitionRun.locate_threshold)
+        def locate_threshold(self, kind, omega):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Interrupted(tmp_path, FIGURES).all(page.write)
+        Interrupted(tmp_path, FIGURES).run_all(page.write_report)
     kept = {path.stem for path in (tmp_path / "steps").iterdir()}
     assert kept == {"derivation", "generated", "curve_semantic", "curve_positional", "semantic", "positional"}
-    assert made_run(tmp_path, FIGURES).all(page.write).complete
+    assert made_run(tmp_path, FIGURES).run_all(page.write_report).complete
 
 
 def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(made_run, tmp_path):
     def done(out, kind):
         run = made_run(jobs.check_folder(out), FIGURES)
         tasks = {task.name: task for task in run.plan()}
-        for name in run.aside if kind == "aside" else tasks:
-            run.do(tasks[name])
+        for name in run.second_process_steps if kind == "aside" else tasks:
+            run.run_task(tasks[name])
         return run
 
     alone = done(tmp_path / "alone", "plan")
@@ -355,10 +355,10 @@ def test_a_step_is_computed_by_one_process_while_another_waits(tmp_path):
     first, other = Steps(tmp_path, {}), Steps(tmp_path, {})
     thread = threading.Thread(target=lambda: first.run("slow", {}, work, code=""))
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(100)
     assert other.run("slow", {}, lambda: {"by": "the other"}, code="") == {"by": "the first"}
     thread.join()
-    assert (first.computed, other.computed, other.beside) == (["slow"], [], ["slow"])
+    assert (first.computed, other.computed, other.computed_elsewhere) == (["slow"], [], ["slow"])
     assert [path.name for path in (tmp_path / "steps").iterdir()] == ["slow.json"]
 
 
@@ -371,18 +371,20 @@ def test_wrong_requests_are_refused_before_the_work(tmp_path):
 
 
 def test_guesses_run_through_the_thresholds_that_are_known():
-    assert alpha_thresholds.extrapolated({0.3: 1.25}, 0.2) == pytest.approx(1.25 * np.exp(-0.25))
-    assert alpha_thresholds.extrapolated({0.3: 1.2, 0.2: 0.6}, 0.1) == pytest.approx(0.3)
+    assert alpha_thresholds.extrapolate_threshold({0.3: 1.25}, 0.2) == pytest.approx(1.25 * np.exp(-0.25))
+    assert alpha_thresholds.extrapolate_threshold({0.3: 1.2, 0.2: 0.6}, 0.1) == pytest.approx(0.3)
     curved = {w: np.exp(w**2 - w) for w in (0.1, 0.2, 0.3)}
-    assert alpha_thresholds.extrapolated(curved, 0.4) == pytest.approx(np.exp(-0.24))
-    assert alpha_thresholds.extrapolated({0.3: 0.5}, 0.0) == 0.3
-    assert alpha_thresholds.extrapolated({}, 0.2) == 1.0
+    assert alpha_thresholds.extrapolate_threshold(curved, 0.4) == pytest.approx(np.exp(-0.24))
+    assert alpha_thresholds.extrapolate_threshold({0.3: 0.5}, 0.0) == 0.3
+    assert alpha_thresholds.extrapolate_threshold({}, 0.2) == 1.0
 
 
 def test_too_few_runs_on_a_branch_leave_gaps_in_the_table_of_finite_size():
     """One run has no standard error, none has no mean: both are null where a step keeps them."""
     simulation = sf.simulate(sf.problem("ridge_regression", alpha=2.0), d=60, seeds=1, start="semantic")
-    points = {"L-BFGS": {"semantic": [clean(row_of(made)) for made in (simulation, replace(simulation, runs=()))]}}
+    points = {
+        "L-BFGS": {"semantic": [to_plain_json(mean_row(made)) for made in (simulation, replace(simulation, runs=()))]}
+    }
     names = ("m", "theta", "q", "training_loss", "test_error")
     branch = {name: np.full(1, 0.3) for name in names} | {f"{name}_error": np.full(1, 1e-3) for name in names}
     branch |= {"alpha": np.array([2.0]), "verdict": np.array(["RS stable"])}
@@ -406,13 +408,13 @@ class MadeBranch:
 
 @pytest.fixture
 def compared(monkeypatch):
-    monkeypatch.setattr(alpha_thresholds, "compared", lambda kind, solutions: {"difference": solutions[0]})
+    monkeypatch.setattr(alpha_thresholds, "compared_difference", lambda kind, solutions: {"difference": solutions[0]})
 
 
 @pytest.mark.parametrize("first", [0.7, 1.0, 1.4])
 def test_a_sign_change_is_bracketed_from_either_side(compared, first):
     branch = MadeBranch(lambda alpha: 1.0 - alpha**2)
-    low, high = alpha_thresholds.bracketed("alpha_l", {"semantic": branch}, first, 0.08)
+    low, high = alpha_thresholds.bracket_threshold("alpha_l", {"semantic": branch}, first, 0.08)
     second = high - (high - low) / 4
     assert second <= 1.0 <= high
     assert high - second < 0.3
@@ -421,13 +423,13 @@ def test_a_sign_change_is_bracketed_from_either_side(compared, first):
 
 def test_a_branch_that_ends_before_the_sign_changes_has_no_threshold(compared):
     branch = MadeBranch(lambda alpha: 0.5 - alpha, exists_above=0.6)
-    sentence = alpha_thresholds.bracketed("alpha_l", {"semantic": branch}, 0.9, 0.08)
+    sentence = alpha_thresholds.bracket_threshold("alpha_l", {"semantic": branch}, 0.9, 0.08)
     assert re.fullmatch(r"the difference stays negative down to alpha = 0\.6\d*; at 0\.5\d* the .*", sentence)
     assert len(branch.asked) < 12
 
 
 def test_a_difference_that_never_turns_negative_has_no_threshold(compared):
-    sentence = alpha_thresholds.bracketed("alpha_l", {"semantic": MadeBranch(lambda alpha: 1.0)}, 0.9, 0.08)
+    sentence = alpha_thresholds.bracket_threshold("alpha_l", {"semantic": MadeBranch(lambda alpha: 1.0)}, 0.9, 0.08)
     assert "no value of alpha up to 4" in sentence
 
 

@@ -1,4 +1,4 @@
-"""One step of breaking beside replica symmetry: what a run keeps, its table, figure and page, from made-up curves."""
+"""One step of breaking compared with replica symmetry: a run's results, table, figure and page, from made-up curves."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
-from saddleforge.branches.along import Curve
+from saddleforge.branches.curve_results import Curve
 from saddleforge.extensions.breaking.curve import BrokenCurve
 from saddleforge.reproduce import breaking
 from saddleforge.reproduce.breaking import BREAKING, BreakingRun, broken_point, symmetric_point
 from saddleforge.reproduce.pages import breaking as page
-from saddleforge.reproduce.pages.breaking import ends_of, table_rows
-from saddleforge.reproduce.run import Reproduction, Task
+from saddleforge.reproduce.pages.breaking import branch_ends, table_rows
+from saddleforge.reproduce.run import Reproduction, RunTask
 from saddleforge.reproduce.transition import FIGURES
 
 
 def observed(alpha: float, loss: float, theta: float) -> dict[str, Any]:
-    """What is kept of a solution, whose half widths are all 1e-9."""
+    """What is kept of a solution, whose error bars are all 1e-9."""
     point = {"alpha": alpha, "status": "converged", "seconds": 2.0, "q": 0.05, "m": 0.25, "theta": theta,
              "training_loss": loss, "test_error": 0.004}  # fmt: skip
     return point | {f"{name}_error": 1e-9 for name in ("q", "m", "theta", "training_loss", "test_error")}
@@ -64,14 +64,14 @@ def drawn(results: dict[str, Any], out: Path) -> Reproduction:
     """The job on made-up results."""
 
     class Filled(BreakingRun):
-        def plan(self) -> list[Task]:
+        def plan(self) -> list[RunTask]:
             self.results.update(results)
             return []
 
-    return Filled(out, (BREAKING,)).all(page.write)
+    return Filled(out, (BREAKING,)).run_all(page.write_report)
 
 
-def test_what_is_moved_is_set_beside_replica_symmetry_where_it_has_the_branch(results):
+def test_what_is_moved_is_compared_with_replica_symmetry_where_it_has_the_branch(results):
     rows = table_rows(results)
     assert [(row["branch"], row["omega"], row["alpha"]) for row in rows] == [
         ("positional", 0.1, 1.0), ("positional", 0.3, 1.0), ("positional", 0.3, 2.0),
@@ -81,14 +81,14 @@ def test_what_is_moved_is_set_beside_replica_symmetry_where_it_has_the_branch(re
     assert alone["energy_moved"] is None and alone["symmetric_theta"] is None
     assert rows[4]["energy_moved"] == pytest.approx(2e-7) and rows[4]["energy_moved_error"] == pytest.approx(2e-9)
     assert rows[1]["share"] == pytest.approx(0.012)
-    assert ends_of(results) == [{"branch": "semantic", "steps": 0, "alpha": [0.7, 0.75]}]
+    assert branch_ends(results) == [{"branch": "semantic", "steps": 0, "alpha": [0.7, 0.75]}]
 
 
 def test_a_run_leaves_table_figure_and_page(results, tmp_path):
     found = drawn(results, tmp_path)
     assert found.complete and found.report.name == "rsb.html"
     text = (tmp_path / "rsb.md").read_text()
-    assert "larger training loss, by more than the half widths, at 4, and the smaller one at 0" in text
+    assert "larger training loss, by more than the error bars, at 4, and the smaller one at 0" in text
     assert "| positional | 2 | y | 800(8) | 875 |" in text
     assert "| semantic | 0.6 | theta, replica symmetric | none | none |" in text
     assert "moved by 0.0020(8)" in text
@@ -98,7 +98,7 @@ def test_a_run_leaves_table_figure_and_page(results, tmp_path):
     assert len(json.loads((tmp_path / "tables" / "rsb.json").read_text())) == 5
 
 
-def test_a_crossing_that_is_not_located_is_told_and_not_complete(results, tmp_path):
+def test_a_crossing_that_is_not_located_is_reported_and_not_complete(results, tmp_path):
     results["crossing"] = {"broken": None, "sentence": "crossing: no sign change"}
     assert not drawn(results, tmp_path).complete
     assert "was not located: crossing: no sign change." in (tmp_path / "rsb.md").read_text()
@@ -128,14 +128,14 @@ def test_a_second_run_computes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(breaking, "crossing", unlocated)
 
     class Untimed(BreakingRun):
-        def plan(self) -> list[Task]:
+        def plan(self) -> list[RunTask]:
             return [task for task in super().plan() if task.into != ("times",)]
 
     first, second = (Untimed(tmp_path, (BREAKING,)) for _ in range(2))
-    found = first.all(page.write)
+    found = first.run_all(page.write_report)
     branches = len(breaking.GRIDS) + len(breaking.MAP_OMEGAS) - 1
     assert len(first.steps.computed) == branches + 1 and len(asked) == 2 * branches
-    assert second.all(page.write).results == found.results and not second.steps.computed
+    assert second.run_all(page.write_report).results == found.results and not second.steps.computed
 
 
 def test_the_default_run_does_not_include_it():

@@ -9,17 +9,17 @@ import pytest
 from numba import njit
 
 import saddleforge as sf
-from saddleforge.channel.fields import fields_of
+from saddleforge.channel.fields import field_law
 from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.search import QUICK, THOROUGH, searched
+from saddleforge.channel.search import QUICK, THOROUGH, choose_search
 from saddleforge.channel.shared import proximal_columns
 from saddleforge.integration import Sobol
 from saddleforge.problems.catalogue import catalogue
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.solving.approach import approach
-from saddleforge.thresholds.second_rule import by_rule
+from saddleforge.solving.approach import approach_solution
+from saddleforge.thresholds.independent_check import solution_by_rule
 
 STARTS = 60
 # Where several minima compete; the others are convex, or behave as dot_product_attention does.
@@ -65,10 +65,17 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
     starts = directions / np.linalg.norm(directions, axis=1, keepdims=True) * generator.random((STARTS, 1)) ** (1 / D)
     shares = []
     for labels, _ in problem.label_choices:
-        fields = fields_of(problem, overlaps, labels)
+        fields = field_law(problem, overlaps, labels)
         nodes = sobol_normal(problem.dimension, log2, 17, ())
         found = proximal_columns(
-            channel, nodes, *fields.sampling, fields.precision, problem.noise_scale, fields.constants, search, 0
+            channel,
+            nodes,
+            *fields.sampling_arguments,
+            fields.precision,
+            problem.noise_scale,
+            fields.constants,
+            search,
+            0,
         )
         values = found[:, 2 * D + F]
         radius = np.sqrt(2 * np.linalg.eigvalsh(fields.variance).max() * np.abs(values)) + 1e-9
@@ -89,7 +96,7 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
 def settled(name: str, factor: float) -> tuple[Problem, Overlaps]:
     problem = sf.problem(name, alpha=1.0)
     overlaps = state(problem, factor)
-    return searched(problem, overlaps), overlaps
+    return choose_search(problem, overlaps), overlaps
 
 
 @pytest.mark.parametrize(
@@ -121,9 +128,9 @@ def test_hardly_a_miss_on_a_hundred_thousand_points(name, factor):
 @pytest.mark.slow
 def test_the_quick_search_misses_where_it_leads_to_on_hard_targets_and_is_left_there():
     problem = sf.problem("hard_attention", alpha=2.0)
-    overlaps = approach(problem, start_overlaps(problem, "semantic"), 0).overlaps
+    overlaps = approach_solution(problem, start_overlaps(problem, "semantic"), 0).overlaps
     assert misses(problem, overlaps, 12, QUICK) > 1e-3
-    assert searched(problem, overlaps).search == THOROUGH
+    assert choose_search(problem, overlaps).search == THOROUGH
 
 
 def test_the_quick_search_is_kept_where_it_suffices():
@@ -139,7 +146,7 @@ def test_what_the_quick_search_leads_to_is_approached_again_with_the_thorough_on
     assert solution.problem.search == THOROUGH
     assert solution.success
     assert solution.overlaps.theta[0, 0, 0] == pytest.approx(0.4395, abs=0.002)
-    sampled = by_rule(solution, Sobol(12, 16))
+    sampled = solution_by_rule(solution, Sobol(12, 16))
     assert sampled is not None
     agree(
         (sampled.overlaps.pack(), sampled.errors),

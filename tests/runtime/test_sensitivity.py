@@ -1,4 +1,4 @@
-"""Sensitivities: derivatives along a branch against closed forms and against differences of problems solved anew."""
+"""Sensitivities: derivatives along a branch against closed forms and against differences of problems solved again."""
 
 import dataclasses
 
@@ -10,10 +10,10 @@ import saddleforge as sf
 from saddleforge import InputError, Solution
 from saddleforge.base.errors import DomainError
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.responses.direction import Direction, directions
+from saddleforge.responses.direction import ParameterDirection, directions
 from saddleforge.responses.sensitivity import sensitivity
-from saddleforge.responses.tangent import Tangent
-from saddleforge.saddle_point.slopes import wide_steps
+from saddleforge.responses.tangent import TangentSolver
+from saddleforge.saddle_point.slopes import large_difference_steps
 
 BLOCKS = ("q", "V", "theta")
 
@@ -73,13 +73,15 @@ def test_fields_follow_a_scale_of_the_inputs(ridge):
 
 
 def solved_anew(solution: Solution, parameter: str, step: float, value) -> float:
-    """d value/dp from problems solved anew with the same rule at four values of the parameter."""
+    """d value/dp from problems solved again with the same rule at four values of the parameter."""
     problem, rule = solution.problem, solution.rule
     (direction,) = [d for d in directions(problem, parameter.partition("[")[0]) if d.label == parameter]
     points = rule.log2 if rule.name == "sobol" else rule.points
     values = []
     for k in (-2, -1, 1, 2):
-        other = sf.solve(direction.moved(k * step), solution, integrator=rule.name, points=points, accuracy=1e-10)
+        other = sf.solve(
+            direction.shifted_problem(k * step), solution, integrator=rule.name, points=points, accuracy=1e-10
+        )
         assert other.residual < 1e-8
         values.append(np.asarray(value(other)))
     return (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step)
@@ -97,14 +99,14 @@ def agree(solution: Solution, parameter: str, step: float, tolerance: float) -> 
 @pytest.mark.parametrize(
     "parameter", ["lambda", *(pytest.param(name, marks=pytest.mark.slow) for name in ("alpha", "sigma"))]
 )
-def test_logistic_regression_answers_as_if_solved_anew(parameter):
+def test_logistic_regression_answers_as_if_solved_again(parameter):
     problem = sf.problem("logistic_regression", alpha=2.0)
     solution = sf.solve(problem, integrator="prox-space", points=216, accuracy=1e-10)
     agree(solution, parameter, 1e-3, 1e-7)
 
 
 @pytest.mark.slow
-def test_a_loss_with_kinks_answers_as_if_solved_anew():
+def test_a_loss_with_kinks_answers_as_if_solved_again():
     solution = sf.solve(sf.problem("tukey_regression", alpha=3.0), integrator="prox-space", points=432, accuracy=1e-8)
     agree(solution, "alpha", 1e-3, 1e-5)
     agree(solution, "lambda", 1e-4, 1e-5)
@@ -112,13 +114,13 @@ def test_a_loss_with_kinks_answers_as_if_solved_anew():
 
 @pytest.fixture(scope="module")
 def semantic() -> Solution:
-    """The base case at alpha = 2 on one grid, so that problems solved anew share its error."""
+    """The base case at alpha = 2 on one grid, so that problems solved again share its error."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     return sf.solve(problem, "semantic", integrator="prox-space", points=48, accuracy=1e-3)
 
 
 @pytest.mark.parametrize("parameter", [pytest.param("alpha", marks=pytest.mark.slow), "lambda"])
-def test_attention_answers_as_if_solved_anew(semantic, parameter):
+def test_attention_answers_as_if_solved_again(semantic, parameter):
     agree(semantic, parameter, 1e-3 if parameter == "alpha" else 2e-5, 1e-6)
 
 
@@ -129,9 +131,9 @@ def test_attention_answers_to_what_the_channel_knows(semantic, parameter):
 
 
 def covered(found, expected) -> None:
-    """Every derivative within the half widths of both."""
+    """Every derivative within the error bars of both."""
     off = np.abs(found.overlaps.pack() - expected.overlaps.pack())
-    widths = found.half_widths.pack() + expected.half_widths.pack()
+    widths = found.error_bars.pack() + expected.error_bars.pack()
     assert np.all(off <= widths)
     for name in ("training_loss", "test_error"):
         (one, width), (other, own) = found.of(name), expected.of(name)
@@ -149,7 +151,7 @@ def test_coarse_sensitivities_hold_the_fine_ones(semantic):
 
 
 @pytest.mark.slow
-def test_a_solution_of_another_symmetry_answers_as_if_solved_anew():
+def test_a_solution_of_another_symmetry_answers_as_if_solved_again():
     """An entry of A breaks the exchange of the tokens, under which the base solution and its grid are symmetric."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     solution = sf.solve(problem, "positional", accuracy=1e-3)
@@ -161,7 +163,7 @@ def test_a_solution_of_another_symmetry_answers_as_if_solved_anew():
         ends.append(sf.solve(problem.with_(A=A), solution.overlaps, accuracy=1e-3))
     anew = (ends[1].overlaps.pack() - ends[0].overlaps.pack()) / (2 * step)
     noise = (ends[0].errors + ends[1].errors) / (2 * step)
-    assert np.all(np.abs(found.overlaps.pack() - anew) <= found.half_widths.pack() + noise)
+    assert np.all(np.abs(found.overlaps.pack() - anew) <= found.error_bars.pack() + noise)
     assert np.abs(found.overlaps.m).max() > 3 * noise[4:6].max()
 
 
@@ -210,7 +212,7 @@ def test_sampled_sensitivities_hold_the_truth(seed):
 
 @pytest.mark.slow
 def test_a_rotation_of_the_columns_is_no_answer(agree):
-    """Rank 2 without a preferred basis: solutions come as orbits, invariants of which answer as if solved anew."""
+    """Rank 2 without a preferred basis: solutions come as orbits, invariants of which answer as if solved again."""
     problem = sf.problem("dot_product_attention", alpha=2.0, student_rank=2)
     solution = sf.solve(problem, "positional", integrator="sobol", points=10, accuracy=0.1)
     found = sf.sensitivities(solution, "lambda")
@@ -223,7 +225,7 @@ def test_a_rotation_of_the_columns_is_no_answer(agree):
         anew.append(other.test_error)
     expected = (anew[1] - anew[0]) / (2 * step)
     total, width = sum(e.test_error for e in entries), sum(e.test_error_error for e in entries)
-    agree((total, width), (expected, 0.05 * abs(expected)), "half widths")
+    agree((total, width), (expected, 0.05 * abs(expected)), "error bars")
 
 
 # What is shown
@@ -262,26 +264,26 @@ def test_steps_along_a_column_follow_its_size():
     large, small = 30.0, 0.03
     q = np.array([[[large, 0.5 * np.sqrt(large * small)], [0.5 * np.sqrt(large * small), small]]])
     state = Overlaps(q, np.diag([10.0, 0.1])[None], np.zeros((1, 2)), np.array([[[5.0], [0.1]]]))
-    steps = Overlaps.unpack(wide_steps(state, 1e-3) * state.block_scales, state.sizes)
+    steps = Overlaps.unpack(large_difference_steps(state, 1e-3) * state.block_scales, state.sizes)
     assert steps.q[0, 0, 0] == pytest.approx(1e-3 * large) and steps.q[0, 1, 1] == pytest.approx(1e-3 * small)
     assert steps.q[0, 0, 1] == pytest.approx(1e-3 * np.sqrt(large * small))
     assert steps.V[0, 1, 1] == pytest.approx(1e-4) and steps.V[0, 0, 1] == pytest.approx(1e-3)
     assert steps.theta[0, 1, 0] == pytest.approx(steps.theta[0, 0, 0] * np.sqrt(small / large))
     alike = Overlaps(np.eye(2)[None], np.eye(2)[None], np.zeros((1, 2)), np.zeros((1, 2, 1)))
-    np.testing.assert_allclose(wide_steps(alike, 1e-3), 1e-3)
+    np.testing.assert_allclose(large_difference_steps(alike, 1e-3), 1e-3)
 
 
 def test_without_a_slope_of_the_map_neighbouring_solutions_answer(ridge, monkeypatch):
     """Differences of solutions may stay in the domain where those of the map leave it."""
     solution = sf.solve(sf.problem("ridge_regression", alpha=2.0, lambda_=0.3), accuracy=1e-8)
-    exact = {name: sensitivity(solution, Direction(solution.problem, name)) for name in ("alpha", "lambda_")}
+    exact = {name: sensitivity(solution, ParameterDirection(solution.problem, name)) for name in ("alpha", "lambda_")}
 
     def outside(*_):
         raise DomainError("outside")
 
-    monkeypatch.setattr(Tangent, "of", classmethod(outside))
+    monkeypatch.setattr(TangentSolver, "from_solution", classmethod(outside))
     for name, known in exact.items():
-        found = sensitivity(solution, Direction(solution.problem, name))
+        found = sensitivity(solution, ParameterDirection(solution.problem, name))
         for observable in ("test_error", "training_loss", "q", "theta"):
             (value, error), (truth, _) = found.of(observable), known.of(observable)
             assert abs(value - truth) <= error < 1e-3 * abs(truth)

@@ -1,4 +1,4 @@
-"""Finite d: data that follow the law, the risk and its gradient, its minimisers, many seeds, and theory beside them."""
+"""Finite d: data that follow the law, the risk and its gradient, its minimisers, many seeds, and theory."""
 
 import pickle
 import signal
@@ -14,31 +14,31 @@ import sympy as sp
 from scipy.optimize import brentq, linprog
 
 import saddleforge as sf
-from saddleforge.base.environment import helper
+from saddleforge.base.environment import start_helper_process
 from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.extensions.comparison.compare import (
     Extrapolation,
     Scaling,
-    beside,
+    compare_runs,
     extrapolate,
     measurements,
-    on_branch,
+    runs_on_branch,
 )
 from saddleforge.extensions.simulation import workers
-from saddleforge.extensions.simulation.finite_transition import PairedDifference, root_of
-from saddleforge.extensions.simulation.held import entries
+from saddleforge.extensions.simulation.constraints import overlap_entries
+from saddleforge.extensions.simulation.finite_transition import PairedDifference, fit_root
 from saddleforge.extensions.simulation.instance import Instance, coordinates
-from saddleforge.extensions.simulation.method import Descent
+from saddleforge.extensions.simulation.method import DescentSettings
 from saddleforge.extensions.simulation.methods import newton as newtons
 from saddleforge.extensions.simulation.methods.fista import proximal_gradient
 from saddleforge.extensions.simulation.methods.gamp import contraction, gamp, state_evolution
 from saddleforge.extensions.simulation.methods.lbfgs import lbfgs
 from saddleforge.extensions.simulation.methods.newton import newton
-from saddleforge.extensions.simulation.orientation import column_orders, images, oriented, permute
-from saddleforge.extensions.simulation.plan import Plan, begin
+from saddleforge.extensions.simulation.orientation import column_orders, mirror_images, nearest_image, permute_columns
+from saddleforge.extensions.simulation.plan import Plan, initial_weights
 from saddleforge.extensions.simulation.response import Response
 from saddleforge.extensions.simulation.risk import Risk, Weights, overlaps_of
-from saddleforge.extensions.simulation.run import Run, checked, run
+from saddleforge.extensions.simulation.run import Run, run, validate_plan
 from saddleforge.extensions.simulation.simulation import Estimate, Simulation, simulate
 from saddleforge.integration import ProxSpace
 from saddleforge.problems.overlaps import Overlaps
@@ -211,7 +211,7 @@ def test_overlaps_are_those_of_the_definition():
 def test_fista_meets_the_conditions_of_the_lasso():
     at = problem("lasso_regression", alpha=1.2)
     risk = Risk(Instance(at, 100, seed=0))
-    found = proximal_gradient(risk, random_weights(at, 100), Descent(tolerance=1e-9))
+    found = proximal_gradient(risk, random_weights(at, 100), DescentSettings(tolerance=1e-9))
     assert found.status == "converged"
     W, slope = found.weights.W[:, 0], risk.data(found.weights)[1].W[:, 0]
     l1 = float(at.strengths[0])
@@ -237,9 +237,9 @@ def margins_of(instance, W):
 def test_a_support_vector_machine_meets_its_conditions(alpha):
     """lambda W = A^T (label a) with 0 <= a <= 1, and a = 1, 0 inside and outside of the margin."""
     at = problem("hinge", alpha=alpha)
-    assert checked(Plan(at, 100, "semantic", "auto")).method == "newton"
+    assert validate_plan(Plan(at, 100, "semantic", "auto")).method == "newton"
     risk = Risk(Instance(at, 100, seed=0))
-    found = newton(risk, random_weights(at, 100), Descent(tolerance=1e-10))
+    found = newton(risk, random_weights(at, 100), DescentSettings(tolerance=1e-10))
     assert found.status == "converged" and found.iterations < 200
     labels, margins = margins_of(risk.instance, found.weights.W)
     on = np.abs(margins - 1) < 1e-8
@@ -253,7 +253,7 @@ def test_a_support_vector_machine_meets_its_conditions(alpha):
 
 def test_the_minimum_of_a_convex_loss_with_corners_is_one_from_any_start():
     at = problem("hinge", alpha=2.0, lambda_=0.01)
-    ends = [run(checked(Plan(at, 100, start, "auto", tolerance=1e-9)), 3) for start in ("semantic", "random")]
+    ends = [run(validate_plan(Plan(at, 100, start, "auto", tolerance=1e-9)), 3) for start in ("semantic", "random")]
     assert [end.status for end in ends] == ["converged"] * 2
     assert ends[0].training_loss == pytest.approx(ends[1].training_loss, rel=1e-8)
     assert ends[0].overlaps.theta == pytest.approx(ends[1].overlaps.theta, abs=1e-7)
@@ -267,7 +267,7 @@ def iterated_from_50(monkeypatch):
 
 def test_newton_steps_of_large_problems_are_iterated(iterated_from_50):
     at = problem("hinge", alpha=2.0)
-    plan = checked(Plan(at, 100, "semantic", "newton", tolerance=1e-9))
+    plan = validate_plan(Plan(at, 100, "semantic", "newton", tolerance=1e-9))
     direct = run(plan, 0)
     iterated_from_50()
     iterated = run(plan, 0)
@@ -276,7 +276,7 @@ def test_newton_steps_of_large_problems_are_iterated(iterated_from_50):
 
 
 def test_newton_steps_that_are_not_enough_are_said_so():
-    found = run(checked(Plan(problem("hinge", alpha=2.0), 100, "semantic", "newton", most=3)), 0)
+    found = run(validate_plan(Plan(problem("hinge", alpha=2.0), 100, "semantic", "newton", most=3)), 0)
     assert (found.status, found.iterations) == ("max_iterations", 3)
     assert found.gradient > 1e-6
 
@@ -285,8 +285,8 @@ def test_newton_steps_that_are_not_enough_are_said_so():
 def test_newton_steps_end_at_minima_of_several_fields_with_means():
     """The Hessian joins the tokens of a sample, and is not positive definite everywhere."""
     risk = Risk(Instance(problem("dot_product_attention", alpha=2.0), 60, seed=0))
-    start = begin(Plan(risk.problem, 60, "semantic", "newton"), risk.instance)[0]
-    one, other = (minimise(risk, start, Descent(tolerance=1e-7)) for minimise in (newton, lbfgs))
+    start = initial_weights(Plan(risk.problem, 60, "semantic", "newton"), risk.instance)[0]
+    one, other = (minimise(risk, start, DescentSettings(tolerance=1e-7)) for minimise in (newton, lbfgs))
     assert one.status == other.status == "converged"
     assert risk(one.weights).gradient.size < 1e-6
     assert one.value.training_loss == pytest.approx(other.value.training_loss, rel=1e-8)
@@ -317,10 +317,10 @@ def regression(name):
 def test_at_corners_of_a_loss_no_direction_leads_down(name, alpha):
     """Convex losses or not: what is found is a local minimum."""
     at = problem(regression(name), alpha=alpha)
-    plan = checked(Plan(at, 150, "semantic", "auto"))
+    plan = validate_plan(Plan(at, 150, "semantic", "auto"))
     assert plan.method == "newton"
     risk = Risk(Instance(at, 150, seed=0))
-    found = newton(risk, begin(plan, risk.instance)[0], Descent(tolerance=1e-10))
+    found = newton(risk, initial_weights(plan, risk.instance)[0], DescentSettings(tolerance=1e-10))
     assert found.status == "converged"
     generator = np.random.default_rng(0)
     for direction in generator.standard_normal((20, *found.weights.W.shape)):
@@ -371,16 +371,16 @@ def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, 
     at, d = problem(hinge_absolute, alpha=alpha), 100
     for method in ("fista", "lbfgs"):
         with pytest.raises(InputError, match=r"both the loss .* allowed methods are newton, gamp"):
-            checked(Plan(at, d, "semantic", method))
-    plan = checked(Plan(at, d, "semantic", "auto"))
+            validate_plan(Plan(at, d, "semantic", method))
+    plan = validate_plan(Plan(at, d, "semantic", "auto"))
     assert plan.method == "newton"
     risk = Risk(Instance(at, d, seed=0))
     found = [
-        newton(risk, start, Descent(tolerance=1e-10))
-        for start in (begin(plan, risk.instance)[0], random_weights(at, d))
+        newton(risk, start, DescentSettings(tolerance=1e-10))
+        for start in (initial_weights(plan, risk.instance)[0], random_weights(at, d))
     ]
     iterated_from_50()
-    found.append(newton(risk, begin(plan, risk.instance)[0], Descent(tolerance=1e-10)))
+    found.append(newton(risk, initial_weights(plan, risk.instance)[0], DescentSettings(tolerance=1e-10)))
     labels = margins_of(risk.instance, found[0].weights.W)[0]
     rows, n = rows_of(risk.instance) * labels[:, None], risk.instance.n
     exact = linprog(
@@ -392,7 +392,7 @@ def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, 
         assert one.weights.W[:, 0] == pytest.approx(exact.x[:d] - exact.x[d : 2 * d], abs=1e-7)
         # As many equations as weights hold at a vertex: margins of 1, and weights that are exactly zero.
         assert np.sum(np.abs(rows @ one.weights.W[:, 0] - 1) < 1e-7) + np.sum(one.weights.W == 0) == d
-    assert run(replace(plan, polish="wells"), 0).polish.wrong_before == 0
+    assert run(replace(plan, polish="minima"), 0).polish.wrong_before == 0
 
 
 @pytest.mark.slow
@@ -414,7 +414,7 @@ def test_weights_at_corners_of_loss_and_penalty_agree_with_theory(model):
 def test_newtons_method_takes_smooth_penalties_of_any_rows():
     """The square loss of `fine_tuning`; two columns, whose rows are minimised at large G, too."""
     at = problem(str(EXAMPLES / "fine_tuning.py"), alpha=2.0)
-    ends = [run(checked(Plan(at, 100, "pre_trained", name, tolerance=1e-9)), 0) for name in ("newton", "lbfgs")]
+    ends = [run(validate_plan(Plan(at, 100, "pre_trained", name, tolerance=1e-9)), 0) for name in ("newton", "lbfgs")]
     assert ends[0].training_loss == pytest.approx(ends[1].training_loss, abs=1e-10)
 
     @sf.penalty
@@ -428,7 +428,7 @@ def test_newtons_method_takes_smooth_penalties_of_any_rows():
         problem(sf.model(name=f"columns_{which.kind}", regulariser=which, student=2)(loss), alpha=2.0)
         for which in (ridge, sf.Ridge(0.3))
     ]
-    ends = [run(checked(Plan(one, 60, "semantic", "auto", tolerance=1e-9)), 0) for one in pair]
+    ends = [run(validate_plan(Plan(one, 60, "semantic", "auto", tolerance=1e-9)), 0) for one in pair]
     assert [end.status for end in ends] == ["converged"] * 2
     assert ends[0].training_loss == pytest.approx(ends[1].training_loss, abs=1e-9)
     matrices = 1e8 * np.tile(np.eye(2), (3, 1, 1))
@@ -447,7 +447,7 @@ def test_a_plan_says_what_is_wrong_with_it():
         ({"memory": -1.0}, "memory"),
     ):
         with pytest.raises(InputError, match=sentence):
-            checked(replace(Plan(at, 100, "semantic", "auto"), **changes))
+            validate_plan(replace(Plan(at, 100, "semantic", "auto"), **changes))
     with pytest.raises(InputError, match="unknown option 'speed' of simulate; known are batch"):
         simulate(at, speed=3)
 
@@ -459,7 +459,7 @@ def test_the_least_squares_estimator_without_overlap_is_the_minimum_with_theta_h
     at = problem("ridge_regression", alpha=2.0, spectrum=[[0.3, 0.2], [0.7, 1.5]])
     instance = Instance(at, 60, seed=1)
     risk = Risk(instance, "theta")
-    found = lbfgs(risk, random_weights(at, 60), Descent(1e-7))
+    found = lbfgs(risk, random_weights(at, 60), DescentSettings(1e-7))
     assert found.status == "converged"
     assert overlaps_of(instance, found.weights).theta == pytest.approx(0.0, abs=1e-12)
     known = instance.coordinates
@@ -472,7 +472,7 @@ def test_the_least_squares_estimator_without_overlap_is_the_minimum_with_theta_h
 
 
 def test_what_is_held_at_zero_is_so_on_the_positional_branch_and_costs_training_loss():
-    plan = checked(Plan(problem("dot_product_attention", alpha=2.0), 100, "positional", "lbfgs"))
+    plan = validate_plan(Plan(problem("dot_product_attention", alpha=2.0), 100, "positional", "lbfgs"))
     free, held = run(plan, 0), run(replace(plan, project="theta"), 0)
     assert np.abs(held.overlaps.theta).max() == 0 < np.abs(free.overlaps.theta).min()
     assert held.training_loss >= free.training_loss
@@ -480,12 +480,14 @@ def test_what_is_held_at_zero_is_so_on_the_positional_branch_and_costs_training_
 
 def test_overlaps_to_hold_are_called_as_in_tables_and_by_methods_that_do_it():
     at = problem("value_attention", alpha=2.0)
-    assert len(entries(at, "theta")) == 8 and len(entries(at, "theta_2")) == 4
-    assert entries(at, "theta_1_12") == [("theta", (0, 0, 1))] and entries(at, "m_1_2") == [("m", (0, 1))]
+    assert len(overlap_entries(at, "theta")) == 8 and len(overlap_entries(at, "theta_2")) == 4
+    assert overlap_entries(at, "theta_1_12") == [("theta", (0, 0, 1))] and overlap_entries(at, "m_1_2") == [
+        ("m", (0, 1))
+    ]
     with pytest.raises(InputError, match="unknown overlap 'q' of project; known are m, theta, m_1_1"):
-        entries(at, "q")
+        overlap_entries(at, "q")
     with pytest.raises(InputError, match="gamp cannot fix theta at zero"):
-        checked(Plan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta"))
+        validate_plan(Plan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta"))
 
 
 # Given norms
@@ -557,7 +559,7 @@ def test_every_descent_finds_the_least_squares_of_given_norm(method, length):
     at = problem(square_on_a_sphere, alpha=3.0, norm=length)
     exact, strength = least_squares_of_norm(Instance(at, 120, seed=1), length)
     assert (strength > 0) == (length < 1)
-    found = run(checked(Plan(at, 120, "semantic", method, tolerance=1e-7)), 1)
+    found = run(validate_plan(Plan(at, 120, "semantic", method, tolerance=1e-7)), 1)
     assert found.status == "converged" and found.penalty == 0
     assert found.overlaps.q.item() == pytest.approx(length**2, rel=1e-12)
     teacher = Instance(at, 120, seed=1).coordinates.pi[:, 0]
@@ -568,7 +570,7 @@ def test_every_descent_finds_the_least_squares_of_given_norm(method, length):
 @pytest.mark.slow
 def test_the_response_keeps_given_norms():
     risk = Risk(Instance(problem(square_on_a_sphere, alpha=3.0, norm=1.5), 80, seed=1))
-    found = lbfgs(risk, random_weights(risk.problem, 80), Descent(1e-9))
+    found = lbfgs(risk, random_weights(risk.problem, 80), DescentSettings(1e-9))
     seen = Response(risk, found)
     push = np.random.default_rng(2).standard_normal(found.weights.W.shape)
     push -= found.weights.W * np.sum(push * found.weights.W) / np.sum(found.weights.W**2)
@@ -609,11 +611,11 @@ def test_weights_of_given_norms_and_their_multipliers_agree_with_theory(model, p
 
 def test_the_multiplier_of_a_support_vector_machine_of_given_norm_is_its_ridge():
     """The hinge loss with this ridge has the same weights, whatever they start from."""
-    kept = run(checked(Plan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "auto", tolerance=1e-9)), 1)
+    kept = run(validate_plan(Plan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "auto", tolerance=1e-9)), 1)
     assert (kept.status, kept.penalty) == ("converged", 0)
     assert kept.overlaps.q.item() == pytest.approx(4, rel=1e-12)
     ridge = problem("hinge", alpha=4.0, lambda_=kept.multipliers.item())
-    same = run(checked(Plan(ridge, 100, "random", "auto", tolerance=1e-9)), 1)
+    same = run(validate_plan(Plan(ridge, 100, "random", "auto", tolerance=1e-9)), 1)
     assert same.overlaps.q.item() == pytest.approx(4, rel=1e-6)
     assert same.overlaps.theta.item() == pytest.approx(kept.overlaps.theta.item(), rel=1e-6)
     assert same.data == pytest.approx(kept.data, rel=1e-6)
@@ -651,7 +653,9 @@ def test_weights_of_given_norms_at_corners_agree_with_theory(model, parameters):
 def test_no_arc_leads_down_from_a_minimum_on_two_spheres(length):
     """With a multiplier of its own for each column, the second of the longer one negative."""
     risk = Risk(Instance(problem(two_absolute_on_spheres, alpha=2.0, norm=length), 100, seed=0))
-    found = newton(risk, begin(Plan(risk.problem, 100, "semantic", "newton"), risk.instance)[0], Descent(1e-9))
+    found = newton(
+        risk, initial_weights(Plan(risk.problem, 100, "semantic", "newton"), risk.instance)[0], DescentSettings(1e-9)
+    )
     assert found.status == "converged"
     assert np.sum(found.weights.W**2, axis=0) == pytest.approx(100 * np.square(length), rel=1e-12)
     assert np.sign(found.value.multipliers).tolist() == [1, 1 if length[1] < 1 else -1]
@@ -670,10 +674,10 @@ def test_a_norm_beyond_that_of_the_minimum_leaves_minima_at_points_with_as_many_
     solution = sf.solve(at, accuracy=1e-7)
     strength, V = solution.multipliers.item(), solution.overlaps.V.item()
     assert strength < 0 and solution.stability.replicon == pytest.approx(1 - strength * V, rel=1e-6)
-    plan = checked(Plan(at, 100, "semantic", "auto", tolerance=1e-8))
+    plan = validate_plan(Plan(at, 100, "semantic", "auto", tolerance=1e-8))
     for seed in range(4):
         risk = Risk(Instance(at, 100, seed))
-        found = newton(risk, begin(plan, risk.instance)[0], Descent(1e-8))
+        found = newton(risk, initial_weights(plan, risk.instance)[0], DescentSettings(1e-8))
         assert found.status == "converged" and found.value.multipliers.item() < 0
         assert np.sum(np.abs(found.slopes) < 1 - 1e-6) == 99
         assert found.gradient < 1e-8
@@ -681,7 +685,7 @@ def test_a_norm_beyond_that_of_the_minimum_leaves_minima_at_points_with_as_many_
 
 @pytest.mark.slow
 def test_newton_steps_of_large_problems_on_spheres_are_iterated(iterated_from_50):
-    plan = checked(Plan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "newton", tolerance=1e-9))
+    plan = validate_plan(Plan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "newton", tolerance=1e-9))
     direct = run(plan, 0)
     iterated_from_50()
     iterated = run(plan, 0)
@@ -692,7 +696,7 @@ def test_newton_steps_of_large_problems_on_spheres_are_iterated(iterated_from_50
 
 @pytest.mark.slow
 def test_no_sample_of_a_convex_loss_lies_in_a_wrong_well_on_a_sphere():
-    found = simulate(problem(hinge_on_a_sphere, alpha=4.0), d=100, seeds=2, polish="wells", tolerance=1e-8)
+    found = simulate(problem(hinge_on_a_sphere, alpha=4.0), d=100, seeds=2, polish="minima", tolerance=1e-8)
     assert [seen.polish.wrong_before for seen in found.converged] == [0, 0]
 
 
@@ -718,18 +722,18 @@ def test_what_does_not_go_down_along_given_norms_is_refused():
     """Errors that are counted, before anything is drawn; corners, by a gradient."""
     at = problem("perceptron", alpha=2.0)
     with pytest.raises(InputError, match="the loss of perceptron jumps, and has no slope"):
-        checked(Plan(at, 100, "semantic", "auto"))
+        validate_plan(Plan(at, 100, "semantic", "auto"))
     with pytest.raises(
         InputError,
         match="the loss of hinge_on_a_sphere has corners, which lbfgs does not handle; allowed methods are newton",
     ):
-        checked(Plan(problem(hinge_on_a_sphere, alpha=2.0), 100, "semantic", "lbfgs"))
+        validate_plan(Plan(problem(hinge_on_a_sphere, alpha=2.0), 100, "semantic", "lbfgs"))
 
 
 # Many seeds
 
 
-def test_a_seed_gives_the_same_bits_whatever_runs_beside_or_before_it():
+def test_a_seed_gives_the_same_bits_whatever_runs_next_to_or_before_it():
     at = problem("ridge_regression", alpha=2.0)
     together = simulate(at, d=90, seeds=4, threads=2)
     alone = simulate(at, d=90, seeds=[2], threads=1)
@@ -740,7 +744,7 @@ def test_a_seed_gives_the_same_bits_whatever_runs_beside_or_before_it():
 
 
 def test_the_failure_of_one_job_keeps_the_rest():
-    good = checked(Plan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
+    good = validate_plan(Plan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
     bad = replace(good, problem=None)
     found = dict(workers.results([(good, 0), (bad, 1), (good, 2)], 1))
     assert isinstance(found[0], Run) and isinstance(found[2], Run)
@@ -749,7 +753,7 @@ def test_the_failure_of_one_job_keeps_the_rest():
 
 def test_a_process_that_dies_costs_its_seed_only(monkeypatch):
     monkeypatch.setattr(workers, "__name__", "nowhere_at_all")  # the worker fails to import what it should serve
-    plan = checked(Plan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
+    plan = validate_plan(Plan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
     found = dict(workers.results([(plan, 0)], 1))
     assert isinstance(found[0], workers.Failure) and "ended with status 1" in found[0].text
 
@@ -757,7 +761,7 @@ def test_a_process_that_dies_costs_its_seed_only(monkeypatch):
 def made(seeds, losses, plan=None):
     """Simulations of which nothing was computed."""
     at = problem("dot_product_attention", alpha=2.0)
-    plan = plan or checked(Plan(at, 100, "semantic", "lbfgs"))
+    plan = plan or validate_plan(Plan(at, 100, "semantic", "lbfgs"))
     ones = np.ones((2, 1, 1))
     overlaps = Overlaps(0.1 * ones, np.nan * ones, np.zeros((2, 1)), 0.15 * ones)
     runs = tuple(
@@ -788,7 +792,7 @@ def test_what_was_saved_is_read_again_and_belongs_to_its_plan(tmp_path):
 
 
 def test_seeds_known_from_before_are_not_run_again():
-    plan = checked(Plan(problem("ridge_regression", alpha=2.0), 60, "semantic", "lbfgs"))
+    plan = validate_plan(Plan(problem("ridge_regression", alpha=2.0), 60, "semantic", "lbfgs"))
     known = run(plan, 0)
     ran = []
     found = simulate(plan.problem, d=60, seeds=2, method="lbfgs", known=[known], on_run=lambda r: ran.append(r.seed))
@@ -796,7 +800,7 @@ def test_seeds_known_from_before_are_not_run_again():
 
 
 def test_a_seed_counts_when_it_is_put_away_whatever_is_pressed_meanwhile(monkeypatch):
-    plan = checked(Plan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
+    plan = validate_plan(Plan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
     one = run(plan, 0)
     kept = []
 
@@ -818,15 +822,15 @@ def test_a_seed_counts_when_it_is_put_away_whatever_is_pressed_meanwhile(monkeyp
 def test_no_process_is_started_after_the_end():
     worker = workers._Worker()
     worker.end()
-    plan = checked(Plan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
-    assert isinstance(worker.do(plan, 0), workers.Failure) and worker._process is None
+    plan = validate_plan(Plan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
+    assert isinstance(worker.run_seed(plan, 0), workers.Failure) and worker._process is None
 
 
 def test_theory_and_simulation_are_drawn_of_the_same_entries_without_m_where_there_are_no_means():
     at = problem("ridge_regression", alpha=2.0)
     curve = sf.curve(at, alpha=(1, 2, 2))
     simulations = [simulate(s.problem, d=40, seeds=2, threads=1) for s in curve.solutions]
-    compared = beside(curve, curve.solutions, simulations)
+    compared = compare_runs(curve, curve.solutions, simulations)
     upper, loss, error = compared.plot().axes
     labels = [text.get_text() for text in upper.get_legend().get_texts()]
     assert labels == ["θ", "q"]
@@ -846,11 +850,11 @@ def test_signs_are_resolved_without_a_bias_of_what_vanishes():
     for sign in (1, -1):
         for noise in (0.01, -0.01):
             state = Overlaps(0.1 * ones, ones, np.array([[noise], [-noise]]), sign * 0.15 * ones)
-            shown = oriented(at, state)
+            shown = nearest_image(at, state)
             assert np.all(shown.theta > 0)
             assert shown.m[0, 0] == sign * noise
     positional = Overlaps(0.05 * ones, ones, np.array([[-0.26], [0.26]]), 0.001 * ones)
-    assert oriented(at, positional).m[:, 0].tolist() == [0.26, -0.26]
+    assert nearest_image(at, positional).m[:, 0].tolist() == [0.26, -0.26]
 
 
 def test_each_column_is_shown_by_what_stands_out_in_it():
@@ -859,7 +863,7 @@ def test_each_column_is_shown_by_what_stands_out_in_it():
     q = np.array([np.diag([0.06, 0.24])] * 2)
     for sign, noise in ((1, 0.01), (-1, 0.01), (-1, -0.01)):
         m = np.array([[0.26 * sign, 0.001], [-0.26 * sign, -0.001]])
-        shown = oriented(at, Overlaps(q, q, m, np.array([np.diag([noise, 0.245])] * 2)))
+        shown = nearest_image(at, Overlaps(q, q, m, np.array([np.diag([noise, 0.245])] * 2)))
         assert shown.m[:, 0].tolist() == [0.26, -0.26]
         assert np.all(shown.theta[:, 1, 1] == 0.245)
 
@@ -869,10 +873,10 @@ def test_columns_that_may_change_places_are_found_and_matched_to_a_reference():
     assert column_orders(at) == [(0, 1), (1, 0)]
     assert column_orders(problem("value_attention")) == [(0, 1)]
     state = Overlaps(np.eye(2)[None], np.eye(2)[None], np.zeros((1, 2)), np.array([[[0.1, 0.8], [0.7, 0.2]]]))
-    assert np.diag(oriented(at, state).theta[0]).tolist() == [0.7, 0.8]
-    swapped = permute(state, (1, 0))
-    assert oriented(at, swapped, reference=state).theta.tolist() == state.theta.tolist()
-    assert len(list(images(at, state))) == 2 * (1 + len(exchanges(at)))
+    assert np.diag(nearest_image(at, state).theta[0]).tolist() == [0.7, 0.8]
+    swapped = permute_columns(state, (1, 0))
+    assert nearest_image(at, swapped, reference=state).theta.tolist() == state.theta.tolist()
+    assert len(list(mirror_images(at, state))) == 2 * (1 + len(exchanges(at)))
 
 
 # Extrapolation and transition
@@ -915,15 +919,15 @@ def test_runs_are_on_a_branch_where_their_overlaps_and_losses_are_theorys(attent
     runs[5] = replace(runs[5], status="stalled")
     simulation = replace(simulation, runs=tuple(runs))
     assert simulation.branches == {"semantic": 10, "mixed": 1}
-    kept = on_branch(solution, simulation)
+    kept = runs_on_branch(solution, simulation)
     assert [run.seed for run in kept.runs] == [0, 1, *range(6, 12)]
     assert kept.runs[0].overlaps.theta == pytest.approx(theory.theta, rel=0.2)
-    assert on_branch(solution, replace(simulation, runs=(runs[2],))).runs == ()
+    assert runs_on_branch(solution, replace(simulation, runs=(runs[2],))).runs == ()
 
 
 def test_dimensions_that_no_run_stayed_on_the_branch_of_are_left_out_of_the_limit(attention):
     solution = attention(2.0, "semantic", 1e-4)
-    plans = [checked(Plan(solution.problem, d, "semantic", "lbfgs")) for d in (100, 200, 400)]
+    plans = [validate_plan(Plan(solution.problem, d, "semantic", "lbfgs")) for d in (100, 200, 400)]
     sides = [
         made(range(4), [1 + 10 / d + e for e in (-0.1, 0.0, 0.05, 0.05)], p)
         for d, p in zip((100, 200, 400), plans, strict=True)
@@ -942,18 +946,18 @@ def test_the_root_of_paired_differences_has_the_error_of_its_seeds():
     for _ in range(40):
         shift = 0.1 * generator.standard_normal(50)  # common to all alpha of a seed
         rows = [PairedDifference(a, tuple(range(50)), (a - 1.2) + shift) for a in (1.0, 1.2, 1.4)]
-        found.append(root_of(rows))
+        found.append(fit_root(rows))
     values, errors = np.array(found).T
     assert np.std(values) == pytest.approx(0.1 / np.sqrt(50), rel=0.3)
     assert np.mean(errors) == pytest.approx(0.1 / np.sqrt(50), rel=0.1)
     with pytest.raises(InputError, match="does not vanish"):
-        root_of([PairedDifference(a, (0, 1), np.array([5.0, 5.1]) + 1e-3 * a) for a in (1.0, 2.0)])
+        fit_root([PairedDifference(a, (0, 1), np.array([5.0, 5.1]) + 1e-3 * a) for a in (1.0, 2.0)])
     for seeds, word in (((), "0 seeds"), ((3,), "1 seed,")):
         with pytest.raises(NotConvergedError, match=f"alpha = 2: .* {word}"):
-            root_of([PairedDifference(a, s, np.ones(len(s)) - a) for a, s in ((1.0, (0, 1)), (2.0, seeds))])
+            fit_root([PairedDifference(a, s, np.ones(len(s)) - a) for a, s in ((1.0, (0, 1)), (2.0, seeds))])
 
 
-# Theory beside simulation
+# Theory compared with simulation
 
 
 def test_ridge_regression_agrees_with_theory():
@@ -969,7 +973,7 @@ def test_attention_agrees_with_theory_on_its_stable_branch(attention):
 
 
 def check_agreement(solution, simulation, most):
-    kept = on_branch(solution, simulation)
+    kept = runs_on_branch(solution, simulation)
     assert len(kept.runs) >= len(simulation.runs) - 1
     for name, item in measurements(solution, kept).items():
         assert abs(item.deviation) < most, (name, item)
@@ -1022,9 +1026,9 @@ def test_amplitude_retrieval_ends_in_the_minimum_of_theory():
 
 
 def passed(at, d, seed, start="semantic", **options):
-    plan = checked(Plan(at, d, start, "gamp"))
+    plan = validate_plan(Plan(at, d, start, "gamp"))
     instance = Instance(at, d, seed)
-    weights, V = begin(plan, instance)
+    weights, V = initial_weights(plan, instance)
     return instance, gamp(instance, weights, V, **options)
 
 
@@ -1048,7 +1052,7 @@ def test_a_fixed_point_of_the_messages_is_a_point_of_zero_gradient(attention):
     assert found.status == "converged"
     value = Risk(instance)(found.weights)
     assert value.gradient.size < 1e-7
-    descent = lbfgs(Risk(instance), found.weights, Descent())
+    descent = lbfgs(Risk(instance), found.weights, DescentSettings())
     assert descent.value.training_loss == pytest.approx(value.training_loss, rel=1e-9)
 
 
@@ -1072,7 +1076,9 @@ def test_two_estimates_with_the_same_overlaps_approach_as_the_replicon_says():
 def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name, parameters):
     at = problem(name, alpha=2.0, **parameters)
     start = next(iter(at.solver.model.STARTS))
-    one, other = (run(checked(Plan(at, 400, start, m, tolerance=t)), 0) for m, t in (("gamp", 1e-9), ("auto", 1e-6)))
+    one, other = (
+        run(validate_plan(Plan(at, 400, start, m, tolerance=t)), 0) for m, t in (("gamp", 1e-9), ("auto", 1e-6))
+    )
     assert one.status == other.status == "converged"
     assert one.training_loss == pytest.approx(other.training_loss, rel=1e-8)
     assert one.overlaps.theta == pytest.approx(other.overlaps.theta, rel=1e-4, abs=1e-7)
@@ -1086,13 +1092,13 @@ def test_messages_come_to_rest_on_corners_of_the_loss():
     assert len(simulation.converged) == 16
     assert max(found.gradient for found in simulation.runs) < 1e-5
     check_agreement(sf.solve(at, "semantic", accuracy=1e-3), simulation, 4.0)
-    best = run(checked(Plan(at, 500, "semantic", "newton")), 0)
+    best = run(validate_plan(Plan(at, 500, "semantic", "newton")), 0)
     assert simulation.runs[0].training_loss == pytest.approx(best.training_loss, rel=1e-4)
 
 
 def test_a_worker_whose_answer_nobody_reads_ends_without_a_word():
     """Found by kills: a traceback of a broken pipe, where the command was ended while its worker answered."""
-    worker = helper(workers.__name__, {}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    worker = start_helper_process(workers.__name__, {}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     worker.stdout.close()
     pickle.dump((None, 0), worker.stdin)
     worker.stdin.flush()

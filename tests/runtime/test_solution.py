@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.base.numbers import with_error
+from saddleforge.base.numbers import format_with_error
 from saddleforge.integration import ProxSpace, Sobol
-from saddleforge.problems.gauge import sign_is_free
+from saddleforge.problems.gauge import is_sign_symmetric
 from saddleforge.problems.law import TokenLaw
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.starts import branch_of, start_overlaps
+from saddleforge.saddle_point.starts import name_branch, start_overlaps
 from saddleforge.saddle_point.state_map import StateMap
 
 BLOCKS = ("q", "V", "m", "theta")
@@ -51,7 +51,7 @@ def test_branches_are_ranked_by_training_loss(agree, ranked):
     losses = [s.training_loss for s in ranked]
     assert losses == sorted(losses)
     for solution, known in zip(ranked, ("0.003590618", "0.004513", "0.004706"), strict=True):
-        agree((solution.training_loss, solution.training_loss_error), known, "half widths")
+        agree((solution.training_loss, solution.training_loss_error), known, "error bars")
         assert solution.training_loss_error < 1e-3 * solution.training_loss
 
 
@@ -61,7 +61,7 @@ def test_training_loss_from_phi_is_loss_plus_penalty(agree, ranked):
         assert solution.losses is not None
         scale = solution.training_loss
         each = solution.training_loss_error  # of either computation
-        agree((solution.losses.identity_gap, each), (0.0, each + solution.residual * scale), "half widths")
+        agree((solution.losses.identity_gap, each), (0.0, each + solution.residual * scale), "error bars")
         assert abs(solution.losses.identity_gap) < 1e-3 * scale
 
 
@@ -109,19 +109,21 @@ def test_the_map_commutes_with_the_sign_of_the_weights():
     )
     state_map = StateMap(problem, Sobol(8))
     there = state_map(overlaps.pack(), overlaps.sizes)
-    back = state_map(overlaps.flipped().pack(), overlaps.sizes)
-    assert Overlaps.unpack(back, overlaps.sizes).flipped().pack() == pytest.approx(there, rel=1e-10, abs=1e-12)
+    back = state_map(overlaps.with_opposite_sign().pack(), overlaps.sizes)
+    assert Overlaps.unpack(back, overlaps.sizes).with_opposite_sign().pack() == pytest.approx(
+        there, rel=1e-10, abs=1e-12
+    )
 
 
 def test_the_sign_is_free_for_attention_only():
-    assert sign_is_free(sf.problem("dot_product_attention", alpha=1.0))
-    assert not sign_is_free(sf.problem("ridge_regression", alpha=1.0))
-    assert not sign_is_free(sf.problem("logistic_regression", alpha=1.0))
+    assert is_sign_symmetric(sf.problem("dot_product_attention", alpha=1.0))
+    assert not is_sign_symmetric(sf.problem("ridge_regression", alpha=1.0))
+    assert not is_sign_symmetric(sf.problem("logistic_regression", alpha=1.0))
 
 
 def test_reversed_start_reaches_the_reported_sign():
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    solution = sf.solve(problem, start_overlaps(problem, "semantic").flipped(), accuracy=1e-2)
+    solution = sf.solve(problem, start_overlaps(problem, "semantic").with_opposite_sign(), accuracy=1e-2)
     assert solution.branch == "semantic"
     assert solution.overlaps.theta.min() > 0
 
@@ -130,7 +132,7 @@ def test_a_solution_is_its_own_start(agree, ranked):
     again = sf.solve(ranked[0].problem, ranked[0], accuracy=1e-2)
     assert again.branch == ranked[0].branch
     one, other = ((s.overlaps.pack(), s.errors) for s in (again, ranked[0]))
-    agree(one, other, "half widths", rounding=1e-9 * again.overlaps.block_scales)
+    agree(one, other, "error bars", rounding=1e-9 * again.overlaps.block_scales)
 
 
 def test_a_target_without_teacher_forgets_the_teacher_in_one_update():
@@ -170,13 +172,13 @@ def test_without_data_the_student_stays_at_the_origin():
 )
 def test_a_branch_is_named_by_its_mechanism(m, theta, name):
     state = Overlaps(np.full((2, 1, 1), 0.1), np.ones((2, 1, 1)), np.full((2, 1), m), np.full((2, 1, 1), theta))
-    assert branch_of(state) == name
+    assert name_branch(state) == name
 
 
 def test_an_overlap_within_its_error_is_no_mechanism():
     state = Overlaps(np.full((2, 1, 1), 0.1), np.ones((2, 1, 1)), np.full((2, 1), 0.01), np.full((2, 1, 1), 0.05))
     errors = Overlaps(state.q * 0, state.V * 0, np.full((2, 1), 0.1), state.theta * 0.01).pack()
-    assert branch_of(state, errors) == "semantic"
+    assert name_branch(state, errors) == "semantic"
 
 
 # Scale covariance
@@ -240,13 +242,15 @@ def test_numbers_beyond_double_precision_are_refused(values):
     ((name, value),) = values.items()
     with pytest.raises(InputError, match=rf"{name} = .* is beyond double precision; sizes from 1e-60 to 1e\+60"):
         sf.problem("ridge_regression", **{"alpha": 2, **values})
-    assert with_error(value, 1e-3 * value) == f"1.0000(10)e{round(np.log10(value))}"
+    assert format_with_error(value, 1e-3 * value) == f"1.0000(10)e{round(np.log10(value))}"
     sf.problem("ridge_regression", alpha=1e-59, **{"lambda": 1e59})
 
 
 def test_without_a_start_a_model_without_attention_begins_at_its_first(monkeypatch):
     starts = []
-    monkeypatch.setattr("saddleforge.solving.solve.reach", lambda problem, start, **_: starts.append(start) or 1 / 0)
+    monkeypatch.setattr(
+        "saddleforge.solving.solve.solve_unchecked", lambda problem, start, **_: starts.append(start) or 1 / 0
+    )
     for name in ("committee_machine", "ridge_regression"):
         with pytest.raises(ZeroDivisionError):
             sf.solve(sf.problem(name, alpha=2.0))
@@ -293,7 +297,7 @@ def law_arrays(**changes: object) -> dict[str, object]:
 
 
 def test_overlaps_of_the_teacher_follow_from_the_law():
-    law = TokenLaw.of(law_arrays(), 1, 2)
+    law = TokenLaw.from_arrays(law_arrays(), 1, 2)
     assert law.rho.tolist() == [1.0, 2.0]
     assert law.rho_star.ravel().tolist() == [1.0, 2.0]
 
@@ -312,12 +316,14 @@ def test_overlaps_of_the_teacher_follow_from_the_law():
 )
 def test_impossible_laws_are_refused(changes, sentence):
     with pytest.raises(InputError, match=sentence):
-        TokenLaw.of(law_arrays(**changes), 1, 2)
+        TokenLaw.from_arrays(law_arrays(**changes), 1, 2)
 
 
 def test_an_atom_at_fault_is_named():
     with pytest.raises(InputError, match="of spectral atom 1 are not positive semidefinite"):
-        TokenLaw.of(law_arrays(weights=(0.5, 0.5), covariance=((1, 1), (1, 1)), gram=(np.eye(3), -np.eye(3))), 1, 2)
+        TokenLaw.from_arrays(
+            law_arrays(weights=(0.5, 0.5), covariance=((1, 1), (1, 1)), gram=(np.eye(3), -np.eye(3))), 1, 2
+        )
 
 
 @pytest.mark.parametrize(
@@ -325,7 +331,7 @@ def test_an_atom_at_fault_is_named():
     [(1.2, 0.3, "semantic"), (0.8, 0.1, "semantic"), pytest.param(2.0, 0.3, "positional", marks=pytest.mark.slow)],
 )
 def test_error_bars_hold_where_the_proximal_map_jumps(agree, alpha, omega, start):
-    """Coarse grids against a finer one: overlaps, training loss and test error within the sum of the half widths."""
+    """Coarse grids against a finer one: overlaps, training loss and test error within the sum of the error bars."""
     problem = sf.problem("dot_product_attention", alpha=alpha, omega=omega)
     coarse, middle, fine = (sf.solve(problem, start, accuracy=1e-9, effort=effort) for effort in (1, 2, 3))
     assert fine.averages.bistable > 1e-4
@@ -333,8 +339,8 @@ def test_error_bars_hold_where_the_proximal_map_jumps(agree, alpha, omega, start
         asked = 1e-9 * solution.overlaps.block_scales
         assert np.any(solution.errors > asked)
         one, other = ((s.overlaps.pack(), s.errors) for s in (solution, fine))
-        agree(one, other, "half widths", rounding=asked)
+        agree(one, other, "error bars", rounding=asked)
         for name in ("training_loss", "test_error"):
             one, other = ((getattr(s, name), getattr(s, f"{name}_error")) for s in (solution, fine))
-            agree(one, other, "half widths")
+            agree(one, other, "error bars")
     assert np.max(fine.errors) < np.max(middle.errors) < np.max(coarse.errors)

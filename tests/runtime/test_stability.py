@@ -7,11 +7,11 @@ import saddleforge as sf
 from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.integration.rule import NEGLIGIBLE_JUMPS
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.contract import clean
-from saddleforge.saddle_point.printed_slopes import map_slopes
+from saddleforge.report.contract import to_plain_json
+from saddleforge.saddle_point.printed_slopes import evaluate_map_slopes
 from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.stability.assess import Stability, modes_of, replicon_matrix
+from saddleforge.stability.assess import Stability, eigenmodes, replicon_matrix
 from saddleforge.stability.self_overlap import SelfOverlap
 
 
@@ -248,7 +248,7 @@ def test_modes_are_named_after_the_blocks_they_move():
     overlaps = Overlaps(np.full((2, 1, 1), 4.0), np.full((2, 1, 1), 9.0), np.ones((2, 1)), np.ones((2, 1, 1)))
     along = {0.9: [1, 1, 0, 0, 0, 0, 0, 0], -3.0: [0, 0, 0, 0, 1, -1, 0, 0], 0.5: [0, 0, 0, 0, 0, 0, 1, 0]}
     matrix = sum(value * np.outer(v, v) / np.dot(v, v) for value, v in along.items())
-    values, words = modes_of(np.asarray(matrix), overlaps)
+    values, words = eigenmodes(np.asarray(matrix), overlaps)
     named = dict(zip(np.round(values.real, 12).tolist(), words, strict=True))
     assert named[0.9] == "toward q, tokens alike"
     assert named[-3.0] == "toward m, tokens opposed"
@@ -265,7 +265,7 @@ def test_damping_follows_from_the_spectrum():
 
 def test_eigenvalues_that_were_not_asked_for_are_null():
     """As of solutions on whose branch only the replicon counts."""
-    told = clean(stability(eigenvalues=np.zeros(0, complex)).to_json())
+    told = to_plain_json(stability(eigenvalues=np.zeros(0, complex)).to_json())
     assert told["longitudinal"] == {"spectral_radius": None, "eigenvalues": [], "error": None, "verdict": "stable"}
     assert told["damping"] is None and told["replicon"] == 0.5
 
@@ -287,5 +287,5 @@ def test_where_the_lasso_recovers_the_teacher_slopes_keep_the_variance_of_the_co
     found = solution.stability
     assert found.verdict.startswith("RS stable") and found.slopes_by == "printed derivatives"
     # Without noise the law of labels less fields knows q and theta through q - 2 theta alone.
-    by_q, _, _, by_theta = map_slopes(StateMap(problem, solution.rule), solution.overlaps.pack()).state.T
+    by_q, _, _, by_theta = evaluate_map_slopes(StateMap(problem, solution.rule), solution.overlaps.pack()).state.T
     assert by_theta == pytest.approx(-2 * by_q, rel=1e-6, abs=1e-12 * abs(by_q[1])) and abs(by_q[1]) > 1e5

@@ -10,7 +10,7 @@ import pytest
 
 from saddleforge.reproduce import stability_map
 from saddleforge.reproduce.pages import stability_map as page
-from saddleforge.reproduce.pages.stability_map import ends_of, table_rows
+from saddleforge.reproduce.pages.stability_map import branch_ends, table_rows
 from saddleforge.reproduce.run import Reproduction
 from saddleforge.reproduce.stability_map import STABILITY, StabilityRun
 from saddleforge.reproduce.transition import FIGURES
@@ -28,7 +28,7 @@ class TwoPoints(StabilityRun):
 def finished(tmp_path_factory) -> tuple[Reproduction, Path]:
     """A small map: semantic free of jumps at both, positional with jumps."""
     out = tmp_path_factory.mktemp("map")
-    return TwoPoints(out, (STABILITY,)).all(page.write), out
+    return TwoPoints(out, (STABILITY,)).run_all(page.write_report), out
 
 
 def test_the_winning_branch_is_free_of_jumps_and_the_other_is_not(finished):
@@ -61,7 +61,7 @@ def test_a_run_leaves_table_figure_and_report(finished):
 def test_a_second_run_computes_nothing(finished):
     found, out = finished
     second = TwoPoints(out, (STABILITY,))
-    assert second.all(page.write).results == found.results and not second.steps.computed
+    assert second.run_all(page.write_report).results == found.results and not second.steps.computed
 
 
 class Judged:
@@ -75,24 +75,24 @@ class Judged:
     def __init__(self, loss: float, error: float) -> None:
         self.loss, self.error, self.asked = loss, error, []
 
-    def judged(self, spectrum: bool, log2_lines: int) -> Any:
+    def compute_stability(self, spectrum: bool, log2_lines: int) -> Any:
         self.asked.append(log2_lines)
         words = dict.fromkeys(("replicon", "replicon_error", "bistable_share", "jump_weight"), 0.0) | {"verdict": ""}
-        error = self.error / 2 ** (log2_lines - stability_map.LINES)
+        error = self.error / 2 ** (log2_lines - stability_map.LOG2_LINES)
         return type("Stability", (), words | {"self_overlap_loss": self.loss, "self_overlap_loss_error": error})
 
 
 @pytest.mark.parametrize(("loss", "error", "times"), [(0.3, 0.05, 1), (4e-3, 9e-4, 1), (4e-3, 1.2e-3, 2)], ids=str)
 def test_a_point_that_is_not_known_as_well_as_asked_is_looked_at_again(loss, error, times):
     solution = Judged(loss, error)
-    point = stability_map.point_of(solution)
+    point = stability_map.stored_point(solution)
     assert len(solution.asked) == times
     assert point["self_overlap_loss_error"] <= max(1e-3, 0.2 * loss)
 
 
 def test_ends_are_halfway_between_found_and_missing():
     row = {"points": [], "ends": [[0.7, 0.6], [1.2, 1.3]]}
-    assert ends_of({"semantic": {"0.3": row}, "positional": {"0.3": {"points": [], "ends": [None, None]}}}) == {
+    assert branch_ends({"semantic": {"0.3": row}, "positional": {"0.3": {"points": [], "ends": [None, None]}}}) == {
         "semantic": [[(0.3, pytest.approx(0.65))], [(0.3, pytest.approx(1.25))]],
         "positional": [[], []],
     }

@@ -10,7 +10,7 @@ import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.integration import Sobol
 from saddleforge.report.starting import saved_overlaps
-from saddleforge.saddle_point.starts import start_overlaps, with_response
+from saddleforge.saddle_point.starts import solve_response, start_overlaps
 from saddleforge.saddle_point.state_map import StateMap
 
 
@@ -43,13 +43,13 @@ def two_units(**values):
 def test_the_direction_in_which_a_matrix_is_not_positive_is_named():
     """Columns with overlap 1.01 and squares 1 have q = -0.01 along their difference."""
     state = sf.Overlaps.measured(q=[[1, 1.01], [1.01, 1]], theta=np.zeros((2, 2)), V=np.eye(2))
-    words = StateMap(two_units(), Sobol(6, 1)).why_outside(state.pack(), state.sizes)
+    words = StateMap(two_units(), Sobol(6, 1)).explain_outside(state.pack(), state.sizes)
     assert "q has the eigenvalue -0.01 along (0.71, -0.71)" in words and "token 1" in words
     state = sf.Overlaps.measured(q=np.eye(2), theta=np.zeros((2, 2)), V=np.diag([1.0, -0.5]))
-    words = StateMap(two_units(), Sobol(6, 1)).why_outside(state.pack(), state.sizes)
+    words = StateMap(two_units(), Sobol(6, 1)).explain_outside(state.pack(), state.sizes)
     assert "V has the eigenvalue -0.5 along (0.00, 1.00)" in words
     state = sf.Overlaps.measured(q=np.eye(2), theta=np.zeros((2, 2)), V=np.eye(2))
-    words = StateMap(two_units(), Sobol(6, 1)).why_outside(state.pack(), state.sizes)
+    words = StateMap(two_units(), Sobol(6, 1)).explain_outside(state.pack(), state.sizes)
     assert "Lambda + G" in words and "(-0.71, 0.71)" in words  # exchanging units is soft, and here lowers the risk
 
 
@@ -79,7 +79,7 @@ def test_measured_overlaps_take_numbers_matrices_and_contexts():
 def test_the_response_of_measured_weights_solves_its_own_equation():
     """Of ridge regression V = 1 / (lambda + alpha / (1 + V)), whatever q and theta are."""
     problem = regression()
-    found = with_response(problem, sf.Overlaps.measured(q=0.7, theta=0.2), Sobol(8, 4)).V.item()
+    found = solve_response(problem, sf.Overlaps.measured(q=0.7, theta=0.2), Sobol(8, 4)).V.item()
     assert found == pytest.approx(1 / (0.1 + 2 / (1 + found)), rel=5e-3)
 
 
@@ -118,17 +118,20 @@ def test_files_that_hold_no_start_say_so(tmp_path: Path):
 def test_a_start_that_lies_inside_is_taken_as_it_is():
     problem = regression()
     begun = start_overlaps(problem, "semantic")
-    assert StateMap(problem, Sobol(6, 1)).why_outside(begun.pack(), begun.sizes) == ""
+    assert StateMap(problem, Sobol(6, 1)).explain_outside(begun.pack(), begun.sizes) == ""
 
 
 def test_weights_that_nothing_holds_are_named():
-    from saddleforge.solving.checks import divergence
+    from saddleforge.solving.checks import describe_divergence
 
     problem = sf.problem("logistic_regression", alpha=1, lambda_=0)  # of fewer samples than weights
     far, near = (sf.Overlaps.measured(q=size, theta=0.1, V=1.0) for size in (5e16, 5e3))
-    assert "the weights diverge (q 5e+16)" in divergence(problem, far) and divergence(problem, near) == ""
+    assert (
+        "the weights diverge (q 5e+16)" in describe_divergence(problem, far)
+        and describe_divergence(problem, near) == ""
+    )
     kept = sf.problem("perceptron", alpha=1)  # of given norm
-    assert divergence(kept, far) == ""
+    assert describe_divergence(kept, far) == ""
 
 
 def test_weights_that_nothing_holds_are_named_where_solving_ends():
@@ -141,7 +144,7 @@ def test_a_trained_number_that_nothing_holds_is_named():
     """Of softplus(-beta y X) the risk falls as beta grows and W shrinks, whose ridge alone is paid for."""
     import sympy as sp
 
-    from saddleforge.solving.checks import divergence
+    from saddleforge.solving.checks import describe_divergence
 
     @sf.model(regulariser=sf.Ridge(0.5))
     def unheld(X, Y, *, beta=sf.trained(1)):
@@ -150,7 +153,9 @@ def test_a_trained_number_that_nothing_holds_is_named():
 
     problem = sf.problem(unheld, alpha=0.5)
     far, near = (sf.Overlaps.measured(q=0.1, theta=0.1, V=1.0, phi=[value]) for value in (70.0, 2.0))
-    assert "beta diverges (70)" in divergence(problem, far) and "it has no ridge" in divergence(problem, far)
-    assert divergence(problem, near) == ""
+    assert "beta diverges (70)" in describe_divergence(problem, far) and "it has no ridge" in describe_divergence(
+        problem, far
+    )
+    assert describe_divergence(problem, near) == ""
     shown = sf.solve(problem, "semantic", accuracy=1e-2, time_limit=1e-3)
     assert "(trained, no ridge)" in shown.table()

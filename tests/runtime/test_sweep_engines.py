@@ -16,7 +16,7 @@ from saddleforge.base.errors import InputError
 from saddleforge.extensions.sweeping import engine as engines
 from saddleforge.extensions.sweeping.engine import Engine
 from saddleforge.extensions.sweeping.line import run_line
-from saddleforge.extensions.sweeping.plan import Simulated, planned
+from saddleforge.extensions.sweeping.plan import SimulationSettings, make_plan
 from saddleforge.extensions.sweeping.records import Records
 from saddleforge.extensions.sweeping.sweep import collect, run
 
@@ -29,8 +29,8 @@ GRID = {"alpha": (3, 1, 4), "lambda": [0.1, 0.2, 0.3]}
 
 def plan_for(**options):
     usual = {"rows": None, "starts": None, "ask": "solve", "accuracy": 1e-3, "both_ways": False, "seed": 0}
-    chosen = {"grid": GRID, "simulated": Simulated(), "given": {}, **usual, **options}
-    return planned("logistic_regression", **chosen)
+    chosen = {"grid": GRID, "simulated": SimulationSettings(), "given": {}, **usual, **options}
+    return make_plan("logistic_regression", **chosen)
 
 
 def bytes_of(sweep, path):
@@ -111,13 +111,13 @@ def test_items_are_run_side_by_side_and_one_whose_worker_dies_is_run_again(tmp_p
         return value / 2
 
     found = {}
-    Engine(2).each(half, [(n,) for n in range(5)], found.__setitem__)
+    Engine(2).call_on_each(half, [(n,) for n in range(5)], found.__setitem__)
     assert found == {n: n / 2 for n in range(5)} and os.path.exists(mark)
 
 
 def test_what_an_item_raises_is_raised():
     with pytest.raises(ZeroDivisionError):
-        Engine(1).each(lambda value: 1 / value, [(1,), (0,)], lambda *_: None)
+        Engine(1).call_on_each(lambda value: 1 / value, [(1,), (0,)], lambda *_: None)
 
 
 class Dying:
@@ -220,7 +220,7 @@ def test_what_another_sweep_keeps_is_left_by_one_that_is_given_no_scheduler(tmp_
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
     other = Records(tmp_path / "new", here)
     run(here, Engine(processes=1), tmp_path / "new", shard=(2, 2))
-    other.withdraw()  # another command has put points away meanwhile
+    other.close_and_remove_if_empty()  # another command has put points away meanwhile
     assert collect(tmp_path / "new").statuses == collect(kept).statuses
 
 
@@ -307,7 +307,7 @@ def test_two_workers_on_an_empty_cache_agree(tmp_path, monkeypatch):
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
     plan = plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]})
     for name in ("records", "again"):
-        with Engine(2).held() as engine:
+        with Engine(2).keep_workers() as engine:
             assert run(plan, engine, tmp_path / name).statuses == {"converged": 4}
 
 
@@ -332,7 +332,7 @@ def test_workers_without_this_version_are_refused_before_they_are_given_anything
             return {"tcp://a:1": version(), "tcp://b:1": "0.0.1", "tcp://c:1": "no saddleforge"}
 
     with pytest.raises(InputError, match=rf"have 0\.0\.1, no saddleforge where this is {sf.__version__}"):
-        engines._refuse_other_versions(Elsewhere(), "tcp://a:0")
+        engines._check_versions(Elsewhere(), "tcp://a:0")
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ def a_scheduler(tmp_path):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
     processes = [subprocess.Popen(dask, **quiet)]
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not said.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]

@@ -12,7 +12,7 @@ import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.extensions.sweeping import records
 from saddleforge.extensions.sweeping.line import run_line
-from saddleforge.extensions.sweeping.memory import recalled, remembered
+from saddleforge.extensions.sweeping.memory import encode_solution, restore_solution
 from saddleforge.extensions.sweeping.plan import MOST_POINTS
 from saddleforge.report.tables import load_dataset
 from saddleforge.solving.solve import solve
@@ -49,7 +49,7 @@ def test_a_sweep_holds_what_solving_each_point_gives(swept, agree):
     alone = sf.solve(sf.problem("logistic_regression", alpha=3, **{"lambda": 0.3}), accuracy=1e-3)
     for name in ("training_loss", "test_error"):
         found = float(at[name]), float(at[f"{name}_error"])
-        agree(found, (getattr(alone, name), getattr(alone, f"{name}_error")), "half widths")
+        agree(found, (getattr(alone, name), getattr(alone, f"{name}_error")), "error bars")
     assert swept.statuses == {"converged": 8} and not swept.weak
 
 
@@ -82,9 +82,9 @@ def test_what_is_remembered_of_a_solution_comes_back_to_the_bit(model, start, va
         "status": found.status.value,
         "overlaps": found.overlaps.pack().tolist(),
         "errors": found.errors.tolist(),
-        "memory": remembered(found),
+        "memory": encode_solution(found),
     }
-    back = recalled(at, start, json.loads(json.dumps(record)))
+    back = restore_solution(at, start, json.loads(json.dumps(record)))
     assert back.rule == found.rule and back.symmetry == found.symmetry and back.drift == found.drift
     assert np.array_equal(back.overlaps.pack(), found.overlaps.pack()) and np.array_equal(back.errors, found.errors)
     assert (back.jacobian is None) == (found.jacobian is None)
@@ -169,7 +169,7 @@ def test_a_line_says_where_phase_retrieval_loses_its_teacher():
     found = sf.sweep("phase_retrieval", grid=grid, both_ways=True, ask="solve", accuracy=1e-2, processes=1)
     dataset = found.to_xarray().isel(start=0)
     forward, back = (dataset.sel(direction=way) for way in ("forward", "back"))
-    assert list(forward["status"].values) == ["converged", "converged", "ended_elsewhere", "lost"]
+    assert list(forward["status"].values) == ["converged", "converged", "left_basin", "lost"]
     assert 0.5 <= float(forward["lost_to"]) < float(forward["lost_from"]) <= 2
     assert list(np.isfinite(back["training_loss"].values)) == [True, True, False, False]
     assert np.isnan(back["lost_from"])
@@ -206,7 +206,7 @@ def test_rows_of_parameters_may_hold_arrays_and_sizes(agree):
     assert found["training_loss"].dims == ("start", "point") and list(found["alpha"].values) == [2, 2, 1]
     for row, at in zip(rows, found["training_loss"].values[0], strict=True):
         alone = sf.solve(sf.problem("ridge_regression", **row), accuracy=1e-3)
-        agree((at, 0), (alone.training_loss, alone.training_loss_error), "half widths", rounding=1e-9)
+        agree((at, 0), (alone.training_loss, alone.training_loss_error), "error bars", rounding=1e-9)
 
 
 def test_a_structural_size_is_an_axis_of_a_sweep():

@@ -12,7 +12,7 @@ from saddleforge.channel.exchange import Reduction
 from saddleforge.integration import GaussHermite, ProxSpace, Sobol
 from saddleforge.integration.rule import Rule
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.problems.symmetry import Exchange, Symmetry, exchanges, of_state
+from saddleforge.problems.symmetry import Exchange, Symmetry, exchanges, exchanges_of_state
 from saddleforge.saddle_point.state_map import StateMap
 
 
@@ -36,10 +36,10 @@ def test_attention_keeps_exchanges_of_its_tokens_and_signs():
     encodings are opposite; a mixed state keeps one exchange alone."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     same = (0, 1)
-    assert signs(of_state(problem, SEMANTIC)) == {(same, -1, -1), (SWAP, 1, 1), (SWAP, -1, -1)}
-    assert signs(of_state(problem, POSITIONAL)) == {(same, 1, -1), (SWAP, -1, 1), (SWAP, -1, -1)}
-    assert signs(of_state(problem, MIXED)) == {(SWAP, -1, -1)}
-    assert len(of_state(problem, UNINFORMED)) == 7
+    assert signs(exchanges_of_state(problem, SEMANTIC)) == {(same, -1, -1), (SWAP, 1, 1), (SWAP, -1, -1)}
+    assert signs(exchanges_of_state(problem, POSITIONAL)) == {(same, 1, -1), (SWAP, -1, 1), (SWAP, -1, -1)}
+    assert signs(exchanges_of_state(problem, MIXED)) == {(SWAP, -1, -1)}
+    assert len(exchanges_of_state(problem, UNINFORMED)) == 7
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_attention_keeps_exchanges_of_its_tokens_and_signs():
     [{"A": [[0.6, 0.4], [0.2, 0.8]]}, {"spectrum": [[0.5, 0.2, 0.3], [0.5, 0.3, 0.25]]}],
     ids=["target", "spectrum"],
 )
-def test_tokens_told_apart_are_not_exchanged(changes):
+def test_tokens_distinguished_are_not_exchanged(changes):
     problem = sf.problem("dot_product_attention", alpha=2.0, **changes)
     assert {e.tokens for e in exchanges(problem)} == {(0, 1)}
 
@@ -79,8 +79,8 @@ def test_one_node_an_orbit_gives_what_all_nodes_give(rule: Rule, overlaps: Overl
     reduced, slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
     with without_symmetry():
         full, full_slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
-    group, moments = of_state(problem, overlaps), problem.solver.channel.MOMENTS
-    symmetric = (full.moments[0] + sum(e.of_moments(full.moments[0], moments) for e in group)) / (1 + len(group))
+    group, moments = exchanges_of_state(problem, overlaps), problem.solver.channel.MOMENTS
+    symmetric = (full.moments[0] + sum(e.exchange_moments(full.moments[0], moments) for e in group)) / (1 + len(group))
     for one, other, tolerance in (
         (reduced.moments[0], symmetric, 1e-12),
         (reduced.moreau, full.moreau, 1e-12),
@@ -101,22 +101,22 @@ def test_a_number_trained_for_alike_tokens_sees_the_whole_slope(without_symmetry
     problem = sf.problem(shared_scale, alpha=2.0)
     state_map = StateMap(problem, GaussHermite(6))
     overlaps = replace(state(0.3, 1.5, 0.0, 0.4), phi=np.array([0.5]))
-    assert any(exchange.tokens == SWAP for exchange in of_state(problem, overlaps))
-    reduced = state_map.trained(overlaps, state_map.averages(overlaps).moments[0])
+    assert any(exchange.tokens == SWAP for exchange in exchanges_of_state(problem, overlaps))
+    reduced = state_map.update_trained(overlaps, state_map.averages(overlaps).moments[0])
     with without_symmetry():
-        full = state_map.trained(overlaps, state_map.averages(overlaps).moments[0])
+        full = state_map.update_trained(overlaps, state_map.averages(overlaps).moments[0])
     assert reduced == pytest.approx(full, rel=1e-12)
 
 
 def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    from saddleforge.channel.fields import fields_of
-    from saddleforge.channel.nodes import tensor, trapezoid
+    from saddleforge.channel.fields import field_law
+    from saddleforge.channel.nodes import tensor_product_rule, trapezoid_rule
 
-    axes = [trapezoid(32)] * 2
-    nodes, _ = tensor(axes)
-    reduction = Reduction.of(problem, fields_of(problem, SEMANTIC, (0, 0)), (0, 0), axes)
-    orbits = reduction.orbits(nodes, problem.teacher_rank)
+    axes = [trapezoid_rule(32)] * 2
+    nodes, _ = tensor_product_rule(axes)
+    reduction = Reduction.of_rule(problem, field_law(problem, SEMANTIC, (0, 0)), (0, 0), axes)
+    orbits = reduction.orbit_sizes(nodes, problem.teacher_rank)
     assert orbits.sum() == len(nodes)
     assert np.sum(orbits > 0) == 32 * 32 / 4 + 32 / 2  # two orbits of two on each diagonal
 
@@ -147,15 +147,15 @@ def test_the_map_commutes_with_every_exchange_of_the_problem(name, points, round
     image = Overlaps.unpack(state_map(overlaps.pack(), problem.sizes), problem.sizes)
     assert exchanges(problem)
     for exchange in exchanges(problem):
-        there = exchange.of_overlaps(overlaps, problem.clusters).pack()
-        expected = exchange.of_overlaps(image, problem.clusters)
+        there = exchange.exchange_overlaps(overlaps, problem.clusters).pack()
+        expected = exchange.exchange_overlaps(image, problem.clusters)
         deviation = np.abs(state_map(there, problem.sizes) - expected.pack()) / expected.block_scales
         assert deviation.max() < rounding
 
 
 def test_a_projected_state_is_invariant_and_projecting_again_changes_nothing():
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    symmetry = Symmetry(None, of_state(problem, POSITIONAL), problem.clusters)
+    symmetry = Symmetry(None, exchanges_of_state(problem, POSITIONAL), problem.clusters)
     u = np.random.default_rng(2).standard_normal(8)
     once = symmetry.project(u, problem.sizes)
     assert np.array_equal(symmetry.project(once, problem.sizes), once)
@@ -175,7 +175,7 @@ def test_solutions_of_sampled_rules_keep_the_exchange_to_rounding():
 def test_a_start_that_tells_tokens_apart_is_not_made_symmetric():
     problem = sf.problem("dot_product_attention", alpha=2.0)
     overlaps = replace(SEMANTIC, q=SEMANTIC.q * np.array([1.0, 1.01])[:, None, None])
-    assert {e.tokens for e in of_state(problem, overlaps)} == {(0, 1)}
+    assert {e.tokens for e in exchanges_of_state(problem, overlaps)} == {(0, 1)}
 
 
 def test_rules_without_nodes_in_orbits_reduce_nothing():

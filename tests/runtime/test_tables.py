@@ -8,9 +8,9 @@ import pytest
 import xarray
 
 from saddleforge.base.errors import InputError
-from saddleforge.branches.along import Curve
+from saddleforge.branches.curve_results import Curve
 from saddleforge.integration import Sobol
-from saddleforge.problems.columns import column_of
+from saddleforge.problems.columns import column_name
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import problem
 from saddleforge.problems.symbols import symbols_of
@@ -124,7 +124,7 @@ def test_a_terminals_table_takes_a_readers_own_symbols():
     shown = overlap_lines(
         made.solutions[0].problem,
         made.solutions[0].overlaps,
-        made.solutions[0].half_widths,
+        made.solutions[0].error_bars,
         symbols_of(made.solutions[0].problem, {"theta": "T"}),
     )
     assert "   T 0.500" in shown[0] and "theta" not in shown[0]
@@ -155,8 +155,8 @@ def with_parameter(name):
 def test_a_parameter_never_has_the_name_of_a_result():
     made = made_curve(student_rank=2)
     for name in {*curve_dataset(made, False).variables, *curve_frame(made, False).columns} - {"alpha"}:
-        assert column_of(name) == f"parameter_{name}"
-    assert [column_of(name) for name in ("lambda_", "theta_max", "q", "best_lambda", "width")] == [
+        assert column_name(name) == f"parameter_{name}"
+    assert [column_name(name) for name in ("lambda_", "theta_max", "q", "best_lambda", "width")] == [
         "lambda", "theta_max", "parameter_q", "parameter_best_lambda", "width"
     ]  # fmt: skip
 

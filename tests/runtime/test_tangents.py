@@ -13,7 +13,7 @@ from saddleforge import Problem, Solution
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
 from saddleforge.problems.overlaps import Conjugates, Overlaps
-from saddleforge.saddle_point.printed_slopes import NoFormula, map_slopes
+from saddleforge.saddle_point.printed_slopes import FormulaUnavailableError, evaluate_map_slopes
 from saddleforge.saddle_point.state_map import StateMap
 
 Solved = Callable[[float, str, float], Solution]
@@ -49,7 +49,7 @@ def gaps(problem: Problem, rule: Rule, overlaps: Overlaps, steps: list[float]) -
     """Largest entries of (central difference - printed) along two directions, in block scales, one a step."""
     u, scales = overlaps.pack(), overlaps.block_scales
     state_map = StateMap(problem, rule)
-    printed = map_slopes(state_map, u).state
+    printed = evaluate_map_slopes(state_map, u).state
     found = np.zeros(len(steps))
     for direction in np.random.default_rng(5).uniform(-1, 1, (2, len(u))) * scales:
         for n, step in enumerate(steps):
@@ -80,7 +80,7 @@ def test_differences_of_regression_converge_to_the_printed_slopes(name: str, rul
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.slow
 def test_differences_of_attention_converge_to_the_printed_slopes(symmetric: bool) -> None:
-    """At the semantic solution one node of Y of every orbit is visited; all directions are told all the same."""
+    """At the semantic solution one node of Y of every orbit is visited; all directions are reported all the same."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     falls_like_the_step_squared(problem, ProxSpace(88, 44), SEMANTIC if symmetric else lopsided(SEMANTIC), 2e-2)
 
@@ -90,7 +90,7 @@ def test_two_rules_print_the_same_slopes() -> None:
     problem, state = sf.problem("dot_product_attention", alpha=2.0), lopsided(SEMANTIC)
     u, scales = state.pack(), state.block_scales
     grid, coarse, fine = (
-        map_slopes(StateMap(problem, rule), u).state * scales / scales[:, None]
+        evaluate_map_slopes(StateMap(problem, rule), u).state * scales / scales[:, None]
         for rule in (ProxSpace(88, 44), GaussHermite(9), GaussHermite(14))
     )
     assert np.max(np.abs(fine - grid)) < 2e-3
@@ -106,14 +106,14 @@ def test_slopes_count_what_moves_with_the_jumps_of_the_proximal_map() -> None:
 
 
 def test_multipliers_answer_to_changes_of_conjugates_and_norms() -> None:
-    """Under given norms the overlaps change as of the ridge that keeps these; differences solve for it anew."""
+    """Under given norms the overlaps change as of the ridge that keeps these; differences solve for it again."""
     norm, spectrum = 1.3, [[0.3, 0.2], [0.5, 1.0], [0.2, 2.5]]
 
     def overlaps(norm: float, hats: np.ndarray) -> np.ndarray:
         problem = sf.problem("perceptron", alpha=1.0, norm=norm, spectrum=spectrum)
         blocks = [*np.reshape(hats[:2], (2, 1, 1, 1)), np.reshape(hats[2], (1, 1)), np.reshape(hats[3], (1, 1, 1))]
         out = [np.empty_like(block) for block in blocks]
-        assert problem.of_prior("overlaps")(*blocks, *out)
+        assert problem.bound_prior_map("overlaps")(*blocks, *out)
         return np.concatenate([block.ravel() for block in out])
 
     problem = sf.problem("perceptron", alpha=1.0, norm=norm, spectrum=spectrum)
@@ -140,7 +140,7 @@ def test_the_slope_in_alpha_is_that_of_the_map() -> None:
     rule = ProxSpace(144, 72)
     ends = [StateMap(problem.with_(alpha=1.7 + way), rule)(u.pack(), u.sizes) for way in (1e-4, -1e-4)]
     np.testing.assert_allclose(
-        map_slopes(StateMap(problem, rule), u.pack()).alpha, (ends[0] - ends[1]) / 2e-4, atol=1e-7
+        evaluate_map_slopes(StateMap(problem, rule), u.pack()).alpha, (ends[0] - ends[1]) / 2e-4, atol=1e-7
     )
 
 
@@ -155,16 +155,16 @@ def test_the_printed_spectrum_is_the_known_one(attention: Solved) -> None:
     assert semantic.eigenvalues.real.min() == pytest.approx(-2.51, abs=0.01)
 
 
-def test_where_the_formulas_do_not_hold_differences_are_taken_and_the_reason_is_told(attention: Solved) -> None:
+def test_where_the_formulas_do_not_hold_differences_are_taken_and_the_reason_is_reported(attention: Solved) -> None:
     problem = sf.problem("dot_product_attention", alpha=1.25)
     for rule in (Sobol(8, 4), ProxSpace(64, 32, blur=0.0)):
-        with pytest.raises(NoFormula, match=r"the proximal map jumps on a fraction 0\.01"):
-            map_slopes(StateMap(problem, rule), POSITIONAL.pack())
+        with pytest.raises(FormulaUnavailableError, match=r"the proximal map jumps on a fraction 0\.01"):
+            evaluate_map_slopes(StateMap(problem, rule), POSITIONAL.pack())
     solution = attention(2.0, "semantic", 1e-4)
-    branch = BranchMap.of(solution, ("alpha",), [1.0])
+    branch = BranchMap.from_solution(solution, ("alpha",), [1.0])
     u, at = solution.overlaps.pack(), np.array([2.0])
-    assert branch.formulas(u, at, ProxSpace(64, 32)) is not None
-    assert branch.formulas(u, at, Sobol(8, 4)) is None
+    assert branch.slope_formulas(u, at, ProxSpace(64, 32)) is not None
+    assert branch.slope_formulas(u, at, Sobol(8, 4)) is None
     assert branch.slopes_by == {"printed derivatives", "differences (the rule is no grid in X)"}
 
 
@@ -181,8 +181,8 @@ def test_losses_with_trained_numbers_have_no_formula_yet() -> None:
     problem = sf.problem(with_bias(), alpha=2.0)
     state = one_field(0.6, 1.1, 0.45)
     u = np.append(state.pack(), 0.1)
-    with pytest.raises(NoFormula, match="trained numbers"):
-        map_slopes(StateMap(problem, GaussHermite(6)), u)
+    with pytest.raises(FormulaUnavailableError, match="trained numbers"):
+        evaluate_map_slopes(StateMap(problem, GaussHermite(6)), u)
 
 
 @pytest.mark.slow

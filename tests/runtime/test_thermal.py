@@ -89,20 +89,20 @@ def test_ridge_regression_has_the_same_mean_at_every_temperature(b):
     hat = alpha / (1 + V) ** 2
     q = V**2 * ((alpha / (1 + V)) ** 2 + hat * error) / (1 - V**2 * hat)
     assert warm.status.success
-    assert within(warm.overlaps.V.item(), V, warm.half_widths.V.item())
-    assert within(warm.overlaps.theta.item(), theta, warm.half_widths.theta.item())
-    assert within(warm.overlaps.q.item(), q, warm.half_widths.q.item())
-    gibbs = warm.thermal
-    assert within(gibbs.self_overlap.item(), q + V / b, gibbs.self_overlap_error.item())
+    assert within(warm.overlaps.V.item(), V, warm.error_bars.V.item())
+    assert within(warm.overlaps.theta.item(), theta, warm.error_bars.theta.item())
+    assert within(warm.overlaps.q.item(), q, warm.error_bars.q.item())
+    gibbs_averages = warm.thermal
+    assert within(gibbs_averages.self_overlap.item(), q + V / b, gibbs_averages.self_overlap_error.item())
     residual = error + q
     data = alpha * (residual / (1 + V) ** 2 / 2 + V / (1 + V) / (2 * b))
     energy = data + strength * (q + V / b) / 2
-    assert within(gibbs.energy, energy, gibbs.energy_error)
+    assert within(gibbs_averages.energy, energy, gibbs_averages.energy_error)
     entropic = np.log(2 * np.pi * V / b) / 2 + V * alpha / (1 + V) / 2
     minimum = alpha * residual / (1 + V) ** 2 / 2 + strength * q / 2
     free_entropy = -b * minimum + entropic - alpha * np.log(1 + V) / 2
-    assert within(gibbs.free_entropy, free_entropy, gibbs.free_entropy_error)
-    assert within(gibbs.entropy, free_entropy + b * energy, gibbs.entropy_error)
+    assert within(gibbs_averages.free_entropy, free_entropy, gibbs_averages.free_entropy_error)
+    assert within(gibbs_averages.entropy, free_entropy + b * energy, gibbs_averages.entropy_error)
 
 
 def test_weights_drawn_at_a_temperature_do_worse_than_their_mean():
@@ -174,7 +174,7 @@ def free_entropy_at(problem, u, hats, rule):
 @pytest.mark.parametrize("model", ["logistic_regression", "lasso_regression"])
 def test_the_free_entropy_is_stationary_in_overlaps_and_conjugates(model):
     warm = solved(model, alpha=1.3, inverse_temperature=4.0)
-    rule, problem, u = warm.rule.finer(), warm.problem, warm.overlaps.pack()
+    rule, problem, u = warm.rule.finer_rule(), warm.problem, warm.overlaps.pack()
     hats = StateMap(problem, rule).conjugates(warm.overlaps, rule.averages(problem, warm.overlaps).moments[0])
 
     def slope(function, size):
@@ -405,5 +405,7 @@ def test_conjugates_carry_nothing_of_the_temperature():
     warm = solved("ridge_regression", alpha=2.0, inverse_temperature=20.0)
     cold = replace(warm.problem, inverse_temperature=None)
     moments = warm.averages.moments[0]
-    one, other = (StateMap(problem, warm.rule).image(warm.overlaps, moments) for problem in (warm.problem, cold))
+    one, other = (
+        StateMap(problem, warm.rule).image_from_averages(warm.overlaps, moments) for problem in (warm.problem, cold)
+    )
     assert np.array_equal(one, other)

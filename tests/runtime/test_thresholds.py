@@ -1,4 +1,4 @@
-"""Thresholds: conditions are read safely, and the half width contains the truth where a closed form gives it."""
+"""Thresholds: conditions are read safely, and the error bar contains the truth where a closed form gives it."""
 
 import math
 from dataclasses import replace
@@ -12,9 +12,9 @@ from saddleforge import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
 from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.problems.quantities import quantity_names
-from saddleforge.thresholds.conditions import own_names, parse_condition
+from saddleforge.thresholds.conditions import parse_condition, verdict_and_parameter_names
 from saddleforge.thresholds.crossing import loss_slope
-from saddleforge.thresholds.root import Evaluation, root_between
+from saddleforge.thresholds.root import Evaluation, find_root
 
 
 def ridge_test_error(alpha: float, penalty: float = 0.1, noise: float = 0.25) -> float:
@@ -75,7 +75,7 @@ def test_a_condition_without_uncertainty_has_only_rounding(ridge):
 
 def test_observables_are_all_readable(ridge):
     solution = sf.solve(ridge, accuracy=1e-4)
-    for name in quantity_names(ridge, own_names(ridge)):
+    for name in quantity_names(ridge, verdict_and_parameter_names(ridge)):
         value, error = parse_condition(f"{name} = 0", ridge)(solution)
         assert math.isfinite(value) and error >= 0, name
     assert parse_condition("theta_1 = lambda", ridge)(solution)[0] == solution.overlaps.theta.item() - 0.1
@@ -136,7 +136,7 @@ def test_a_threshold_says_how_it_was_found(ridge):
     assert shown["branches"] == ["semantic"]
     assert "RS stable" in shown["rs_verdict"]
     evidence = shown["evidence"]
-    parts = [value for name, value in evidence.items() if name.startswith("half_width")]
+    parts = [value for name, value in evidence.items() if name.startswith("error_")]
     assert len(parts) == 3
     assert sum(parts) == pytest.approx(found.error)
     assert evidence["bracket"][0] < found.value < evidence["bracket"][1]
@@ -171,7 +171,7 @@ def test_stability_lost_through_jumps_is_no_passage_of_the_replicon_through_one(
         found = at(branch, value, accuracy)
         return replace(found, averages=replace(found.averages, bistable=0.01 * (value > 1.3)))
 
-    monkeypatch.setattr(ProxSpace, "for_slopes", lambda rule, *_: (rule,))
+    monkeypatch.setattr(ProxSpace, "rules_for_slopes", lambda rule, *_: (rule,))
     with (
         branch_at(jumping),
         pytest.raises(NotConvergedError, match=r"= 1.299\d* and 1.300\d* through jumps of the proximal"),
@@ -203,7 +203,7 @@ def transition():
 
 
 def test_positional_to_semantic_transition(transition):
-    """alpha_c(omega = 0.3) = 1.251536(2), with half widths down to 1e-5 asked for; arXiv 2402.03902 gives 1.2410."""
+    """alpha_c(omega = 0.3) = 1.251536(2), with error bars down to 1e-5 asked for; arXiv 2402.03902 gives 1.2410."""
     assert transition.status == "converged"
     assert transition.error <= 3e-4
     assert abs(transition.value - 1.251536) <= transition.error
@@ -220,7 +220,7 @@ def test_the_transition_by_another_rule(agree, transition):
     off = (losses[0] - losses[1]) / transition.evidence["slope"]
     error = 2 * off.std(ddof=1) / np.sqrt(len(off))
     assert error < 2e-3
-    agree((off.mean(), error), (0.0, transition.error), "half widths")
+    agree((off.mean(), error), (0.0, transition.error), "error bars")
 
 
 @pytest.mark.slow
@@ -294,7 +294,7 @@ def test_one_step_of_breaking_moves_the_transition_down():
     assert "replica symmetric 1.2" in found.table()
 
 
-def test_a_root_behind_a_bracket_of_coarse_signs_lies_within_the_half_width():
+def test_a_root_behind_a_bracket_of_coarse_signs_lies_within_the_error_bar():
     """At both ends the difference is positive; the coarse one is off by more than it is itself."""
     root = 1.15
 
@@ -304,7 +304,7 @@ def test_a_root_behind_a_bracket_of_coarse_signs_lies_within_the_half_width():
 
     left, right = (evaluate(value, None) for value in (0.8, 1.0))
     assert left.difference > 0 > right.difference
-    found = root_between(left, right, 1e-2, evaluate, lambda: None)
+    found = find_root(left, right, 1e-2, evaluate, lambda: None)
     assert abs(found.value - root) <= found.best.error / abs(found.slope) + found.error
 
 

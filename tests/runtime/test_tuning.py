@@ -9,8 +9,8 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError
 from saddleforge.report.tables import load_dataset
-from saddleforge.responses.minimum import Point, Search
-from saddleforge.responses.tuning import _best
+from saddleforge.responses.minimum import MinimumSearch, ScanPoint
+from saddleforge.responses.tuning import _find_best
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,19 @@ def test_what_cannot_be_tuned_is_refused(arguments, sentence):
 # The scan, on branches made up
 
 
-class MadeUp(Search):
+class MadeUp(MinimumSearch):
     """A search over a function of the place, None where there is no branch."""
 
     def with_function(self, function, slope):
         self.function, self.derivative = function, slope
         return self
 
-    def at(self, place, accuracy=None):
+    def solve_at(self, place, accuracy=None):
         value = self.function(place)
         if value is None:
             return None
         if place not in self.known:
-            self.known[place] = Point(
+            self.known[place] = ScanPoint(
                 place, place, self.solution, value, 1e-12, self.derivative(place), 1e-12, np.zeros(4)
             )
         return self.known[place]
@@ -126,7 +126,9 @@ def made_up():
     solution = sf.solve(problem)
 
     def search(function, slope):
-        own = MadeUp.of(problem, "sigma", "test_error", None, (1.0, 2.0), 1e-4, 0).with_function(function, slope)
+        own = MadeUp.from_arguments(problem, "sigma", "test_error", None, (1.0, 2.0), 1e-4, 0).with_function(
+            function, slope
+        )
         own.solution, own.logarithmic = solution, False
         own.low, own.high = 0.0, 1.0
         return own, problem
@@ -135,7 +137,7 @@ def made_up():
 
 
 def best(search, problem):
-    return _best(search, 1e-6, lambda: None)
+    return _find_best(search, 1e-6, lambda: None)
 
 
 def test_the_lowest_of_several_minima_is_found(made_up):
@@ -161,7 +163,7 @@ def test_a_narrow_minimum_shows_in_the_slopes(made_up):
     assert found.value == pytest.approx(0.47, abs=width)
 
 
-def test_a_jump_of_the_branch_is_told_from_a_minimum(made_up):
+def test_a_jump_of_the_branch_is_distinguished_from_a_minimum(made_up):
     """Falling up to 0.3, then higher and falling on: the least value is where the branch jumps."""
     found = best(*made_up(lambda p: -p if p < 0.3 else 2 - p, lambda p: -1.0))
     assert (found.kind, found.status) == ("jump", "branch_end")
@@ -280,7 +282,7 @@ def test_a_tuned_curve_needs_a_grid_in_another_parameter():
 
 @pytest.mark.slow
 def test_attention_learns_the_meaning_best_at_a_regularisation_of_its_own():
-    """The base case on the semantic branch: lambda* lies inside, and values beside it are worse."""
+    """The base case on the semantic branch: lambda* lies inside, and values next to it are worse."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     found = sf.tune(problem, "lambda", on="semantic", bracket=(1e-3, 0.1), accuracy=1e-4)
     assert found.solution.branch == "semantic"

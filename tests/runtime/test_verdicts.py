@@ -6,8 +6,8 @@ import sympy as sp
 import xarray
 
 import saddleforge as sf
-from saddleforge.extensions.breaking.solution import Splitting
-from saddleforge.report.ansatz import duration, is_unstable_beyond_digits
+from saddleforge.extensions.breaking.solution import BreakingStability
+from saddleforge.report.ansatz import format_duration, is_unstable_beyond_digits
 from saddleforge.report.branches import curve_table
 from saddleforge.report.plots import drawing
 from saddleforge.stability.assess import Stability
@@ -38,7 +38,7 @@ def test_the_error_bar_of_the_replicon_holds_that_of_the_overlaps(how, seed):
     assert off <= found.stability.replicon_error
     # No more than what the error bar of V, one-sided, is worth.
     slope = 2 * 1.3 * V / (1 + V) ** 3
-    assert found.stability.replicon_error < 10 * slope * found.half_widths.V.item() + 1e-12
+    assert found.stability.replicon_error < 10 * slope * found.error_bars.V.item() + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_a_verdict_is_marginal_within_the_error_bar_of_1(changes, replica_symmet
 
 
 def test_levels_of_breaking_are_marginal_within_their_errors():
-    assert "type I marginal (1.00(2), 1 within its error)" in Splitting(1.001, 0.02, 0.5, 1e-3, 0.0).verdict
-    assert "type I unstable" in Splitting(1.1, 0.02, 0.5, 1e-3, 0.0).verdict
+    assert "type I marginal (1.00(2), 1 within its error)" in BreakingStability(1.001, 0.02, 0.5, 1e-3, 0.0).verdict
+    assert "type I unstable" in BreakingStability(1.1, 0.02, 0.5, 1e-3, 0.0).verdict
 
 
 def test_replicates_move_a_number_as_their_spread_does():
@@ -96,9 +96,9 @@ def test_replicates_move_a_number_as_their_spread_does():
     rng = np.random.default_rng(1)
     overlaps = sf.solve(sf.problem("ridge_regression", alpha=1.3)).overlaps
     shifts = rng.standard_normal((16, 2)) @ rng.standard_normal((2, 4)) * 1e-4
-    displaced = Displacements.of(overlaps, np.zeros(4), shifts, None, replicated=True)
+    displaced = Displacements.from_error_bars(overlaps, np.zeros(4), shifts, None, replicated=True)
     slope = rng.standard_normal(4)
-    changes = displaced.changes(lambda u: float(slope @ u), float(slope @ overlaps.pack()))
+    changes = displaced.propagate(lambda u: float(slope @ u), float(slope @ overlaps.pack()))
     assert changes == pytest.approx((shifts - shifts.mean(axis=0)) @ slope, rel=1e-6, abs=1e-10)
 
 
@@ -115,18 +115,18 @@ def table(verdicts):
 
 def test_marginal_points_are_drawn_in_a_style_of_their_own():
     dataset = table(["stable", "stable", "marginal", "unstable"])
-    assert drawing.verdicts_of(dataset).tolist() == ["stable", "stable", "marginal", "unstable"]
-    styles = [handle.get_linestyle() for handle in drawing.style_handles(drawing.verdicts_of(dataset))]
+    assert drawing.point_verdicts(dataset).tolist() == ["stable", "stable", "marginal", "unstable"]
+    styles = [handle.get_linestyle() for handle in drawing.stability_handles(drawing.point_verdicts(dataset))]
     assert styles == ["-", "-.", "--"]
-    assert drawing.style_handles(drawing.verdicts_of(table(["stable"] * 3))) == []
+    assert drawing.stability_handles(drawing.point_verdicts(table(["stable"] * 3))) == []
 
 
 def test_rounding_decides_nothing_in_the_table_of_an_earlier_release():
-    """Its half widths left out those of the overlaps."""
+    """Its error bars left out those of the overlaps."""
     dataset = table(["marginal", "marginal"]).drop_vars(["replica_symmetry", "longitudinal"])
     dataset["replicon"].values[:] = 1 - 1e-13, 1 + 3e-13
     dataset["replicon_error"].values[:] = 0.0
-    assert drawing.verdicts_of(dataset).tolist() == ["marginal", "marginal"]
+    assert drawing.point_verdicts(dataset).tolist() == ["marginal", "marginal"]
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def test_tables_of_branches_and_thresholds_put_an_unstable_verdict_first(curve, 
     assert "RS unstable, 2" in first and "% lost" in first
     assert second.split()[:2] == ["2.5", "-"]  # nothing is judged for a table alone
     found = Threshold("where q = 1", "alpha", 2.0, 1e-3, "estimated", "converged", ("semantic",), broken.problem,
-                      (broken,), {"half_width_root": 1e-3})  # fmt: skip
+                      (broken,), {"error_root": 1e-3})  # fmt: skip
     verdict, warning, value, *_ = found.table().splitlines()
     assert "RS unstable" in verdict and "replica symmetric" in warning and value.startswith("where q = 1 of semantic")
     assert found.table().count("RS unstable") == 1
@@ -179,7 +179,7 @@ def test_what_is_equal_on_both_sides_passes_nowhere():
 
 
 def test_times_are_said_to_an_order_of_magnitude():
-    assert [duration(s) for s in (0.2, 7.4, 23, 99, 340)] == [
+    assert [format_duration(s) for s in (0.2, 7.4, 23, 99, 340)] == [
         "about a second", "about 7 s", "about 20 s", "about 100 s", "about 6 min",
     ]  # fmt: skip
 

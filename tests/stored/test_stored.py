@@ -45,13 +45,13 @@ def test_a_table_is_drawn(file, tmp_path):
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 def test_its_numbers_are_those_of_today(release, agree):
-    """Least squares in closed form, to the half widths of both."""
+    """Least squares in closed form, to the error bars of both."""
     table = load_dataset(release / "curve.nc")
     solution = sf.solve(sf.problem("ridge_regression", alpha=2, Delta=0.3), "semantic", accuracy=1e-4)
     row = table.sel(alpha=2.0)
     for name in ("training_loss", "test_error"):
         one = float(row[name]), float(row[f"{name}_error"])
-        agree(one, (getattr(solution, name), getattr(solution, f"{name}_error")), "half widths", rounding=1e-12)
+        agree(one, (getattr(solution, name), getattr(solution, f"{name}_error")), "error bars", rounding=1e-12)
     stored = json.loads((release / "solve.json").read_text())
     assert np.allclose(stored["overlaps"]["q"], row["q"].values, rtol=1e-6)
 

@@ -1,4 +1,4 @@
-"""Nodes of a kernel as NumPy source, for names that are arrays."""
+"""Source for NumPy from the nodes of a kernel, for names that are arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of a kernel as Python source; dialects differ in how they write numbers and name functions."""
+"""Python source from the nodes of a kernel; dialects differ in the format of numbers and in names of functions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,18 @@ _INFIX = {
 }
 
 
-def block(
+def kernel_lines(
     kernel: Kernel, expression: Callable[[Node], str], result: Callable[[Any, str], str] = "{} = {}".format
 ) -> list[str]:
-    """`Dialect.body` in any language that assigns with `=` and comments with `#`."""
+    """Return the lines of a kernel in any language that assigns with `=` and comments with `#`.
+
+    Args:
+        kernel: kernel to print.
+        expression: source of a node.
+        result: source of a result from its name and expression; an assignment by default.
+    """
     lines = [kernel.stamp] if kernel.stamp and kernel.results else []
-    for statements, name, node in kernel.groups:
+    for statements, name, node in kernel.result_groups:
         if statements:
             lines.append(f"# -> {name}")
         lines += [f"{', '.join(s.targets)} = {expression(s.expression)}" for s in statements]
@@ -41,12 +47,12 @@ def block(
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a library writes numbers and functions.
+    """The format of numbers and functions of a library.
 
     Attributes:
-        number: numerator and denominator to an expression that needs no parentheses in a product.
-        functions: kernel function -> format of its arguments ({0}, {1}, ... and {all}), beside those in common.
-        library: module that holds what `functions` does not name.
+        number: source of (numerator, denominator) that needs no parentheses in a product.
+        functions: kernel function -> format of its arguments ({0}, {1}, ... and {all}), in addition to the common ones.
+        library: module that contains the functions not in `functions`.
     """
 
     number: Callable[[int, int], str]
@@ -54,7 +60,12 @@ class Dialect:
     library: str
 
     def expression(self, node: Node, parent: int = 0) -> str:
-        """One node as an expression."""
+        """Return a node as an expression.
+
+        Args:
+            node: node of a kernel.
+            parent: precedence of the enclosing operation; decides on parentheses.
+        """
         kind = node[0]
         if kind == "number":
             text = self.number(node[1], node[2])
@@ -72,12 +83,13 @@ class Dialect:
         return f"({text})" if _PRECEDENCE[kind] < parent or (kind == parent) else text
 
     def body(self, kernel: Kernel, result: Callable[[Any, str], str] = "{} = {}".format) -> list[str]:
-        """Lines of a kernel: who built it, then every result after the statements that it is the first to need.
+        """Return the lines of a kernel: its stamp, then every result after the statements that it is the first to need.
 
         Args:
-            result: what to print of the name of a result and its expression; default, an assignment.
+            kernel: kernel to print.
+            result: source of a result from its name and expression; an assignment by default.
         """
-        return block(kernel, self.expression, result)
+        return kernel_lines(kernel, self.expression, result)
 
     def _product(self, node: Node) -> str:
         sign, numerator, denominator = "", [], []

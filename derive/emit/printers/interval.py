@@ -1,9 +1,9 @@
-"""Nodes of a kernel as Numba-compatible interval arithmetic: every value is a pair (lower, upper)."""
+"""Numba-compatible interval arithmetic from the nodes of a kernel: every value is a pair (lower, upper)."""
 
 from __future__ import annotations
 
 from ..kernel import Kernel, Node
-from .dialect import block
+from .dialect import kernel_lines
 
 _RENAMED = {
     "abs": "magnitude",
@@ -16,7 +16,7 @@ _RENAMED = {
 
 
 def expression(node: Node) -> str:
-    """One node as nested calls of the library of intervals."""
+    """Return a node as nested calls of the library of intervals."""
     kind = node[0]
     if kind == "number":
         if node[2] == 1:
@@ -47,5 +47,5 @@ def expression(node: Node) -> str:
 
 
 def body(kernel: Kernel) -> list[str]:
-    """Statements of a kernel, results assigned to their names."""
-    return block(kernel, expression)
+    """Return the statements of a kernel, with results assigned to their names."""
+    return kernel_lines(kernel, expression)

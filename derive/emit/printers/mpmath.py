@@ -1,4 +1,4 @@
-"""The same kernels as source for mpmath, at any precision: the oracle for the Numba code."""
+"""Source for mpmath from kernels, at any precision: the reference for the Numba code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..kernel import Kernel
 from .dialect import Dialect
 
 
-def _number(numerator: int, denominator: int) -> str:
+def _number_source(numerator: int, denominator: int) -> str:
     return f"{numerator}" if denominator == 1 else f"(mpf({numerator}) / {denominator})"
 
 
@@ -39,19 +39,25 @@ _FUNCTIONS = {
         "[1 / (1 + mp.fsum(mp.exp(b - a) for j, b in enumerate(({all})) if j != i)) for i, a in enumerate(({all}))]"
     ),
 }
-MPMATH = Dialect(_number, _FUNCTIONS, "mp")
+MPMATH = Dialect(_number_source, _FUNCTIONS, "mp")
 expression, body = MPMATH.expression, MPMATH.body
 _BOUNDED = replace(MPMATH, functions=_FUNCTIONS | {"pow": "mp.power({0}, {1})"})
 
 
 @lru_cache(maxsize=256)
-def _compiled(kernel: Kernel) -> CodeType:
+def _compile_kernel(kernel: Kernel) -> CodeType:
     return compile("\n".join(_BOUNDED.body(kernel)), "<kernel>", "exec")
 
 
 def evaluate(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all results of a kernel at the current mpmath precision, by running what is printed of it with functions
-    whose time is bounded."""
+    """Return all results of a kernel at the current mpmath precision, by running its source.
+
+    Functions whose time is bounded replace those that may not end.
+
+    Args:
+        kernel: kernel to evaluate.
+        names: input -> value.
+    """
     scope = {"mp": BoundedFunctions(), "mpf": mpf, **names}
-    exec(_compiled(kernel), scope)
+    exec(_compile_kernel(kernel), scope)
     return {name: scope[name] for name, _ in kernel.results}

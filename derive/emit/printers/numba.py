@@ -1,11 +1,11 @@
-"""Nodes of a kernel as Numba-compatible Python source."""
+"""Numba-compatible Python source from the nodes of a kernel."""
 
 from __future__ import annotations
 
 from .dialect import STABLE, Dialect
 
 
-def _number(numerator: int, denominator: int) -> str:
+def _number_source(numerator: int, denominator: int) -> str:
     return f"{numerator}.0" if denominator == 1 else f"({numerator}.0 / {denominator}.0)"
 
 
@@ -19,5 +19,5 @@ _FUNCTIONS = {
     "softmax": "special.softmax({all})",
     **{name: f"special.{name}({{all}})" for name in STABLE},
 }
-NUMBA = Dialect(_number, _FUNCTIONS, "math")
+NUMBA = Dialect(_number_source, _FUNCTIONS, "math")
 expression, body = NUMBA.expression, NUMBA.body

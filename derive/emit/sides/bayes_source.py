@@ -1,4 +1,4 @@
-"""What the template of Bayes-optimal inference needs: the output channel and the two Gaussian integrals as kernels."""
+"""Context of the template of Bayes-optimal inference: the output channel and the two Gaussian integrals as kernels."""
 
 from __future__ import annotations
 
@@ -7,53 +7,63 @@ from typing import Any
 
 from ...authoring.model import ModelAt
 from ...authoring.outputs import ANGLE, Coordinate, OutputAt
-from ...calculus.stable import stable
-from ...theory.bayes import fields, rows
-from ..kernel import Kernel, entries, freeze, home, upper_entries
+from ...calculus.stable import stabilise
+from ...theory.bayes import field_weight, row_integral
+from ..kernel import Kernel, as_kernel, entries, model_source, upper_entries
 from .metadata_source import literal
 
 
 def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Names and kernels; fields are flattened token by token."""
+    """Return names and kernels; fields are flattened token by token.
+
+    Args:
+        model: model at its structure.
+        output: its output channel.
+        unpack: lines that read the constants of a kernel from the vector c.
+    """
     structure = model.structure
     L, t = structure.tokens, structure.teacher_rank
-    gaussian, row, own = fields(L, t), rows(t), output.written
+    gaussian, row, own = field_weight(L, t), row_integral(t), output.written
     names = entries("y", L, t)
     kernels = {
-        "fields": freeze(
+        "fields": as_kernel(
             {
                 **dict(zip(names, output.fields, strict=True)),
                 "log_jacobian": output.jacobian,
-                "log_likelihood": stable(output.log_likelihood),
+                "log_likelihood": stabilise(output.log_likelihood),
             },
             equations="docs/theory.md (13.4)",
-            formulas=[home(model, function) for function in (own.fields, own.log_likelihood) if function],
+            formulas=[model_source(model, function) for function in (own.fields, own.log_likelihood) if function],
         ),
-        "needs": freeze(
-            {"needs": output.needs}, equations="docs/theory.md (13.4)", formulas=[home(model, own.needs or own.fields)]
+        "needs": as_kernel(
+            {"needs": output.needs},
+            equations="docs/theory.md (13.4)",
+            formulas=[model_source(model, own.needs or own.fields)],
         ),
-        "gaussian": freeze(
-            {"exponent": gaussian.exponent, **_named("g", gaussian.slope)},
+        "gaussian": as_kernel(
+            {"exponent": gaussian.exponent, **_name_entries("g", gaussian.slope)},
             equations="docs/theory.md (13.4), (13.6)",
-            formulas=[fields],
+            formulas=[field_weight],
         ),
-        "row": freeze(
-            {"log_integral": row.log_integral, **_named("moment", row.moment), **_named("spread", row.spread)},
+        "row": as_kernel(
+            {"log_integral": row.log_integral}
+            | _name_entries("moment", row.moment)
+            | _name_entries("spread", row.spread),
             equations="docs/theory.md (13.3), (13.6), (13.10)",
-            formulas=[rows],
+            formulas=[row_integral],
         ),
     }
     if own.read is not None:
-        kernels["read"] = freeze(
+        kernels["read"] = as_kernel(
             {c.symbol.name: told for c, told in zip(output.observed, output.read, strict=True)},
             equations="docs/theory.md (13.4)",
-            formulas=[home(model, own.read)],
+            formulas=[model_source(model, own.read)],
         )
     if model.metric is not None:
-        kernels["metric"] = freeze(
-            {"metric": stable(model.metric)},
+        kernels["metric"] = as_kernel(
+            {"metric": stabilise(model.metric)},
             equations="docs/theory.md (7.6)",
-            formulas=[home(model, model.written["metric"])],
+            formulas=[model_source(model, model.written["metric"])],
         )
     return {
         "has_metric": model.metric is not None,
@@ -67,10 +77,10 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "kernels": kernels,
         "observed": [c.symbol.name for c in output.observed],
         "hidden": [c.symbol.name for c in output.hidden],
-        "observed_literal": _literals(output.observed),
-        "hidden_literal": _literals(output.hidden),
-        "free": tuple(output.free),
-        "affine": output.affine,
+        "observed_literal": _coordinate_literals(output.observed),
+        "hidden_literal": _coordinate_literals(output.hidden),
+        "free": tuple(output.field_indices),
+        "affine": output.is_affine,
         "reads": own.read is not None,
         "turns": any(c.kind == ANGLE for c in (*output.observed, *output.hidden)),
         "y_names": names,
@@ -80,10 +90,10 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
     }
 
 
-def _named(name: str, matrix: Any) -> dict[str, Any]:
+def _name_entries(name: str, matrix: Any) -> dict[str, Any]:
     return {entry: matrix[entry.place] for entry in entries(name, *matrix.shape)}
 
 
-def _literals(coordinates: tuple[Coordinate, ...]) -> str:
+def _coordinate_literals(coordinates: tuple[Coordinate, ...]) -> str:
     parts = [f"({c.name!r}, {c.kind!r}, {literal(c.values)})" for c in coordinates]
     return f"({', '.join(parts)},)" if parts else "()"

@@ -1,4 +1,4 @@
-"""What the channel template needs: kernels, names and unrolled linear algebra."""
+"""Context of the channel's template: kernels, names and unrolled linear algebra."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Any
 
 from ...authoring.parameters import Structure
 from ...theory.pieces import REFERENCE
-from ..kernel import Entry, Kernel, entries, stamped, upper_entries
+from ..kernel import Entry, Kernel, add_stamp, entries, upper_entries
 from ..printers.interval import body as interval_body
 from ..printers.numba import body
 from . import nodes
-from .channel import Channel, drawn_names, row_names
+from .channel import Channel, moment_row_names, noise_names
 from .descent import descent
 
 
 def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """What the channel template needs; fields are flattened token by token, x_<token>_<column>.
+    """Return the context of the channel's template; fields are flattened token by token, x_<token>_<column>.
 
     Args:
-        unpack: lines that read the constants of a kernel out of the vector c.
+        channel: kernels of the model.
+        unpack: lines that read the constants of a kernel from the vector c.
     """
     model = channel.model
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     D = L * s
-    drawn = drawn_names(model)
+    drawn = noise_names(model)
     noise = drawn["gaussian_noise"]
     d_names, h_names = entries("d", D), [Entry("h", i, j) for i in range(D) for j in range(i, D)]
-    rows = row_names(channel.moments, L)
+    rows = moment_row_names(channel.moments, L)
 
     kernels: dict[str, Kernel | None] = {
         "features": channel.features,
@@ -133,16 +134,16 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "r_names": upper_entries("r", L, s),
         "d_names": d_names,
         "h_names": h_names,
-        "arrays": nodes.law_arrays(structure, len(noise)),
-        "coordinates": nodes.coordinates(structure, len(noise)),
-        "teacher_coordinates": nodes.coordinates(structure, len(noise), fields=False),
-        "law": nodes.law(structure),
+        "arrays": nodes.law_array_entries(structure, len(noise)),
+        "coordinates": nodes.normal_coordinates(structure, len(noise)),
+        "teacher_coordinates": nodes.normal_coordinates(structure, len(noise), fields=False),
+        "law": nodes.law_entries(structure),
         "jump_names": entries("jump", L, s),
         "blur_names": entries("blur", D),
         "response_names": entries("D", D),
         "move_names": entries("move", D),
-        "mirrors": _mirrors(structure),
-        "probes": _probes(D, 2 if sides else 1),
+        "mirrors": _mirrored_starts(structure),
+        "probes": _probe_points(D, 2 if sides else 1),
         "factor_lines": _factor_lines(D, modified=True),
         "factor_lines_unmodified": _factor_lines(D, modified=False),
         "solve_lines": _solve_lines(D),
@@ -154,7 +155,12 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
 
 
 def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """What the template of interval bounds needs."""
+    """Return the context of the template of interval bounds.
+
+    Args:
+        channel: kernels of the model.
+        unpack: lines that read the constants of a kernel from the vector c.
+    """
     model, pieces = channel.model, channel.pieces
     L, s = model.structure.tokens, model.structure.student_rank
     corners = bool(pieces and pieces.corners)
@@ -177,8 +183,8 @@ def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[st
     }
 
 
-def _mirrors(structure: Structure) -> list[tuple[int, ...]]:
-    """Sign patterns of further starts: all fields; each column if there are several; each token if more than two."""
+def _mirrored_starts(structure: Structure) -> list[tuple[int, ...]]:
+    """Return sign patterns of further starts: all fields; each column of several; each token of more than two."""
     L, s = structure.tokens, structure.student_rank
     patterns = [(-1,) * (L * s)]
     if s > 1:
@@ -188,11 +194,11 @@ def _mirrors(structure: Structure) -> list[tuple[int, ...]]:
     return patterns
 
 
-def _probes(D: int, shells: int) -> list[list[tuple[str, ...]]]:
-    """Points of the unit ball in parts: intervals of a line, or sectors around the signs of the first coordinates, in
-    one shell or two of equal volume.
+def _probe_points(D: int, shells: int) -> list[list[tuple[str, ...]]]:
+    """Return points of the unit ball in parts: intervals of a line, or sectors by the signs of the first coordinates.
 
-    Digits are fixed here, by arithmetic that is exact in every library: multiples of square roots of primes, modulo 1.
+    The sectors are in one shell or in two of equal volume. Digits are fixed here, by arithmetic that is exact in every
+    library: multiples of square roots of primes, modulo 1.
     """
     if D == 1:
         return [[(f"{(-1 + (part + (k + 0.5) / 6) / 3):.6f}",) for k in range(6)] for part in range(6)]
@@ -215,7 +221,7 @@ def _probes(D: int, shells: int) -> list[list[tuple[str, ...]]]:
 
 
 def _factor_lines(D: int, modified: bool) -> list[str]:
-    """Unrolled H = L diag(e) L^T; non-positive pivots are replaced where `modified`."""
+    """Return unrolled lines of H = L diag(e) L^T; non-positive pivots are replaced if `modified`."""
     lines: list[str] = []
     for j in range(D):
         terms = "".join(f" - l_{j}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
@@ -225,21 +231,21 @@ def _factor_lines(D: int, modified: bool) -> list[str]:
         for i in range(j + 1, D):
             terms = "".join(f" - l_{i}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
             lines.append(f"l_{i}_{j} = (h_{j}_{i}{terms}) / e_{j}")
-    return stamped(lines)
+    return add_stamp(lines)
 
 
 def _solve_lines(D: int) -> list[str]:
-    """Unrolled step = -(L diag(e) L^T)^{-1} d."""
+    """Return unrolled lines of step = -(L diag(e) L^T)^{-1} d."""
     lines = []
     for i in range(D):
         lines.append(f"b_{i} = -d_{i}" + "".join(f" - l_{i}_{k} * b_{k}" for k in range(i)))
     for i in reversed(range(D)):
         lines.append(f"step_{i} = b_{i} / e_{i}" + "".join(f" - l_{k}_{i} * step_{k}" for k in range(i + 1, D)))
-    return stamped(lines)
+    return add_stamp(lines)
 
 
 def _keep(x_names: list[Entry], h_names: list[Entry], apart: Kernel) -> str:
-    """Compare a new minimum with the best one: count it if distinct, keep the lower, remember the gap."""
+    """Return lines that compare a new minimum with the best one: count distinct ones, keep the lower, store the gap."""
     moves = [f"        {n} = new_{n}" for n in [*x_names, *h_names]]
     lines = [
         "if new_size >= 0.0 and apart > merge:",
@@ -253,4 +259,4 @@ def _keep(x_names: list[Entry], h_names: list[Entry], apart: Kernel) -> str:
         "        size = new_size",
         "        lowest = new_lowest",
     ]
-    return "\n".join(f"    {line}" for line in [*body(apart), *stamped(lines)])
+    return "\n".join(f"    {line}" for line in [*body(apart), *add_stamp(lines)])

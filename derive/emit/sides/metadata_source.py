@@ -17,47 +17,51 @@ from ...theory.kinks import (
     metric_kinks,
     slope_jump,
 )
-from ...theory.reads import metric_reading, reading
+from ...theory.reads import active_subspace, metric_active_subspace
 from ...theory.reduced import ReducedModel
 from ...theory.scales import Scales, loss_scales, metric_scales, teacher_scales
-from ..kernel import builder, freeze, place, stamp, stamped
+from ..kernel import add_stamp, as_kernel, calling_function, place, stamp
 from ..printers.arrays import ARRAYS
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
-from ..probes import seems_nonnegative
+from ..probes import is_probably_nonnegative
 from ..stamps import MARK
-from .channel import constants_of, gaussian_noise
+from .channel import constant_names, gaussian_noise
 
 
-def _plain(value: Any) -> Any:
-    """Exact numbers as floats and ints for a literal in generated code."""
+def _to_number(value: Any) -> Any:
+    """Return exact numbers as floats and ints for a literal in generated code."""
     if isinstance(value, tuple | list):
-        return tuple(_plain(v) for v in value)
+        return tuple(_to_number(v) for v in value)
     value = sp.sympify(value)
     return int(value) if value.is_Integer else float(value)
 
 
 def _parameter_literal(parameter: Parameter, structure: Structure) -> str:
-    value = _plain(parameter.value(structure))
+    value = _to_number(parameter.value(structure))
     return (
         f"dict(name={parameter.name!r}, default={value!r}, shape={parameter.shape(structure)!r}, "
-        f"low={_bound(parameter.low)}, high={_bound(parameter.high)}, open_low={parameter.open_low!r}, "
+        f"low={_bound_literal(parameter.low)}, high={_bound_literal(parameter.high)}, open_low={parameter.open_low!r}, "
         f"open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, vanishing={parameter.vanishing!r}, "
         f"doc={parameter.doc!r})"
     )
 
 
-def _bound(value: float | None) -> str:
+def _bound_literal(value: float | None) -> str:
     return "None" if value is None else repr(float(value))
 
 
 def _start_literal(start: Start, structure: Structure) -> str:
-    parts = {name: _plain(value) for name, value in start.at(structure).items()}
+    parts = {name: _to_number(value) for name, value in start.at(structure).items()}
     return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
 
 
 def literal(value: Any, dialect: Dialect = NUMBA) -> str:
-    """Nested tuples of simple expressions as source.
+    """Return nested tuples of simple expressions as source.
+
+    Args:
+        value: expression, or tuple of such values.
+        dialect: printer of the expressions.
 
     Raises:
         TypeError: an entry needs more than one statement.
@@ -65,7 +69,7 @@ def literal(value: Any, dialect: Dialect = NUMBA) -> str:
     if isinstance(value, tuple):
         inner = ", ".join(literal(v, dialect) for v in value)
         return f"({inner},)" if value else "()"
-    kernel = freeze({"literal": value})
+    kernel = as_kernel({"literal": value})
     if kernel.statements:
         raise TypeError(f"law entries must be simple expressions, not {value}")
     ((_, node),) = kernel.results
@@ -73,7 +77,12 @@ def literal(value: Any, dialect: Dialect = NUMBA) -> str:
 
 
 def parameters_in(values: Any, at: ModelAt) -> list[str]:
-    """Lines that read the parameters in nested expressions from the flat vector p."""
+    """Return lines that read the parameters in nested expressions from the flat vector p.
+
+    Args:
+        values: nested tuples or lists of expressions.
+        at: model at its structure.
+    """
     used: set[str] = set()
 
     def collect(value: Any) -> None:
@@ -85,18 +94,23 @@ def parameters_in(values: Any, at: ModelAt) -> list[str]:
 
     collect(values)
     read = [f"{symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
-    return [f"    {line}" for line in stamped(read)]
+    return [f"    {line}" for line in add_stamp(read)]
 
 
-def _origin(equations: str, *formulas: Any) -> str:
-    """The line that says which function writes a function, and what of."""
-    return "    " + stamp(builder(), [*filter(None, map(place, formulas))], equations)
+def _stamp_line(equations: str, *formulas: Any) -> str:
+    """Return the stamp of a printed function: the function that writes it, and the origin of its formulas."""
+    return "    " + stamp(calling_function(), [*filter(None, map(place, formulas))], equations)
 
 
 def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str:
-    """Names, parameters, starts, and the laws of tokens and noise as functions of the flat parameter vector.
+    """Return the text of model.py: names, parameters, starts, and the laws of tokens and noise.
+
+    The laws are functions of the flat parameter vector.
 
     Args:
+        model: model of the catalogue or of a user.
+        at: this model at its structure.
+        header: first line of the file.
         jump: why there is no solver at zero temperature, if there is none.
     """
     structure = at.structure
@@ -104,7 +118,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
 
     noise = [variance for _, variance in gaussian_noise(at)]
     lines = [
-        f"{MARK}{builder(0)}",
+        f"{MARK}{calling_function(0)}",
         header,
         f'"""What the solver of {at.name} at {structure.key} needs to know of the model beside its kernels.',
         "",
@@ -121,26 +135,26 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         *[f"    {_parameter_literal(p, structure)}," for p in at.parameters.values()],
         ")",
         f"SYMBOLS = {tuple(symbols)!r}",
-        f"CONSTANTS = {constants_of(at)!r}  # in the vector c of the kernels",
+        f"CONSTANTS = {constant_names(at)!r}  # in the vector c of the kernels",
         "STARTS = {",
         *[f"    {name!r}: {_start_literal(start, structure)}," for name, start in model.starts.items()],
         "}",
-        f"TRAINED = {_trained(at)}",
+        f"TRAINED = {_trained_literal(at)}",
         f"NOISE = {tuple((n, isinstance(law, GaussianNoise)) for n, (_, law) in at.noise.items())!r}  "
         "# coordinates of u: name, whether Gaussian",
         f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
-        f"HOLDS_Q = {len(at.own) > len(at.trained)!r}",
+        f"HOLDS_Q = {len(at.solution_symbols) > len(at.trained)!r}",
         f"METRICS = {tuple(name for name in model.metrics if name)!r}  # names of the test errors, where they have any",
-        f"NONNEGATIVE = {seems_nonnegative(at)!r}",
+        f"NONNEGATIVE = {is_probably_nonnegative(at)!r}",
         f"UNBOUNDED = {at.unbounded!r}  # whether its author says that the regulariser holds the loss",
-        f"BOUNDED_BY = {_bounded_by(at)!r}  # parameters that may decide whether the loss has a lower bound",
+        f"BOUNDED_BY = {_bound_parameters(at)!r}  # parameters that may decide whether the loss has a lower bound",
         f"REGULARISER = {at.regulariser.kind!r}",
         f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
         f"LOSS_JUMPS = {slope_jump(at).startswith(LOSS_JUMPS)!r}  # itself, not its slope",
         "",
         "",
         "def law(p):",
-        _origin("docs/theory.md (1.6), (1.9)", model.law),
+        _stamp_line("docs/theory.md (1.6), (1.9)", model.law),
         '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
         *parameters_in(tuple(at.law.values()), at),
         "    return dict(",
@@ -149,7 +163,7 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         "",
         "",
         "def noise_variances(p):",
-        _origin("docs/theory.md (1.5)"),
+        _stamp_line("docs/theory.md (1.5)"),
         '    """Variances of the Gaussian coordinates of u."""',
         *parameters_in(noise, at),
         f"    return {literal(tuple(noise))}",
@@ -161,15 +175,26 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
 
 
 def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
-    """The same of the problem that a model's averages are those of: its size, and which combinations its fields are."""
+    """Return the text of model.py of a reduced problem: its size, and the combinations that its fields are.
+
+    Args:
+        at: reduced problem.
+        header: first line of the file.
+        jump: why there is no solver at zero temperature, if there is none.
+    """
     structure, full = at.structure, at.full
-    sides = {name: tuple(_rows(getattr(case, name)) for case in at.cases) for name in ("A", "B", "E", "F", "H")}
-    # The probability of the noise that a case stands for.
+    sides = {name: tuple(_matrix_rows(getattr(case, name)) for case in at.cases) for name in ("A", "B", "E", "F", "H")}
+    # Probability of the noise of each case.
     shares = [(((case.probabilities[0] if case.noise else sp.Integer(1)),),) for case in at.cases]
     outputs: dict[str, sp.Expr] = {}
 
-    def nested(name: str, matrices: Sequence[Sequence[Sequence[sp.Expr]]]) -> str:
-        """A literal of numbers and of names, whose expressions are collected."""
+    def collect_literal(name: str, matrices: Sequence[Sequence[Sequence[sp.Expr]]]) -> str:
+        """Return a literal of numbers and of names, whose expressions are collected in `outputs`.
+
+        Args:
+            name: prefix of the names.
+            matrices: matrices of expressions.
+        """
 
         def entry(e: sp.Expr, *place: int) -> str:
             if e.is_number:
@@ -178,16 +203,16 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
             outputs[named] = e
             return named
 
-        return _tuple(
-            _tuple(_tuple(entry(e, n, i, j) for j, e in enumerate(row)) for i, row in enumerate(rows))
+        return _tuple_literal(
+            _tuple_literal(_tuple_literal(entry(e, n, i, j) for j, e in enumerate(row)) for i, row in enumerate(rows))
             for n, rows in enumerate(matrices)
         )
 
-    literals = {name: nested(name, matrices) for name, matrices in {**sides, "share": shares}.items()}
-    kernel = freeze(outputs, formulas=[reading if at.metric is None else metric_reading])
-    read = stamped([f"{name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names])
+    literals = {name: collect_literal(name, matrices) for name, matrices in {**sides, "share": shares}.items()}
+    kernel = as_kernel(outputs, formulas=[active_subspace if at.metric is None else metric_active_subspace])
+    read = add_stamp([f"{name} = c[{i}]" for i, name in enumerate(constant_names(at)) if name in kernel.names])
     lines = [
-        f"{MARK}{builder(0)}",
+        f"{MARK}{calling_function(0)}",
         header,
         f'"""What averages of {at.name} at {full.structure.key} are taken over: combinations of its fields.',
         "",
@@ -198,13 +223,13 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
         f"clusters={structure.clusters})",
         f"LABELS = {tuple(case.labels for case in at.cases)!r}  # of the tokens, a case each",
         f"NOISE = {tuple((n, False) for n in at.noise)!r}  # coordinates of u that are left: name, whether Gaussian",
-        f"TRAINED = {_trained(at)}",
+        f"TRAINED = {_trained_literal(at)}",
         "HOLDS_Q = False",
         f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
         "",
         "",
         "def combinations(c):",
-        _origin("docs/theory.md (11.7)"),
+        _stamp_line("docs/theory.md (11.7)"),
         '    """z = A X + B Y + E u and y = F Y + H u of every case, and the share of its labels that it is."""',
         *["    " + line for line in [*read, *NUMBA.body(kernel)]],
         "    return dict(",
@@ -218,7 +243,7 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
 
 
 def _with_imports(lines: list[str]) -> str:
-    """Return the text of a file, with imports of what its lines use after its docstring."""
+    """Return the text of a file, with imports of the modules that its lines use after its docstring."""
     used = {"import math": "math.", "import numpy as np": "np."}
     imports = [line for line, name in used.items() if any(name in each for each in lines)]
     if imports:
@@ -226,29 +251,29 @@ def _with_imports(lines: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tuple(entries: Iterable[str]) -> str:
-    """The text of a tuple of any length."""
+def _tuple_literal(entries: Iterable[str]) -> str:
+    """Return the text of a tuple of any length."""
     return f"({''.join(f'{entry}, ' for entry in entries).rstrip()})"
 
 
-def _rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
+def _matrix_rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
     return tuple(tuple(matrix.row(i)) for i in range(matrix.rows))
 
 
-def _bounded_by(at: ModelAt) -> tuple[str, ...]:
-    """Names of the parameters of a loss that may be negative somewhere; none where it holds overlaps q."""
+def _bound_parameters(at: ModelAt) -> tuple[str, ...]:
+    """Return names of the parameters of a loss that may be negative somewhere; none if it contains overlaps q."""
     if at.loss.is_nonnegative or at.loss_holds_q:
         return ()
     structure = at.structure
     return tuple(p.name for p in at.parameters.values() if at.loss.has(*leaves(p.symbols(structure))))
 
 
-def _trained(at: ModelAt) -> str:
-    """The numbers phi trained with the weights: name, start, ridge."""
+def _trained_literal(at: ModelAt) -> str:
+    """Return the literal of the numbers phi trained with the weights: name, start, ridge."""
     return (
         "("
         + "".join(
-            f"dict(name={n!r}, start={_plain(v.start)!r}, ridge={_plain(v.ridge)!r}), "
+            f"dict(name={n!r}, start={_to_number(v.start)!r}, ridge={_to_number(v.ridge)!r}), "
             for n, (_, v) in at.trained.items()
         )
         + ")"
@@ -256,8 +281,10 @@ def _trained(at: ModelAt) -> str:
 
 
 def _planes_source(at: ModelAt) -> list[str]:
-    """Where loss and metric are not smooth, as a function of the constants, and what of it no rule can split; in the
-    middle of what they may be narrow, and on what scales."""
+    """Return the function that gives the planes on which loss and metric are not smooth, from the constants.
+
+    The centres of narrow features are among them; curved surfaces, on which no rule can split, and scales follow.
+    """
     kinks = {"loss": loss_kinks(at), "metric": metric_kinks(at)}
     scales = {"teacher": teacher_scales(at), "metric": metric_scales(at)}
     variables = integration_variables(at)
@@ -275,41 +302,41 @@ def _planes_source(at: ModelAt) -> list[str]:
                     outputs[f"{name}_plane_{n}_{i}"] = entry
                 row.append(f"{name}_plane_{n}_{i}" if not entry.is_number else repr(float(entry)))
             rows[name].append(row)
-    kernel = freeze(outputs, formulas=[loss_kinks, metric_kinks, loss_scales, metric_scales])
+    kernel = as_kernel(outputs, formulas=[loss_kinks, metric_kinks, loss_scales, metric_scales])
     curved = {name: tuple(map(str, found.curved)) for name, found in kinks.items()}
-    read = stamped([f"{name} = c[{i}]" for i, name in enumerate(constants_of(at)) if name in kernel.names])
+    read = add_stamp([f"{name} = c[{i}]" for i, name in enumerate(constant_names(at)) if name in kernel.names])
     return [
         f"CURVED = {curved!r}  # loss and metric are not smooth there, and no rule is split",
         f"METRIC_IS_STEPS = {metric_is_steps(at)!r}  # whether it is constant between the planes",
         "",
         "",
         "def planes(c):",
-        _origin("docs/theory.md (11.2)"),
+        _stamp_line("docs/theory.md (11.2)"),
         '    """Planes in (X, Y, Gaussian noise) where loss and metric are not smooth, and in the middle of what may',
         '    be narrow: coefficients, constant."""',
         *["    " + line for line in [*read, *NUMBA.body(kernel)]],
         "    return dict(",
-        *[f"        {name}={_tuple(_tuple(row) for row in own)}," for name, own in rows.items()],
+        *[f"        {name}={_tuple_literal(_tuple_literal(row) for row in own)}," for name, own in rows.items()],
         "    )",
         *_scales_source(at, scales),
     ]
 
 
 def _scales_source(at: ModelAt, scales: dict[str, Scales]) -> list[str]:
-    """Return the function of fields that says on what scales the loss changes with the teacher, and the metric."""
+    """Return the function of fields that gives the scales on which the loss changes with the teacher."""
     outputs = {
         f"{name}_{kind}_{n}": each
         for name, found in scales.items()
         for kind in ("arguments", "bases")
         for n, each in enumerate(getattr(found, kind))
     }
-    kernel = freeze(outputs, formulas=[teacher_scales, metric_scales])
+    kernel = as_kernel(outputs, formulas=[teacher_scales, metric_scales])
     known = {v.name: f"v[{i}]" for i, v in enumerate(integration_variables(at))}
-    known |= {name: f"c[{i}]" for i, name in enumerate(constants_of(at))}
-    read = stamped([f"{name} = {place}" for name, place in known.items() if name in kernel.names])
+    known |= {name: f"c[{i}]" for i, name in enumerate(constant_names(at))}
+    read = add_stamp([f"{name} = {place}" for name, place in known.items() if name in kernel.names])
     named = {
         name: ", ".join(
-            f"{kind}={_tuple(each for each in outputs if each.startswith(f'{name}_{kind}_'))}"
+            f"{kind}={_tuple_literal(each for each in outputs if each.startswith(f'{name}_{kind}_'))}"
             for kind in ("arguments", "bases")
         )
         for name in scales
@@ -318,7 +345,7 @@ def _scales_source(at: ModelAt, scales: dict[str, Scales]) -> list[str]:
         "",
         "",
         "def scales(v, c):",
-        _origin("docs/theory.md (11.2)"),
+        _stamp_line("docs/theory.md (11.2)"),
         '    """Arguments of functions and bases of powers in the loss, where they hold no X, and in the metric, at',
         '    (X, Y, Gaussian noise) v, (fields, N)."""',
         *["    " + line for line in [*read, *ARRAYS.body(kernel)]],

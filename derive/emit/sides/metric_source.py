@@ -1,4 +1,4 @@
-"""What the templates need to print test error and linear baseline."""
+"""Context of the template of test error and linear baseline."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 import sympy as sp
 
 from ...authoring.model import ModelAt
-from ...calculus.stable import stable
-from ..kernel import Kernel, entries, freeze, home, stamped
+from ...calculus.stable import stabilise
+from ..kernel import Kernel, add_stamp, as_kernel, entries, model_source
 from . import nodes
 from .channel import discrete_noise, gaussian_noise, joint_discrete_noise
 
 
 def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """What the template of the metric and the linear baseline (docs/theory.md (7.7)) needs; either may be missing.
+    """Return the context of the template of metric and linear baseline (docs/theory.md (7.7)); either may be missing.
 
-    The baseline, quadratic in B, is printed as its value, gradient and Hessian at B = 0, zero second derivatives left
-    out.
+    The baseline, quadratic in B, is printed as its value, gradient and Hessian at B = 0; zero second derivatives drop.
 
     Args:
-        unpack: lines that read the constants of a kernel out of the vector c.
+        model: model at its structure.
+        unpack: lines that read the constants of a kernel from the vector c.
     """
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
@@ -35,16 +35,16 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "teacher_node": nodes.node(structure, noise),
     }
     if model.metric is not None:
-        kernels["metric"] = freeze(
-            {"metric": stable(model.metric)},
+        kernels["metric"] = as_kernel(
+            {"metric": stabilise(model.metric)},
             equations="docs/theory.md (7.6)",
-            formulas=[home(model, model.written["metric"])],
+            formulas=[model_source(model, model.written["metric"])],
         )
     baseline_lines: list[str] = []
     size = 0
     if model.baseline is not None:
         expression, B = model.baseline
-        expression = stable(expression)
+        expression = stabilise(expression)
         unknown = list(B)
         size = len(unknown)
         zero = {b: 0 for b in unknown}
@@ -57,8 +57,8 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
                 if second != 0:
                     outputs[f"second_{i}_{j}"] = second
                     baseline_lines.append(f"hessian[{i}, {j}] += weight * second_{i}_{j}")
-        kernels["baseline"] = freeze(
-            outputs, equations="docs/theory.md (7.7)", formulas=[home(model, model.written["baseline"])]
+        kernels["baseline"] = as_kernel(
+            outputs, equations="docs/theory.md (7.7)", formulas=[model_source(model, model.written["baseline"])]
         )
     return {
         "L": L,
@@ -69,14 +69,14 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "has_metric": model.metric is not None,
         "has_baseline": model.baseline is not None,
         "baseline_size": size,
-        "baseline_lines": stamped(baseline_lines),
+        "baseline_lines": add_stamp(baseline_lines),
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "gaussian_noise": noise,
-        "arrays": nodes.law_arrays(structure, len(noise)),
-        "coordinates": nodes.coordinates(structure, len(noise)),
-        "teacher_coordinates": nodes.coordinates(structure, len(noise), fields=False),
+        "arrays": nodes.law_array_entries(structure, len(noise)),
+        "coordinates": nodes.normal_coordinates(structure, len(noise)),
+        "teacher_coordinates": nodes.normal_coordinates(structure, len(noise), fields=False),
         "noise_values": values,
         "discrete_noise": discrete_noise(model),
     }

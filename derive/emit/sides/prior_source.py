@@ -1,4 +1,4 @@
-"""What the prior template needs: the saddle point's equations as lines of scalar code.
+"""Context of the prior's template: the saddle point's equations as lines of scalar code.
 
 Averages over the channel become entries of the moment rows, inverses are named innermost first, and averages over a
 coordinate are reduced to second moments of (tau, pi).
@@ -18,37 +18,37 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 from ...authoring.model import ModelAt
 from ...authoring.parameters import leaves
 from ...authoring.regulariser import PenaltyAt, Sphere
-from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, explicit
-from ...calculus.piecewise import almost_everywhere
-from ...calculus.stable import stable
+from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, to_explicit
+from ...calculus.piecewise import drop_deltas
+from ...calculus.stable import stabilise
 from ...theory.free_entropy import free_entropy, split_average
 from ...theory.norms import norm_condition
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
-from ...theory.thermal import beta, corrections
-from ..kernel import Entry, Kernel, entries, freeze, home, stamped
+from ...theory.thermal import beta, thermal_corrections
+from ..kernel import Entry, Kernel, add_stamp, as_kernel, entries, model_source
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
 from . import rows
-from .channel import name_of, saddle_for
+from .channel import joined_name, saddle_of_model
 
 BY_TEMPERATURE = {beta: 1 / sp.Symbol("temperature", positive=True)}
 # Points an axis of the grids that find a Boltzmann weight, by the number of variables.
 SCAN = {1: 25, 2: 12, 3: 8, 4: 7}
 
 
-def _entries(matrix: sp.MatrixExpr) -> sp.Matrix:
-    return sp.Matrix(explicit(matrix.doit()))
+def _explicit_matrix(matrix: sp.MatrixExpr) -> sp.Matrix:
+    return sp.Matrix(to_explicit(matrix.doit()))
 
 
-def _named(expression: sp.Expr) -> sp.Expr:
-    """Matrix elements A[i, j] as plain symbols A_i_j."""
+def _with_entry_symbols(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with matrix elements A[i, j] as plain symbols A_i_j."""
     return expression.xreplace(
         {e: Entry(e.parent.name, int(e.i), int(e.j)).symbol for e in expression.atoms(MatrixElement)}
     )
 
 
-def stored(saddle: SaddlePoint) -> dict[Entry, str]:
-    """Entries of overlaps, conjugates and rho* -> where they stand in the array of a context (vectors: one index)."""
+def layout(saddle: SaddlePoint) -> dict[Entry, str]:
+    """Return entries of overlaps, conjugates and rho* -> indices in the array of a context (vectors: one index)."""
     p = saddle.symbols
     found = {}
     for matrix in (*p.overlaps, *p.conjugates, p.rho_star):
@@ -58,14 +58,16 @@ def stored(saddle: SaddlePoint) -> dict[Entry, str]:
 
 
 def _loads(names: Iterable[str], places: Mapping[Entry, str]) -> list[str]:
-    """Lines that read A_i_j from the array A of context n."""
+    """Return lines that read A_i_j from the array A of context n."""
     read = set(names)
-    return stamped([f"{entry} = {entry.array}[n, {place}]" for entry, place in sorted(places.items()) if entry in read])
+    return add_stamp(
+        [f"{entry} = {entry.array}[n, {place}]" for entry, place in sorted(places.items()) if entry in read]
+    )
 
 
 @dataclass(frozen=True)
-class Stages:
-    """From channel averages and overlaps to the conjugates of one context, entry by entry.
+class ConjugateStages:
+    """The computation of the conjugates of one context from channel averages and overlaps, entry by entry.
 
     Attributes:
         averages: entry of an average -> column of the moment row.
@@ -79,13 +81,13 @@ class Stages:
 
 
 @cache
-def conjugate_stages(saddle: SaddlePoint) -> Stages:
-    """Name averages and inverses of the equations for the conjugates."""
+def conjugate_stages(saddle: SaddlePoint) -> ConjugateStages:
+    """Return the equations for the conjugates with names for averages and inverses."""
     p = saddle.symbols
     named_averages: dict[sp.MatrixExpr, sp.MatrixSymbol] = {}
     averages: list[Entry] = []
     for average in channel_averages(saddle):
-        name, shape = f"mean_{name_of(average.summand)}", [int(n) for n in average.shape]
+        name, shape = f"mean_{joined_name(average.summand)}", [int(n) for n in average.shape]
         named_averages[average] = sp.MatrixSymbol(name, *shape)
         averages += entries(name, *shape)
     equations = {e.target.name: e.value.xreplace(named_averages) for e in saddle.equations if e.target in p.conjugates}
@@ -97,29 +99,34 @@ def conjugate_stages(saddle: SaddlePoint) -> Stages:
             break
         for inverse in found:
             name, size = f"inverse{len(inverses)}", int(inverse.shape[0])
-            inverses.append((name, _entries(inverse.arg).applyfunc(_named)))
+            inverses.append((name, _explicit_matrix(inverse.arg).applyfunc(_with_entry_symbols)))
             symbol = sp.MatrixSymbol(name, size, size)
             equations = {k: e.xreplace({inverse: symbol}) for k, e in equations.items()}
     targets = {}
     for target, value in equations.items():
-        matrix = _entries(value)
+        matrix = _explicit_matrix(value)
         if target == p.V_hat.name:
             matrix = (matrix + matrix.T) / 2
-        targets[target] = matrix.applyfunc(_named)
-    return Stages({entry: column for column, entry in enumerate(averages)}, tuple(inverses), targets)
+        targets[target] = matrix.applyfunc(_with_entry_symbols)
+    return ConjugateStages({entry: column for column, entry in enumerate(averages)}, tuple(inverses), targets)
 
 
 def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
-    """Lines and kernels of a prior template, of the variant that the regulariser asks for."""
+    """Return lines and kernels of the prior's template, of the variant that the regulariser needs.
+
+    Args:
+        model: model at its structure.
+        dialect: printer of the lines.
+    """
     structure = model.structure
     s, t = structure.student_rank, structure.teacher_rank
-    saddle = saddle_for(model)
-    places = stored(saddle)
+    saddle = saddle_of_model(model)
+    places = layout(saddle)
     stages = conjugate_stages(saddle)
     names: set[str] = set()
     inverses: list[tuple[str, int, list[str]]] = []
     for name, matrix in stages.inverses:
-        kernel = freeze(
+        kernel = as_kernel(
             {f"{name}_of[{i}, {j}]": matrix[i, j] for i, j in product(*map(range, matrix.shape))},
             prefix=f"{name}_t",
             equations="docs/theory.md (5.4)",
@@ -131,12 +138,12 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
     for target, matrix in stages.targets.items():
         for entry in entries(target, *matrix.shape):
             outputs[f"{target}[n, {places[entry]}]"] = matrix[entry.place]
-    conjugate_kernel = freeze(
+    conjugate_kernel = as_kernel(
         outputs, equations="docs/theory.md (5.2) to (5.5)", formulas=[conjugate_stages, saddle_point]
     )
     names |= conjugate_kernel.names
     loads = _loads(names, places)
-    loads += stamped([f"{n} = moments[n, {k}]" for n, k in stages.averages.items() if n in names])
+    loads += add_stamp([f"{n} = moments[n, {k}]" for n, k in stages.averages.items() if n in names])
 
     return {
         "s": s,
@@ -157,29 +164,31 @@ def prior_context(model: ModelAt, dialect: Dialect = NUMBA) -> dict[str, Any]:
 
 @cache
 def composite_entries(saddle: SaddlePoint) -> dict[tuple[str, str], sp.Expr]:
-    """What one context adds to G, Q and to the coefficients of z = (tau, pi) in B (entries of `field`), by array and
-    place in it: linear in the conjugates (docs/theory.md (3.8))."""
+    """Return (array, place) -> contribution of one context to G, Q and the coefficients of z = (tau, pi) in B.
+
+    The last are entries of `field`; all are linear in the conjugates (docs/theory.md (3.8)).
+    """
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
     gamma_n = sp.Symbol("gamma_n", real=True)
     found: dict[tuple[str, str], sp.Expr] = {}
     for composite, summand in p.composites.items():
-        matrix = _entries(summand)
+        matrix = _explicit_matrix(summand)
         if composite == p.B:
             for a in range(s):
                 coefficients = {"n": sp.diff(matrix[a, 0], p.tau)}
                 coefficients |= {f"contexts + {b}": sp.diff(matrix[a, 0], p.pi[b, 0]) for b in range(t)}
                 for column, e in coefficients.items():
-                    found["field", f"{a}, {column}"] = _named(e.subs(p.gamma, gamma_n))
+                    found["field", f"{a}, {column}"] = _with_entry_symbols(e.subs(p.gamma, gamma_n))
         else:
             for i, j in product(range(s), range(s)):
-                found[composite.name, f"{i}, {j}"] = _named(matrix[i, j].subs(p.gamma, gamma_n))
+                found[composite.name, f"{i}, {j}"] = _with_entry_symbols(matrix[i, j].subs(p.gamma, gamma_n))
     return found
 
 
 def _composite_lines(saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect) -> list[str]:
-    """`composite_entries` added up, as lines."""
-    kernel = freeze(
+    """Return lines that add up `composite_entries`."""
+    kernel = as_kernel(
         {f"{array}[{place}]": e for (array, place), e in composite_entries(saddle).items()},
         equations="docs/theory.md (3.8)",
         formulas=[composite_entries, Symbols.composites],
@@ -188,24 +197,26 @@ def _composite_lines(saddle: SaddlePoint, places: Mapping[Entry, str], dialect: 
 
 
 def _trace_lines(saddle: SaddlePoint, model: ModelAt, places: Mapping[Entry, str], dialect: Dialect) -> list[str]:
-    """The part of Phi that pairs overlaps with conjugates, for one context."""
+    """Return lines of the part of Phi that pairs overlaps with conjugates, for one context."""
     phi = free_entropy(int(saddle.symbols.s), int(saddle.symbols.t), model.regulariser)
     trace = sp.Integer(0)
     for term in sp.Add.make_args(phi.expression):
         coefficient, average = split_average(term)
         if average.kind == CONTEXTS:
-            trace += coefficient * _trace_entries(average.summand)
-    kernel = freeze({"trace_n": _named(trace)}, equations="docs/theory.md (4.2)", formulas=[free_entropy])
+            trace += coefficient * _explicit_trace(average.summand)
+    kernel = as_kernel(
+        {"trace_n": _with_entry_symbols(trace)}, equations="docs/theory.md (4.2)", formulas=[free_entropy]
+    )
     return [*_loads(kernel.names, places), *dialect.body(kernel)]
 
 
 def _thermal_trace_lines(saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect) -> list[str]:
-    """What a temperature adds to it."""
-    trace = _trace_entries(corrections(saddle.symbols, ridge=False).trace)
-    kernel = freeze(
-        {"fluctuation_n": _named(trace).xreplace(BY_TEMPERATURE)},
+    """Return lines of the correction of this part at a finite temperature."""
+    trace = _explicit_trace(thermal_corrections(saddle.symbols, ridge=False).trace)
+    kernel = as_kernel(
+        {"fluctuation_n": _with_entry_symbols(trace).xreplace(BY_TEMPERATURE)},
         equations="docs/theory.md (12.1)",
-        formulas=[corrections],
+        formulas=[thermal_corrections],
     )
     return [*_loads(kernel.names, places), *dialect.body(kernel)]
 
@@ -213,10 +224,14 @@ def _thermal_trace_lines(saddle: SaddlePoint, places: Mapping[Entry, str], diale
 def overlap_entries(
     saddle: SaddlePoint, entries_of: Callable[[sp.MatrixExpr], sp.Matrix]
 ) -> dict[sp.MatrixSymbol, sp.Matrix]:
-    """What a coordinate adds to the overlaps of context n; `entries_of` names what a summand becomes.
+    """Return the contributions of a coordinate to the overlaps of context n.
+
+    Args:
+        saddle: saddle point.
+        entries_of: expresses a summand by named entries.
 
     Raises:
-        TypeError: an equation is no sum of averages over a coordinate.
+        TypeError: an equation is not a sum of averages over a coordinate.
     """
     p: Symbols = saddle.symbols
     gamma_n = sp.Symbol("gamma_n", real=True)
@@ -230,7 +245,7 @@ def overlap_entries(
             if not isinstance(average, MatrixAverage) or average.kind != COORDINATE:
                 raise TypeError(f"{equation.target}: no rule for {term}")
             matrix += scalar * entries_of(average.summand)
-        found[equation.target] = matrix.applyfunc(lambda e: _named(e.subs(p.gamma, gamma_n)))
+        found[equation.target] = matrix.applyfunc(lambda e: _with_entry_symbols(e.subs(p.gamma, gamma_n)))
     return found
 
 
@@ -241,37 +256,37 @@ def _overlap_lines(
     dialect: Dialect,
     equations: str,
 ) -> list[str]:
-    """`overlap_entries` added to the overlaps of context n, as lines."""
+    """Return lines that add `overlap_entries` to the overlaps of context n."""
     outputs = {
         f"{target.name}[n, {places[entry]}]": matrix[entry.place]
         for target, matrix in overlap_entries(saddle, entries_of).items()
         for entry in entries(target.name, *matrix.shape)
     }
-    kernel = freeze(outputs, equations=equations, formulas=[overlap_entries, saddle_point])
+    kernel = as_kernel(outputs, equations=equations, formulas=[overlap_entries, saddle_point])
     return dialect.body(kernel, "{} += weight * ({})".format)
 
 
 def _penalty_context(
     model: ModelAt, penalty: PenaltyAt, saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect
 ) -> dict[str, Any]:
-    """Conjugates to overlaps through averages over a row's field b and, where the penalty knows it, pi."""
+    """Return the context for overlaps as averages over a row's field b and, if the penalty depends on it, pi."""
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
-    w, own = list(penalty.w), [home(model, penalty.written)]
+    w, own = list(penalty.w), [model_source(model, penalty.written)]
     upper = [Entry("h", i, j) for i in range(s) for j in range(i, s)]
-    # A step's delta in the curvature belongs to a corner, where w rests: it is no part of the smooth pieces.
-    value = stable(penalty.inside)
-    gradient = [almost_everywhere(sp.diff(value, a)) for a in w]
+    # A delta in the curvature belongs to a corner, at which w can be stationary, not to the smooth pieces.
+    value = stabilise(penalty.finite_part)
+    gradient = [drop_deltas(sp.diff(value, a)) for a in w]
     slopes = {Entry("d", i): e for i, e in enumerate(gradient)}
-    slopes |= {h: almost_everywhere(sp.diff(gradient[h.place[0]], w[h.place[1]])) for h in upper}
+    slopes |= {h: drop_deltas(sp.diff(gradient[h.place[0]], w[h.place[1]])) for h in upper}
     kernels = {
-        "value": freeze({"value": value}, equations="docs/theory.md (1.3)", formulas=own),
-        "slopes": freeze(slopes, equations="docs/theory.md (6.1), (6.2)", formulas=own),
-        "corners": freeze({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}, formulas=own),
+        "value": as_kernel({"value": value}, equations="docs/theory.md (1.3)", formulas=own),
+        "slopes": as_kernel(slopes, equations="docs/theory.md (6.1), (6.2)", formulas=own),
+        "corners": as_kernel({f"corner_{n}": e for n, e in enumerate(penalty.kinks)}, formulas=own),
     }
     if penalty.bounds:
-        kernels["bounds"] = freeze(dict(zip(("lowest", "highest"), penalty.bounds, strict=True)), formulas=own)
-    pi_names = [b.name for b in penalty.pi] if penalty.knows_teacher else []
+        kernels["bounds"] = as_kernel(dict(zip(("lowest", "highest"), penalty.bounds, strict=True)), formulas=own)
+    pi_names = [b.name for b in penalty.pi] if penalty.depends_on_teacher else []
     row_kernels = {
         "stationarity": rows.stationarity(s),
         "envelope": rows.envelope(s),
@@ -283,7 +298,7 @@ def _penalty_context(
     names = [symbol.name for key in penalty.parameters.values() for symbol in leaves(key.symbols(model.structure))]
 
     def unpack(kernel: Kernel) -> str:
-        read = stamped([f"{name} = c[{i}]" for i, name in enumerate(names) if name in kernel.names])
+        read = add_stamp([f"{name} = c[{i}]" for i, name in enumerate(names) if name in kernel.names])
         return "\n".join(f"    {line}" for line in read)
 
     square, response = sp.MatrixSymbol("ww", s, s), sp.MatrixSymbol("response", s, s)
@@ -292,11 +307,11 @@ def _penalty_context(
     def entries_of(summand: sp.MatrixExpr) -> sp.Matrix:
         scalar, factors = summand.as_coeff_matrices() if isinstance(summand, sp.MatMul) else (sp.Integer(1), [summand])
         if factors == [Jacobian(p.w, p.b)]:
-            return scalar * _entries(response)
+            return scalar * _explicit_matrix(response)
         if factors == [p.w] and scalar.has(p.tau):
-            return scalar / p.tau * _entries(means)
+            return scalar / p.tau * _explicit_matrix(means)
         known = {(p.w, p.w.T): square, (p.w, p.pi.T): taught}
-        return scalar * _entries(known[tuple(factors)])
+        return scalar * _explicit_matrix(known[tuple(factors)])
 
     lines = [f"{e} = {e.array}[{e.subscript}]" for e in (*entries("ww", s, s), *entries("response", s, s))]
     lines += [f"wtau_{a}_0 = wz[{a}, n]" for a in range(s)]
@@ -307,8 +322,8 @@ def _penalty_context(
         "unpack": unpack,
         "corners": penalty.kinks,
         "bounds": penalty.bounds,
-        "known_teachers": t if penalty.knows_teacher else 0,
-        "few_values": model.has_few_values,
+        "known_teachers": t if penalty.depends_on_teacher else 0,
+        "few_values": model.has_discrete_teacher,
         "given": t if model.averages_over_teacher else 0,
         "parameters": len(names),
         "w_names": [a.name for a in w],
@@ -324,7 +339,7 @@ def _penalty_context(
         "h_names": upper,
         "scan": SCAN[min(s, max(SCAN))],
         "overlap_lines": [
-            *stamped(lines),
+            *add_stamp(lines),
             *_overlap_lines(saddle, places, entries_of, dialect, "docs/theory.md (6.3)"),
         ],
     }
@@ -333,7 +348,10 @@ def _penalty_context(
 def ridge_moments(
     saddle: SaddlePoint,
 ) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol, sp.MatrixSymbol, sp.MatrixSymbol, Callable[[sp.MatrixExpr], sp.Matrix]]:
-    """Names of R, E[B B^T], E[B tau] and E[B pi^T], and what a summand over a coordinate becomes in them."""
+    """Return names of R, E[B B^T], E[B tau] and E[B pi^T], and a function that writes a summand in terms of them.
+
+    The summand is averaged over a coordinate.
+    """
     p: Symbols = saddle.symbols
     s, t = int(p.s), int(p.t)
     resolvent = sp.MatrixSymbol("R", s, s)
@@ -350,7 +368,7 @@ def ridge_moments(
 def _ridge_context(
     model: ModelAt, saddle: SaddlePoint, places: Mapping[Entry, str], dialect: Dialect
 ) -> dict[str, Any]:
-    """Conjugates to overlaps through second moments of (tau, pi), and the entropic part of Phi."""
+    """Return the context for overlaps as second moments of (tau, pi), and the entropic part of Phi."""
     s, t = model.structure.student_rank, model.structure.teacher_rank
     *_, entries_of = ridge_moments(saddle)
     reads = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
@@ -360,7 +378,7 @@ def _ridge_context(
         "prefix": "",
         "second_moment_lines": _second_moment_lines(s),
         "overlap_lines": [
-            *stamped(reads),
+            *add_stamp(reads),
             *_overlap_lines(saddle, places, entries_of, dialect, "docs/theory.md (5.8) to (5.11)"),
         ],
         "entropic_lines": _entropic_lines(model, saddle, dialect),
@@ -370,14 +388,17 @@ def _ridge_context(
 
 
 def norm_entries(saddle: SaddlePoint) -> tuple[sp.Matrix, sp.Matrix]:
-    """By how much the mean squares of a row's entries exceed those of the norms, (s, 1), and its slopes in the
-    multipliers, (s, s), of one coordinate, in the entries of `ridge_moments`."""
+    """Return the excess of the mean squares of a row's entries over those of the norms, and its slopes.
+
+    Both are contributions of one coordinate, in the entries of `ridge_moments`: (s, 1), and the slopes in the
+    multipliers (s, s).
+    """
     s = int(saddle.symbols.s)
     condition, (*_, entries_of) = norm_condition(saddle.symbols), ridge_moments(saddle)
     moved = entries(condition.change.name, s)
-    diagonal = _diagonal("Norms", _squares(s)) | _diagonal(condition.change.name, [e.symbol for e in moved])
+    diagonal = _diagonal("Norms", _squared_norms(s)) | _diagonal(condition.change.name, [e.symbol for e in moved])
     excess, answer = (
-        entries_of(part).applyfunc(lambda e: _named(e).xreplace(diagonal))
+        entries_of(part).applyfunc(lambda e: _with_entry_symbols(e).xreplace(diagonal))
         for part in (condition.excess, condition.slope)
     )
     return (
@@ -387,68 +408,68 @@ def norm_entries(saddle: SaddlePoint) -> tuple[sp.Matrix, sp.Matrix]:
 
 
 def _diagonal(name: str, values: Sequence[sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
-    """Symbols of the entries of a diagonal matrix -> their values."""
+    """Return symbols of the entries of a diagonal matrix -> their values."""
     size = len(values)
     return {
         e.symbol: values[e.place[0]] if len(set(e.place)) == 1 else sp.Integer(0) for e in entries(name, size, size)
     }
 
 
-def _squares(s: int) -> list[sp.Expr]:
-    """Of the given norms."""
+def _squared_norms(s: int) -> list[sp.Expr]:
+    """Return the squares of the given norms."""
     return [e.symbol**2 for e in entries("norm", s)]
 
 
 def _sphere_context(sphere: Sphere, saddle: SaddlePoint, dialect: Dialect) -> dict[str, Any]:
-    """The multipliers of fixed norms, and what these add to the free entropy of the ridge."""
+    """Return the context for the multipliers of fixed norms, and their terms of the free entropy of the ridge."""
     s = int(saddle.symbols.s)
     excess, slope = norm_entries(saddle)
     outputs = {f"excess[{a}]": excess[a] for a in range(s)}
     outputs |= {f"slope[{a}, {b}]": slope[a, b] for a, b in product(range(s), range(s))}
-    kernel = freeze(
+    kernel = as_kernel(
         {place: e.xreplace(BY_TEMPERATURE) for place, e in outputs.items()},
         equations="docs/theory.md (6.6), (6.7)",
         formulas=[norm_condition],
     )
     held = [e for name in ("R", "BB", "Q") for e in entries(name, s, s) if e in kernel.names]
     reads = [f"{e} = R[{e.subscript}]" if e.array == "R" else f"{e} = {e.array}[atom, {e.subscript}]" for e in held]
-    diagonal = _diagonal("Norms", _squares(s)) | _diagonal("Lambda", [e.symbol for e in _strengths(s)])
-    multiplied = freeze(
-        {"multiplied": _named(_trace_entries(sphere.multiplied(saddle.symbols))).xreplace(diagonal)},
+    diagonal = _diagonal("Norms", _squared_norms(s)) | _diagonal("Lambda", [e.symbol for e in _strengths(s)])
+    multiplied = as_kernel(
+        {"multiplied": _with_entry_symbols(_explicit_trace(sphere.multiplier_term(saddle.symbols))).xreplace(diagonal)},
         equations="docs/theory.md (6.5)",
-        formulas=[Sphere.multiplied],
+        formulas=[Sphere.multiplier_term],
     )
-    norms = stamped([f"{e} = {e.array}[{e.subscript}]" for e in entries("norm", s)])
+    norms = add_stamp([f"{e} = {e.array}[{e.subscript}]" for e in entries("norm", s)])
     return {
         "prior_side": "sphere.py.jinja",
         "prefix": "ridge_",
         "norm_lines": norms,
-        "excess_lines": [*stamped(reads), *dialect.body(kernel, "{} += weights[atom] * ({})".format)],
+        "excess_lines": [*add_stamp(reads), *dialect.body(kernel, "{} += weights[atom] * ({})".format)],
         "multiplied_lines": [*_strength_loads(s), *norms, *dialect.body(multiplied)],
     }
 
 
 def _second_moment_lines(s: int) -> list[str]:
-    """R, Q and E[B B^T] of an atom, entry by entry."""
+    """Return lines of R, Q and E[B B^T] of an atom, entry by entry."""
     lines: list[str] = []
     for a, b in product(range(s), range(s)):
         lines += [f"R_{a}_{b} = R[{a}, {b}]", f"Q_{a}_{b} = Q[{a}, {b}]", f"BB_{a}_{b} = 0.0"]
     lines.append("for i in range(contexts + TEACHER):")
     lines += [f"    BB_{a}_{b} += product[{a}, i] * field[{b}, i]" for a, b in product(range(s), range(s))]
-    return stamped(lines)
+    return add_stamp(lines)
 
 
 def _strengths(s: int) -> list[Entry]:
-    """Names of the diagonal of Lambda."""
+    """Return names of the diagonal of Lambda."""
     return entries("ridge", s)
 
 
 def _strength_loads(s: int) -> list[str]:
-    return stamped([f"{name} = ridge[{name.subscript}]" for name in _strengths(s)])
+    return add_stamp([f"{name} = ridge[{name.subscript}]" for name in _strengths(s)])
 
 
 def _entropic_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> list[str]:
-    """What an atom adds at zero temperature to Phi, and to the average of the ridge."""
+    """Return lines of an atom's terms of Phi at zero temperature, and of the average of the ridge."""
     p: Symbols = saddle.symbols
     s, t = model.structure.student_rank, model.structure.teacher_rank
     resolvent, product_BB, product_tau, product_pi, _ = ridge_moments(saddle)
@@ -461,9 +482,9 @@ def _entropic_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> li
             entropic += coefficient * _second_moment_trace(summand, p, product_BB)
     second = _second_moments(resolvent * (p.B * p.B.T + p.Q) * resolvent, p, product_BB, product_tau, product_pi)
     ridge = [sp.Symbol(str(name), positive=True) for name in _strengths(s)]
-    penalty = sp.Add(*[ridge[a] * _named(second[a, a]) for a in range(s)]) / 2
-    kernel = freeze(
-        {"entropic_n": _named(entropic), "penalty_n": penalty},
+    penalty = sp.Add(*[ridge[a] * _with_entry_symbols(second[a, a]) for a in range(s)]) / 2
+    kernel = as_kernel(
+        {"entropic_n": _with_entry_symbols(entropic), "penalty_n": penalty},
         equations="docs/theory.md (4.6), (7.3)",
         formulas=[type(model.regulariser.rows).potential],
     )
@@ -471,20 +492,20 @@ def _entropic_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> li
 
 
 def _thermal_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> list[str]:
-    """What a temperature adds to them: the volume of the rows, and the ridge of their covariance."""
+    """Return lines of their corrections at a finite temperature: volume of the rows, ridge of their covariance."""
     p: Symbols = saddle.symbols
     s = model.structure.student_rank
     resolvent, *_ = ridge_moments(saddle)
-    own, ridge = corrections(p, ridge=True), [sp.Symbol(str(name), positive=True) for name in _strengths(s)]
-    spread = _trace_entries(own.penalty.xreplace({(p.Lambda + p.G).inv(): resolvent}))
+    own, ridge = (thermal_corrections(p, ridge=True), [sp.Symbol(str(name), positive=True) for name in _strengths(s)])
+    spread = _explicit_trace(own.penalty.xreplace({(p.Lambda + p.G).inv(): resolvent}))
     spread = spread.xreplace(
-        {_entries(p.Lambda)[a, b]: ridge[a] if a == b else sp.Integer(0) for a in range(s) for b in range(s)}
+        {_explicit_matrix(p.Lambda)[a, b]: ridge[a] if a == b else sp.Integer(0) for a in range(s) for b in range(s)}
     )
     volume = (own.log_volume + own.log_det * sp.Symbol("log_det", real=True)).xreplace(BY_TEMPERATURE)
-    kernel = freeze(
-        {"volume_n": volume, "spread_n": _named(spread).xreplace(BY_TEMPERATURE)},
+    kernel = as_kernel(
+        {"volume_n": volume, "spread_n": _with_entry_symbols(spread).xreplace(BY_TEMPERATURE)},
         equations="docs/theory.md (12.3), (12.9)",
-        formulas=[corrections],
+        formulas=[thermal_corrections],
     )
     return dialect.body(kernel)
 
@@ -493,10 +514,10 @@ def _thermal_lines(model: ModelAt, saddle: SaddlePoint, dialect: Dialect) -> lis
 def _second_moments(
     expression: sp.MatrixExpr, p: Symbols, BB: sp.MatrixSymbol, Btau: sp.MatrixSymbol, Bpi: sp.MatrixSymbol
 ) -> sp.Matrix:
-    """Components of a product that is quadratic in (tau, pi), with B B^T, tau B and B pi^T named (B is linear in them).
+    """Return a product that is quadratic in (tau, pi), with names for B B^T, tau B and B pi^T (B is linear in them).
 
     Raises:
-        TypeError: a factor B is left over.
+        TypeError: a factor B remains.
     """
     total = sp.zeros(*(int(n) for n in expression.shape))
     expanded = expression.expand() if hasattr(expression, "expand") else expression
@@ -514,7 +535,7 @@ def _second_moments(
             scalar, named[named.index(p.B)] = scalar / p.tau, Btau
         if p.B in named or scalar.has(p.tau):
             raise TypeError(f"{term} is not quadratic in (tau, pi)")
-        total += scalar * _entries(sp.MatMul(*named).doit())
+        total += scalar * _explicit_matrix(sp.MatMul(*named).doit())
     return total
 
 
@@ -527,9 +548,9 @@ def _second_moment_trace(scalar: sp.Expr, p: Symbols, BB: sp.MatrixSymbol) -> sp
     return total
 
 
-def _trace_entries(scalar: sp.Expr) -> sp.Expr:
+def _explicit_trace(scalar: sp.Expr) -> sp.Expr:
     total = sp.Integer(0)
     for term in sp.Add.make_args(scalar):
         coefficient, traced = term.as_independent(sp.Trace)
-        total += coefficient * sp.trace(_entries(traced.arg))
+        total += coefficient * sp.trace(_explicit_matrix(traced.arg))
     return total

@@ -1,4 +1,4 @@
-"""What the reference template needs: kernels in the dialect of mpmath, and integrals reduced to two dimensions."""
+"""Context of the reference template: kernels in the dialect of mpmath, and integrals reduced to two dimensions."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import sympy as sp
 
 from ...authoring.model import ModelAt
 from ...authoring.parameters import DiscreteNoise, GaussianNoise
-from ...calculus.piecewise import almost_everywhere, switches, zeros
-from ...calculus.subexpressions import extract
-from ..kernel import Kernel, entries, freeze, upper_entries
+from ...calculus.piecewise import drop_deltas, find_zeros, switching_functions
+from ...calculus.subexpressions import extract_subexpressions
+from ..kernel import Kernel, as_kernel, entries, upper_entries
 from ..printers.mpmath import MPMATH
-from .channel import Channel, gaussian_noise, row_names
+from .channel import Channel, gaussian_noise, moment_row_names
 from .metadata_source import literal, parameters_in
 from .prior_source import prior_context
 
 
 @dataclass(frozen=True)
-class Integral:
-    """An average over X, Y and Gaussian noise of one token, s = t = 1, reduced to X and one more coordinate at most.
+class ReducedIntegral:
+    """An average over X, Y and Gaussian noise of one token, s = t = 1, reduced to X and at most one more coordinate.
 
     Attributes:
-        drive: how the integrand depends on the other coordinate, the combination of Y and noise that it holds:
-            "none", "steps" (constant between steps) or "smooth" (between them).
+        drive: dependence of the integrand on the other coordinate, a combination of Y and noise: "none", "steps"
+            (constant between steps) or "smooth" (between them).
         weights: coefficients of (Y, Gaussian noise) in the combination.
-        kinks: places in X at which the integrand is not smooth, at given Y and noise, some perhaps not real.
+        kinks: places in X at which the integrand is not smooth, at given Y and noise; some may not be real.
         steps: places in the combination at which it is not.
-        difference: whether the integrand holds X and the combination f through X - f alone.
+        difference: whether the integrand depends on X and the combination f through X - f alone.
     """
 
     drive: str
@@ -43,43 +43,48 @@ class Integral:
 COMBINATION = sp.Symbol("combination", real=True)
 
 
-def reduced(model: ModelAt, expressions: Sequence[sp.Expr]) -> Integral | None:
-    """The reduction for integrands that hold these expressions; None where there is none."""
+def reduced(model: ModelAt, expressions: Sequence[sp.Expr]) -> ReducedIntegral | None:
+    """Return the reduction for integrands that contain these expressions; None if there is none.
+
+    Args:
+        model: model at its structure.
+        expressions: integrand, and the probabilities of discrete noise.
+    """
     structure = model.structure
-    if (structure.tokens, structure.student_rank, structure.teacher_rank) != (1, 1, 1) or model.own:
+    if (structure.tokens, structure.student_rank, structure.teacher_rank) != (1, 1, 1) or model.solution_symbols:
         return None
     x = model.X[0]
     gaussian = [symbol for symbol, law in model.noise.values() if isinstance(law, GaussianNoise)]
     inner = [model.Y[0], *gaussian]
-    features = [e for _, e in extract(expressions, set(inner), {x}, "f")[0]]
-    slopes = [[almost_everywhere(sp.diff(e, v)) for v in inner] for e in features]
+    features = [e for _, e in extract_subexpressions(expressions, set(inner), {x}, "f")[0]]
+    slopes = [[drop_deltas(sp.diff(e, v)) for v in inner] for e in features]
     smooth = any(slope != 0 for row in slopes for slope in row)
-    weights = _combination(features, slopes, inner)
+    weights = _common_combination(features, slopes, inner)
     if weights is None:
         return None
     pivot = next((i for i, weight in enumerate(weights) if weight != 0), None)
     kinks: list[sp.Expr] = []
     steps: list[sp.Expr] = []
-    for switch in switches(expressions):
+    for switch in switching_functions(expressions):
         if switch.has(x):
-            found = zeros(switch, x)
+            found = find_zeros(switch, x)
             kinks += found or []
         else:
             along = {v: COMBINATION / weights[i] if i == pivot else sp.Integer(0) for i, v in enumerate(inner)}
-            found = zeros(switch.subs(along), COMBINATION)
+            found = find_zeros(switch.subs(along), COMBINATION)
             steps += found or []
         if found is None:
             return None
     drive = "none" if pivot is None else "smooth" if smooth else "steps"
     moved = sum((weight * v for weight, v in zip(weights, inner, strict=True)), start=x)
     difference = drive == "smooth" and not any(sp.expand(e.xreplace({x: moved})).has(*inner) for e in expressions)
-    return Integral(drive, weights, tuple(dict.fromkeys(kinks)), tuple(dict.fromkeys(steps)), difference)
+    return ReducedIntegral(drive, weights, tuple(dict.fromkeys(kinks)), tuple(dict.fromkeys(steps)), difference)
 
 
-def _combination(
+def _common_combination(
     features: Sequence[sp.Expr], slopes: Sequence[Sequence[sp.Expr]], inner: Sequence[sp.Symbol]
 ) -> tuple[sp.Expr, ...] | None:
-    """Coefficients of the one linear combination of the inner coordinates that all features depend on."""
+    """Return coefficients of the only linear combination of the inner coordinates that features depend on, or None."""
     used = [v for v in inner if any(e.has(v) for e in features)]
     if len(used) < 2:
         return tuple(sp.Integer(int(v in used)) for v in inner)
@@ -87,8 +92,8 @@ def _combination(
     for feature, row in zip(features, slopes, strict=True):
         if any(slope != 0 for slope in row):
             gradients.append(row)
-        for switch in switches([feature]):
-            gradients.append([almost_everywhere(sp.diff(switch, v)) for v in inner])
+        for switch in switching_functions([feature]):
+            gradients.append([drop_deltas(sp.diff(switch, v)) for v in inner])
     common: tuple[sp.Expr, ...] | None = None
     for gradient in gradients:
         pivot = next((slope for slope in gradient if slope != 0), None)
@@ -104,10 +109,13 @@ def _combination(
 def reference_context(
     model: ModelAt, channel: Channel, metric: Kernel | None, unpack: Callable[[Kernel], str]
 ) -> dict[str, Any]:
-    """What the template prints.
+    """Return the context of the reference template.
 
     Args:
-        metric: kernel of the metric; unpack: lines that read a kernel's constants.
+        model: model at its structure.
+        channel: its kernels.
+        metric: kernel of the metric.
+        unpack: lines that read the constants of a kernel from the vector c.
     """
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
@@ -130,7 +138,9 @@ def reference_context(
             integrals[name] = integral
             for part in ("weights", "kinks", "steps"):
                 values = getattr(integral, part)
-                kernels[f"{name}_{part}"] = freeze({f"{part}_{n}": e for n, e in enumerate(values)}, formulas=[reduced])
+                kernels[f"{name}_{part}"] = as_kernel(
+                    {f"{part}_{n}": e for n, e in enumerate(values)}, formulas=[reduced]
+                )
     prior = prior_context(model, MPMATH)
     kernels |= {f"penalty_{name}": prior["kernels"][name] for name in ("value", "slopes") if "kernels" in prior}
     return {
@@ -139,7 +149,7 @@ def reference_context(
         "corners": bool(channel.pieces and channel.pieces.corners),
         "unpack": unpack,
         "code": lambda kernel: "\n".join("    " + line for line in MPMATH.body(kernel)),
-        "returned": _returned,
+        "returned": _tuple_text,
         "features": list(channel.feature_names),
         "x_names": entries("x", L, s),
         "y_names": entries("y", L, t),
@@ -149,7 +159,7 @@ def reference_context(
         "dw_names": entries("dw", L, s),
         "dy_names": entries("dy", L, t),
         "p_names": upper_entries("p", L, s),
-        "row_names": row_names(channel.moments, L),
+        "row_names": moment_row_names(channel.moments, L),
         "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
         "noise_values": _noise_values(model),
         "gaussian": tuple(isinstance(law, GaussianNoise) for _, law in model.noise.values()),
@@ -163,13 +173,13 @@ def reference_context(
     }
 
 
-def _returned(names: Iterable[str]) -> str:
-    """A tuple of names, of any length."""
+def _tuple_text(names: Iterable[str]) -> str:
+    """Return the text of a tuple of names, of any length."""
     return "(" + "".join(f"{name}, " for name in names).rstrip(" ") + ")"
 
 
 def _noise_values(model: ModelAt) -> str:
-    """Joint values of the discrete noise, exact, one row a choice."""
+    """Return the literal of the joint values of the discrete noise, exact, one row a choice."""
     laws = [law for _, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     rows = tuple(product(*[tuple(map(sp.sympify, law.values)) for law in laws])) if laws else ()
     return literal(rows, MPMATH)

@@ -1,7 +1,7 @@
-"""What the tangent template needs: differentials of the saddle point's equations, entry by entry.
+"""Context of the tangent template: differentials of the saddle point's equations, entry by entry.
 
 Every entry a of a matrix has a change d_a; an inverse changes by -M^(-1) dM M^(-1). The lines are NumPy's, over all
-contexts and directions at once: beside the averages over the channel they take no time, and nothing is compiled.
+contexts and directions at once: compared with the averages over the channel they take no time, and nothing is compiled.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from ...authoring.regulariser import Sphere
 from ...theory.norms import norm_condition
 from ...theory.saddle_point import SaddlePoint, saddle_point
 from ...theory.thermal import beta
-from ..kernel import Entry, entries, freeze, stamped
+from ..kernel import Entry, add_stamp, as_kernel, entries
 from ..printers.numba import NUMBA
-from .channel import Channel, saddle_for
-from .prior_source import composite_entries, conjugate_stages, norm_entries, overlap_entries, ridge_moments, stored
+from .channel import Channel, saddle_of_model
+from .prior_source import composite_entries, conjugate_stages, layout, norm_entries, overlap_entries, ridge_moments
 
 
 @cache
 def differential(expression: sp.Expr, still: frozenset[str] = frozenset()) -> sp.Expr:
-    """Sum of derivative times d_<name> over the symbols of an expression, those named in `still` left out."""
+    """Return the sum of derivative times d_<name> over the symbols of an expression.
+
+    Args:
+        expression: scalar expression.
+        still: names of the symbols that do not change.
+    """
     moving = sorted((x for x in expression.free_symbols if x.name not in still), key=lambda x: x.name)
     return sp.Add(*[sp.diff(expression, x) * sp.Symbol(f"d_{x.name}", real=True) for x in moving])
 
@@ -33,12 +38,17 @@ _DIFFERENTIALS = (differential, saddle_point)
 
 
 def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
-    """Lines of the tangent template."""
+    """Return the context of the tangent template.
+
+    Args:
+        model: model at its structure.
+        channel: its kernels.
+    """
     structure = model.structure
     s, t = structure.student_rank, structure.teacher_rank
-    saddle = saddle_for(model)
+    saddle = saddle_of_model(model)
     p = saddle.symbols
-    context = {"s": s, "t": t, "weights": True, "ridge": model.penalty is None, **_moments(channel)}
+    context = {"s": s, "t": t, "weights": True, "ridge": model.penalty is None, **_moment_context(channel)}
     stages = conjugate_stages(saddle)
     still = frozenset(map(str, entries(p.rho_star.name, t, t)))
     read: set[str] = set()
@@ -53,10 +63,10 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
         for target, matrix in stages.targets.items()
         for entry in entries(f"d_{target}", *matrix.shape)
     }
-    kernel = freeze(changes, prefix="x", equations="docs/theory.md (5.2) to (5.5)", formulas=_DIFFERENTIALS)
+    kernel = as_kernel(changes, prefix="x", equations="docs/theory.md (5.2) to (5.5)", formulas=_DIFFERENTIALS)
     read |= kernel.names
     loads = []
-    for entry, place in sorted(stored(saddle).items()):
+    for entry, place in sorted(layout(saddle).items()):
         loads += [f"{entry} = {entry.array}[:, {place}]"] if entry in read else []
         loads += [f"d_{entry} = d_{entry.array}[:, :, {place}]"] if f"d_{entry}" in read else []
     for entry, column in stages.averages.items():
@@ -64,10 +74,10 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
         loads += [f"d_{entry} = d_moments[:, :, {column}]"] if f"d_{entry}" in read else []
     context |= {
         "inverses": inverses,
-        "conjugate_loads": stamped(loads),
+        "conjugate_loads": add_stamp(loads),
         "conjugate_lines": NUMBA.body(kernel),
         "conjugate_rows": [
-            _rows(f"d_{target.name}", stages.targets[target.name].shape)
+            _rows_text(f"d_{target.name}", stages.targets[target.name].shape)
             for target in (p.q_hat, p.V_hat, p.m_hat, p.theta_hat)
         ],
     }
@@ -78,11 +88,11 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
 
 
 def moment_tangent_context(channel: Channel) -> dict[str, Any]:
-    """Lines of the tangent template for the moments alone, of a problem that has no weights of its own."""
-    return {"weights": False, **_moments(channel)}
+    """Return the context of the tangent template for the moments alone, of a problem without weights."""
+    return {"weights": False, **_moment_context(channel)}
 
 
-def _moments(channel: Channel) -> dict[str, Any]:
+def _moment_context(channel: Channel) -> dict[str, Any]:
     return {
         "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
         "row": sum(m.shape[0] * m.shape[1] for m in channel.moments),
@@ -91,40 +101,46 @@ def _moments(channel: Channel) -> dict[str, Any]:
 
 
 def _matrix_lines(name: str, matrix: sp.Matrix) -> tuple[list[str], str, set[str]]:
-    """Lines that define the entries of a matrix, its rows as text, and the names they read."""
+    """Return lines that define the entries of a matrix, its rows as text, and the names that they use."""
     outputs = {entry: matrix[entry.place] for entry in entries(name, *matrix.shape)}
-    kernel = freeze(outputs, prefix=f"{name}_t", equations="docs/theory.md (5.4)", formulas=_DIFFERENTIALS)
-    return NUMBA.body(kernel), _rows(name, matrix.shape), set(kernel.names)
+    kernel = as_kernel(outputs, prefix=f"{name}_t", equations="docs/theory.md (5.4)", formulas=_DIFFERENTIALS)
+    return NUMBA.body(kernel), _rows_text(name, matrix.shape), set(kernel.names)
 
 
-def _rows(name: str, shape: tuple[int, int]) -> str:
+def _rows_text(name: str, shape: tuple[int, int]) -> str:
     rows = ["[" + ", ".join(Entry(name, i, j) for j in range(shape[1])) + "]" for i in range(shape[0])]
     return "[" + ", ".join(rows) + "]"
 
 
 def _row_lines(channel: Channel) -> dict[str, list[str]]:
-    """Derivatives of the moment rows where the loss holds nothing of the solution itself."""
+    """Return lines of the derivatives of the moment rows where the loss does not depend on the solution itself."""
     structure, kernel = channel.model.structure, channel.moment_slopes
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
 
-    def stored_slope(slope: Entry, value: str) -> str:
+    def slope_assignment(slope: Entry, value: str) -> str:
+        """Return the line that stores a slope.
+
+        Args:
+            slope: entry of the array of slopes.
+            value: its expression.
+        """
         return f"{slope.array}[:, {slope.subscript}] = {value}"
 
     fields = [*entries("g", L, s), *entries("dw", L, s), *entries("dy", L, t)]
     loads = [f"{e} = {e.array}[:, {e.subscript}]" for e in sorted(fields) if e in kernel.names]
-    return {"row_loads": stamped(loads), "row_lines": NUMBA.body(kernel, stored_slope)}
+    return {"row_loads": add_stamp(loads), "row_lines": NUMBA.body(kernel, slope_assignment)}
 
 
 def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
-    """Composites and overlaps of a ridge over all atoms at once."""
+    """Return lines of composites and overlaps of a ridge over all atoms at once."""
     composites = composite_entries(saddle)
-    kernel = freeze(
+    kernel = as_kernel(
         {f"{array}[..., :, {place}]": e for (array, place), e in composites.items()},
         equations="docs/theory.md (8.5)",
         formulas=[composite_entries],
     )
-    places = stored(saddle)
-    lines = stamped(
+    places = layout(saddle)
+    lines = add_stamp(
         [f"{e} = {e.array}[..., n, {place}, None]" for e, place in sorted(places.items()) if e in kernel.names]
     )
     lines += NUMBA.body(kernel, "{} += {}".format)
@@ -135,7 +151,7 @@ def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
         for overlap, matrix in overlap_entries(saddle, entries_of).items()
         for entry in entries(overlap.name, *matrix.shape)
     }
-    kernel = freeze(
+    kernel = as_kernel(
         outputs, prefix="x", equations="docs/theory.md (8.6), (8.7)", formulas=[differential, overlap_entries]
     )
     p = saddle.symbols
@@ -152,18 +168,20 @@ def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
                 else:
                     loads.append(f"{d}{entry} = {d}{matrix.name}[..., {i}, {j}]")
     changes = NUMBA.body(kernel, "{} = ({}) @ weights".format)
-    return {"composite_lines": lines, "overlap_loads": stamped(loads), "overlap_lines": stamped(own) + changes}
+    return {"composite_lines": lines, "overlap_loads": add_stamp(loads), "overlap_lines": add_stamp(own) + changes}
 
 
 def _norm_context(saddle: SaddlePoint) -> dict[str, Any]:
-    """How mean squares of the columns' entries change where the multipliers do not, and their slopes in these, at zero
-    temperature."""
+    """Return lines of the changes of the columns' mean squares at fixed multipliers, and of their slopes in these.
+
+    Both are at zero temperature.
+    """
     s = int(saddle.symbols.s)
     excess, slope = (part.applyfunc(lambda e: e.subs(beta, sp.oo)) for part in norm_entries(saddle))
     outputs = {f"change[:, {a}]": differential(excess[a]) for a in range(s)}
     outputs |= {f"slope[{a}, {b}]": slope[a, b] for a in range(s) for b in range(s)}
     formulas = [differential, norm_condition]
-    kernel = freeze(outputs, prefix="n", equations="docs/theory.md (6.6), (6.7)", formulas=formulas)
+    kernel = as_kernel(outputs, prefix="n", equations="docs/theory.md (6.6), (6.7)", formulas=formulas)
     loads = [
         f"{d}{e} = {d}{name}[..., {e.subscript}]"
         for name in ("R", "BB", "Q")
@@ -173,4 +191,4 @@ def _norm_context(saddle: SaddlePoint) -> dict[str, Any]:
     ]
     loads += [f"{e} = norm[{e.subscript}]" for e in entries("norm", s)]
     loads += [f"d_{e} = d_norm[:, {e.subscript}, None]" for e in entries("norm", s)]
-    return {"norm_loads": stamped(loads), "norm_lines": NUMBA.body(kernel, "{} = ({}) @ weights".format)}
+    return {"norm_loads": add_stamp(loads), "norm_lines": NUMBA.body(kernel, "{} = ({}) @ weights".format)}

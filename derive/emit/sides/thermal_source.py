@@ -1,4 +1,4 @@
-"""What the template of the channel at a finite temperature needs: values of the loss, no derivatives in X."""
+"""Context of the template of the channel at a finite temperature: values of the loss, no derivatives in X."""
 
 from __future__ import annotations
 
@@ -6,39 +6,45 @@ from collections.abc import Callable
 from typing import Any
 
 from ...authoring.model import ModelAt
-from ..kernel import Entry, Kernel, entries, freeze, home, upper_entries
+from ..kernel import Entry, Kernel, as_kernel, entries, model_source, upper_entries
 from . import nodes
 from .channel import (
-    drawn_names,
-    features_of,
+    extract_features,
     joint_discrete_noise,
     moment_kernel,
+    moment_row_names,
     moment_rows,
-    row_names,
-    saddle_for,
+    noise_names,
+    saddle_of_model,
     teacher_features,
 )
 from .prior_source import SCAN
 
-MOST_FIELDS = 4  # of an integral over X by product rules, at every node of another integral
+MOST_FIELDS = 4  # most fields of an integral over X by product rules, at every node of another integral
 
 
 def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Kernels and names; the equations, and with them the averages asked for, are those of zero temperature
-    (theory/thermal.py)."""
+    """Return kernels and names of the thermal template.
+
+    The equations, and with them the averages needed, are those of zero temperature (theory/thermal.py).
+
+    Args:
+        model: model at its structure.
+        unpack: lines that read the constants of a kernel from the vector c.
+    """
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
-    definitions, loss = features_of(model)
+    definitions, loss = extract_features(model)
     features, feature_names = teacher_features(model, definitions)
-    moments, summands, own = moment_rows(model, saddle_for(model), loss)
-    drawn = drawn_names(model)
+    moments, summands, own = moment_rows(model, saddle_of_model(model), loss)
+    drawn = noise_names(model)
     noise = drawn["gaussian_noise"]
-    rows = row_names(moments, L)
+    rows = moment_row_names(moments, L)
     probabilities, values = joint_discrete_noise(model)
     kernels: dict[str, Kernel | None] = {
         "features": features,
-        "loss": freeze({"loss": loss}, equations="docs/theory.md (1.3)", formulas=[home(model)]),
-        "quadratic": freeze(
+        "loss": as_kernel({"loss": loss}, equations="docs/theory.md (1.3)", formulas=[model_source(model)]),
+        "quadratic": as_kernel(
             {"value": nodes.quadratic(structure)}, equations="docs/theory.md (4.3)", formulas=[nodes.quadratic]
         ),
         "node": nodes.node(structure, noise, "w"),
@@ -71,6 +77,6 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "p_names": upper_entries("p", L, s),
         "mean_names": entries("mean", L, s),
         "spread_names": [Entry("spread", i, j) for i in range(L * s) for j in range(i, L * s)],
-        "arrays": nodes.law_arrays(structure, len(noise)),
-        "coordinates": nodes.coordinates(structure, len(noise)),
+        "arrays": nodes.law_array_entries(structure, len(noise)),
+        "coordinates": nodes.normal_coordinates(structure, len(noise)),
     }

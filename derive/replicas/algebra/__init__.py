@@ -1,1 +1,1 @@
-"""What steps are written in and checked with: replicated symbols, exact values, block matrices, checks."""
+"""Building blocks of the steps: replicated symbols, exact values, block matrices, checks."""

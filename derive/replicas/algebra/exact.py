@@ -1,7 +1,7 @@
-"""Exact values of the expressions of a step at explicit matrices: what its checks compare.
+"""Exact values of the expressions of a step at explicit matrices, for its checks.
 
-Numbers are rationals, or symbols where a check keeps some; Gaussian integrals are done in closed form. An expression
-and what it is compared with meet only here, so that a wrong term in either shows.
+Numbers are rationals, or symbols where a check keeps some; Gaussian integrals are done in closed form. A check compares
+the values of an expression and of its reference, which are computed separately, so that an error in either shows.
 """
 
 from __future__ import annotations
@@ -20,75 +20,93 @@ import sympy as sp
 from ...calculus.averages import Average, Jacobian, MatrixAverage
 from .objects import PAIRS, REPLICAS, LogDet, LogIntegral
 
-Terms = Sequence[tuple[Any, Mapping[str, Any]]]  # (weight, values of its own) of the terms of a sum
+Terms = Sequence[tuple[Any, Mapping[str, Any]]]  # (weight, additional values) of the terms of a sum
 
 
 @dataclass(frozen=True)
-class Law:
-    """A normal law of named vectors, for exact averages of polynomials of second degree and of their exponentials.
+class NormalLaw:
+    """A normal law of named vectors, for exact averages of quadratic polynomials and of their exponentials.
 
     Attributes:
-        names: the vectors, stacked; mean: their mean; covariance: their covariance.
+        names: the vectors, in the order in which they are stacked.
+        mean, covariance: mean and covariance of the stacked vectors.
     """
 
     names: tuple[str, ...]
     mean: sp.Matrix
     covariance: sp.Matrix
 
-    def draw(self, at: Values) -> tuple[list[sp.Symbol], Values]:
-        """Return fresh symbols for the entries, and the values with the vectors replaced by them."""
+    def bind_symbols(self, at: ExactValues) -> tuple[list[sp.Symbol], ExactValues]:
+        """Return fresh symbols for the entries, and values in which the vectors are replaced by these symbols."""
         letters = [sp.Dummy(f"z{i}", real=True) for i in range(len(self.mean))]
         bound: dict[str, sp.Matrix] = {}
         rest = letters
         for name in self.names:
             size = at.values[name].rows
             bound[name], rest = sp.Matrix(rest[:size]), rest[size:]
-        return letters, at.having(bound)
+        return letters, at.with_values(bound)
 
-    def average(self, expression: Any, at: Values) -> Any:
-        """Return E[expression] of polynomials of second degree, entry by entry.
+    def average(self, expression: Any, at: ExactValues) -> Any:
+        """Return E[expression] of a polynomial of second degree, entry by entry.
+
+        Args:
+            expression: scalar or matrix polynomial in the vectors.
+            at: values of all other symbols.
 
         Raises:
-            ValueError: it is not of second degree.
+            ValueError: the expression is not of second degree.
         """
-        letters, bound = self.draw(at)
+        letters, bound = self.bind_symbols(at)
         value = bound(expression)
         if isinstance(value, sp.MatrixBase):
-            return value.applyfunc(lambda entry: self._average(entry, letters))
-        return self._average(value, letters)
+            return value.applyfunc(lambda entry: self._average_polynomial(entry, letters))
+        return self._average_polynomial(value, letters)
 
-    def _average(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
-        constant, linear, quadratic = coefficients(polynomial, letters)
+    def _average_polynomial(self, polynomial: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
+        constant, linear, quadratic = quadratic_coefficients(polynomial, letters)
         m = self.mean
         return constant + (linear.T * m)[0] - ((m.T * quadratic * m)[0] + sp.trace(quadratic * self.covariance)) / 2
 
-    def log_average_exp(self, exponent: sp.Expr, at: Values) -> sp.Expr:
+    def log_average_exp(self, exponent: sp.Expr, at: ExactValues) -> sp.Expr:
         """Return log E[exp(exponent)] of a polynomial of second degree; the covariance must be regular.
 
+        Args:
+            exponent: scalar polynomial in the vectors.
+            at: values of all other symbols.
+
         Raises:
-            ValueError: it is not of second degree, or the integral diverges.
+            ValueError: the exponent is not of second degree, or the integral diverges.
         """
-        letters, bound = self.draw(at)
+        letters, bound = self.bind_symbols(at)
         precision, mean = self.covariance.inv(), self.mean
         norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
-        constant, linear, quadratic = coefficients(bound(exponent), letters)
+        constant, linear, quadratic = quadratic_coefficients(bound(exponent), letters)
         constant -= (mean.T * precision * mean)[0] / 2
         return _log_normal_integral(constant, linear + precision * mean, quadratic + precision) - norm
 
-    def tilted(self, exponent: sp.Expr, at: Values) -> Law:
-        """Return the law with the weight exp(exponent), of second degree in the vectors; it must stay normal."""
-        letters, bound = self.draw(at)
-        _, linear, precision = coefficients(bound(exponent), letters)
+    def tilted_law(self, exponent: sp.Expr, at: ExactValues) -> NormalLaw:
+        """Return the normal law with the additional weight exp(exponent), of second degree in the vectors.
+
+        Args:
+            exponent: scalar polynomial in the vectors.
+            at: values of all other symbols.
+        """
+        letters, bound = self.bind_symbols(at)
+        _, linear, precision = quadratic_coefficients(bound(exponent), letters)
         own = self.covariance.inv()
         covariance = (own + precision).inv()
-        return Law(self.names, covariance * (own * self.mean + linear), covariance)
+        return NormalLaw(self.names, covariance * (own * self.mean + linear), covariance)
 
 
-def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr, sp.Matrix, sp.Matrix]:
-    """(c, h, P) of c + h^T z - 1/2 z^T P z.
+def quadratic_coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr, sp.Matrix, sp.Matrix]:
+    """Return (c, h, P) of a polynomial c + h^T z - 1/2 z^T P z.
+
+    Args:
+        polynomial: scalar polynomial.
+        letters: the entries of z.
 
     Raises:
-        ValueError: the exponent is not a polynomial of second degree.
+        ValueError: the polynomial is not of second degree.
     """
     place = {letter: i for i, letter in enumerate(letters)}
     constants: list[sp.Expr] = []
@@ -110,9 +128,16 @@ def coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr
     return sp.Add(*constants), sp.Matrix(len(letters), 1, linear), sp.Matrix(quadratic)
 
 
-def log_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
-    """log of the integral of exp(c + h^T z - 1/2 z^T P z): c + 1/2 h^T P^{-1} h - 1/2 log det P + k/2 log(2 pi)."""
-    return _log_normal_integral(*coefficients(exponent, letters))
+def log_gaussian_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
+    """Return log of the integral of exp(c + h^T z - 1/2 z^T P z) over all z.
+
+    This is c + 1/2 h^T P^{-1} h - 1/2 log det P + k/2 log(2 pi), with k the size of z.
+
+    Args:
+        exponent: polynomial of second degree.
+        letters: the entries of z.
+    """
+    return _log_normal_integral(*quadratic_coefficients(exponent, letters))
 
 
 def _log_normal_integral(constant: sp.Expr, linear: sp.Matrix, precision: sp.Matrix) -> sp.Expr:
@@ -127,7 +152,7 @@ def _log_normal_integral(constant: sp.Expr, linear: sp.Matrix, precision: sp.Mat
 
 
 def _is_positive(matrix: sp.Matrix) -> bool:
-    """Whether a symmetric matrix is positive definite: the pivots of its elimination, in fractions."""
+    """Return whether a symmetric matrix is positive definite, by the pivots of its elimination in fractions."""
     if not all(entry.is_Rational for entry in matrix):
         return bool(matrix.is_positive_definite)
     rows = [[Fraction(int(entry.p), int(entry.q)) for entry in matrix.row(i)] for i in range(matrix.rows)]
@@ -141,46 +166,51 @@ def _is_positive(matrix: sp.Matrix) -> bool:
 
 
 @dataclass(frozen=True)
-class Values:
-    """Explicit matrices and numbers by name, laws by the kind of average, and how many replicas there are.
+class ExactValues:
+    """Explicit matrices and numbers by name, laws by the kind of average, and a number of replicas.
 
     Attributes:
-        values: name -> matrix or number, or a function of (these values, replica suffix) for what depends on others;
-            those of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db where it is given.
-        sums: kind of average -> (weight, values of their own) of each of its terms, or a function of these values where
-            they depend on the term of a sum outside; one term by default.
+        values: name -> matrix or number, or a function of (these values, replica suffix) that computes it from others;
+            quantities of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db where it is given.
+        sums: kind of average -> (weight, additional values) of each of its terms, or a function of these values where
+            the terms depend on an outer sum; one term by default.
         laws: kind of average -> normal law of each term, or a function of these values where it depends on the term or
-            on what is drawn outside.
+            on an outer average.
         replicas: n where sums over replicas are written out.
-        indices: what the replica letters a, b stand for at this place.
+        indices: numbers that the replica letters a, b stand for at this place.
     """
 
     values: Mapping[str, Any]
-    sums: Mapping[str, Terms | Callable[[Values], Terms]] = field(default_factory=dict)
-    laws: Mapping[str, Law | Callable[[Values], Law]] = field(default_factory=dict)
+    sums: Mapping[str, Terms | Callable[[ExactValues], Terms]] = field(default_factory=dict)
+    laws: Mapping[str, NormalLaw | Callable[[ExactValues], NormalLaw]] = field(default_factory=dict)
     replicas: int = 1
     indices: Mapping[str, str] = field(default_factory=dict)
 
-    def having(self, values: Mapping[str, Any] | None = None, /, **indices: str) -> Values:
-        """These with further values, which take precedence, and replica letters bound: `having(a="1")`."""
-        merged = {**self.values, **(values or {})}
-        return Values(merged, self.sums, self.laws, self.replicas, {**self.indices, **indices})
+    def with_values(self, values: Mapping[str, Any] | None = None, /, **indices: str) -> ExactValues:
+        """Return the values with further ones, which take precedence, and replica letters bound: `with_values(a="1")`.
 
-    def law(self, kind: str) -> Law:
-        """The law of a kind of average, here."""
+        Args:
+            values: name -> matrix, number or function, as for the attribute.
+            **indices: replica letter -> number of the replica.
+        """
+        merged = {**self.values, **(values or {})}
+        return ExactValues(merged, self.sums, self.laws, self.replicas, {**self.indices, **indices})
+
+    def law(self, kind: str) -> NormalLaw:
+        """Return the law of a kind of average at these values."""
         found = self.laws[kind]
-        return found if isinstance(found, Law) else found(self)
+        return found if isinstance(found, NormalLaw) else found(self)
 
     def __call__(self, expression: Any) -> Any:
-        """The value of an expression.
+        """Return the value of an expression.
 
         Raises:
-            TypeError: something has no value here.
+            TypeError: a part of the expression has no value here.
         """
-        return _value(expression, self)
+        return _evaluate(expression, self)
 
 
-def _symbol(expression: Any, at: Values) -> Any:
+def _value_of_symbol(expression: Any, at: ExactValues) -> Any:
     stem, bar, letters = expression.name.partition("|")
     name = stem + bar + "".join(at.indices.get(letter, letter) for letter in letters)
     if name in at.values:
@@ -193,27 +223,27 @@ def _symbol(expression: Any, at: Values) -> Any:
     return expression
 
 
-def _average(expression: Average | MatrixAverage, at: Values) -> Any:
+def _evaluate_average(expression: Average | MatrixAverage, at: ExactValues) -> Any:
     kind, inside = expression.kind, expression.summand
     numbers = [str(a) for a in range(1, at.replicas + 1)]
     if kind == REPLICAS:
-        return _sum([at.having(a=a)(inside) for a in numbers], inside)
+        return _add_values([at.with_values(a=a)(inside) for a in numbers], inside)
     if kind == PAIRS:
-        return _sum([at.having(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
+        return _add_values([at.with_values(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
     terms = at.sums.get(kind, ((1, {}),))
-    places = [(weight, at.having(own)) for weight, own in (terms(at) if callable(terms) else terms)]
+    places = [(weight, at.with_values(own)) for weight, own in (terms(at) if callable(terms) else terms)]
     if kind in at.laws:
-        return _sum([weight * here.law(kind).average(inside, here) for weight, here in places], inside)
-    return _sum([weight * here(inside) for weight, here in places], inside)
+        return _add_values([weight * here.law(kind).average(inside, here) for weight, here in places], inside)
+    return _add_values([weight * here(inside) for weight, here in places], inside)
 
 
-def _sum(values: list[Any], like: Any) -> Any:
+def _add_values(values: list[Any], like: Any) -> Any:
     if getattr(like, "is_Matrix", False):
         return sum(values[1:], values[0])
     return sp.Add(*values)
 
 
-_OF_MATRIX: dict[type, Callable[[sp.Matrix], Any]] = {
+_MATRIX_FUNCTIONS: dict[type, Callable[[sp.Matrix], Any]] = {
     sp.Transpose: lambda matrix: matrix.T,
     sp.Inverse: lambda matrix: matrix.inv(),
     sp.Trace: sp.trace,
@@ -221,15 +251,15 @@ _OF_MATRIX: dict[type, Callable[[sp.Matrix], Any]] = {
 }
 
 
-def _value(expression: Any, at: Values) -> Any:
+def _evaluate(expression: Any, at: ExactValues) -> Any:
     if isinstance(expression, sp.Symbol | sp.MatrixSymbol):
-        return _symbol(expression, at)
+        return _value_of_symbol(expression, at)
     if isinstance(expression, Average | MatrixAverage):
-        return _average(expression, at)
+        return _evaluate_average(expression, at)
     if isinstance(expression, Jacobian):
         field, variable = expression.args
         named = field
-        while isinstance(named, MatrixAverage):  # a tilted field goes by the field's name
+        while isinstance(named, MatrixAverage):  # a tilted field has the name of the field
             named = named.summand
         given = at.values.get(f"d{getattr(named, 'name', '')}/d{variable.name}")
         return at(field).jacobian(at(variable)) if given is None else given
@@ -240,18 +270,18 @@ def _value(expression: Any, at: Values) -> Any:
         rows = [sp.Matrix.hstack(*[at(block) for block in blocks.row(i)]) for i in range(blocks.rows)]
         return sp.Matrix.vstack(*rows)
     if isinstance(expression, sp.MatAdd):
-        return _sum([at(a) for a in expression.args], expression)
+        return _add_values([at(a) for a in expression.args], expression)
     if isinstance(expression, sp.MatMul):
         scalar, factors = expression.as_coeff_matrices()
         return at(scalar) * reduce(mul, map(at, factors))
-    if type(expression) in _OF_MATRIX:
-        return _OF_MATRIX[type(expression)](at(expression.args[0]))
+    if type(expression) in _MATRIX_FUNCTIONS:
+        return _MATRIX_FUNCTIONS[type(expression)](at(expression.args[0]))
     if isinstance(expression, sp.MatPow):
         return at(expression.base) ** int(expression.exp)
     if isinstance(expression, LogIntegral):
         name = expression.variable.name
-        letters, bound = Law((name,), at.values[name] * 0, sp.Matrix()).draw(at)
-        return log_integral(bound(expression.exponent), letters)
+        letters, bound = NormalLaw((name,), at.values[name] * 0, sp.Matrix()).bind_symbols(at)
+        return log_gaussian_integral(bound(expression.exponent), letters)
     if isinstance(expression, sp.log) and isinstance(expression.args[0], Average):
         average = expression.args[0]
         if average.kind in at.laws and isinstance(average.summand, sp.exp):
@@ -267,7 +297,7 @@ def _value(expression: Any, at: Values) -> Any:
 
 
 def is_zero(expression: Any) -> bool:
-    """Whether a sum of rationals and of rational multiples of logarithms of rationals vanishes, exactly."""
+    """Return whether a sum of rationals and rational multiples of logarithms of rationals vanishes exactly."""
     if isinstance(expression, sp.MatrixBase):
         return all(is_zero(entry) for entry in expression)
     rest, argument = sp.Integer(0), sp.Integer(1)
@@ -280,33 +310,49 @@ def is_zero(expression: Any) -> bool:
     return sp.cancel(sp.together(rest)) == 0 and sp.powsimp(sp.cancel(argument)) == 1
 
 
-class Source:
-    """Rational matrices at random, the same for the same name: small, so that exact arithmetic stays fast."""
+class RandomRationals:
+    """A source of random rational matrices, seeded by a name; small entries keep exact arithmetic fast."""
 
     def __init__(self, name: str) -> None:
         self.random = Random(name)
 
     def number(self) -> sp.Rational:
-        """The next p / q of either sign, p from 1 to 29 and q of 5, 7, 11, 13: never zero."""
+        """Return the next number +-p / q with p from 1 to 29 and q in {5, 7, 11, 13}: never zero."""
         return sp.Rational(self.random.choice([-1, 1]) * self.random.randint(1, 29), self.random.choice([5, 7, 11, 13]))
 
     def matrix(self, rows: int, columns: int) -> sp.Matrix:
-        """Independent entries as of `number`."""
+        """Return a matrix of independent entries, drawn by `number`.
+
+        Args:
+            rows: number of rows.
+            columns: number of columns.
+        """
         return sp.Matrix(rows, columns, lambda i, j: self.number())
 
-    def positive(self, size: int, least: Any = 1) -> sp.Matrix:
-        """Symmetric, its eigenvalues at least `least`."""
+    def spd_matrix(self, size: int, least: Any = 1) -> sp.Matrix:
+        """Return a symmetric matrix with eigenvalues of at least `least`.
+
+        Args:
+            size: number of rows.
+            least: lower bound of the eigenvalues.
+        """
         half = self.matrix(size, size) / 4
         return half * half.T + sp.eye(size) * least
 
     def symmetric(self, size: int) -> sp.Matrix:
-        """A + A^T, of no definite sign; see `positive`."""
+        """Return a symmetric matrix of no definite sign."""
         half = self.matrix(size, size)
         return half + half.T
 
 
-def explicit(A: sp.Matrix, levels: Sequence[tuple[int, Any]], replicas: int) -> sp.Matrix:
-    """Return I (x) A + sum over levels (k, C) of I (x) J_k (x) C, J_k the k x k matrix of ones, written out."""
+def block_matrix(A: sp.Matrix, levels: Sequence[tuple[int, Any]], replicas: int) -> sp.Matrix:
+    """Return I (x) A + sum over levels (k, C) of I (x) J_k (x) C, J_k the k x k matrix of ones, written out.
+
+    Args:
+        A: block on the diagonal.
+        levels: (replicas in a block, matrix within such blocks) of each level.
+        replicas: number of diagonal blocks.
+    """
     total = sp.Matrix(sp.kronecker_product(sp.eye(replicas), A))
     for size, C in levels:
         total += sp.Matrix(sp.kronecker_product(sp.eye(replicas // size), sp.ones(size, size), C))

@@ -1,4 +1,4 @@
-"""What the replica calculation is written in, beyond averages.py: sums over replicas, samples and rows, log integrals.
+"""Objects of the replica calculation: sums over replicas, samples and rows, log determinants and log integrals.
 
 Replicated symbols carry their replica indices behind a bar: q|ab is the overlap of replicas a and b.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import Average, MatrixAverage, Symbols, symmetrised, trace_gradient
+from ...calculus.averages import Average, MatrixAverage, Symbols, symmetrise, trace_gradient
 
 # Kinds of `Average` that are sums: over replicas a, over ordered pairs a != b, over samples mu, over rows i of W.
 REPLICAS, PAIRS, SAMPLES, ROWS = "replicas", "pairs", "samples", "rows"
@@ -23,62 +23,69 @@ beta = sp.Symbol("beta", positive=True)
 
 
 class LogDet(sp.Expr):
-    """log det of a matrix, unevaluated."""
+    """The logarithm of the determinant of a matrix, unevaluated."""
 
     def __new__(cls, matrix: MatrixExpr) -> LogDet:
-        """The scalar, its matrix not looked into; `scalars_out` takes numbers out of it."""
+        """Create the scalar without simplifying its matrix; `extract_scalars` takes numbers out of it."""
         return sp.Expr.__new__(cls, matrix)
 
     @property
     def matrix(self) -> MatrixExpr:
-        """The matrix under the determinant, of any symbolic size."""
+        """Return the matrix under the determinant, of any symbolic size."""
         return self.args[0]
 
 
 class LogIntegral(sp.Expr):
-    """log of the integral of exp(exponent) over all entries of a variable, unevaluated."""
+    """The logarithm of the integral of exp(exponent) over all entries of a variable, unevaluated."""
 
     def __new__(cls, exponent: sp.Expr, variable: MatrixExpr) -> LogIntegral:
-        """The scalar; the variable is bound, the exponent may hold any other symbol."""
+        """Create the scalar; the variable is bound, the exponent may contain any other symbol."""
         return sp.Expr.__new__(cls, sp.sympify(exponent), variable)
 
     @property
     def exponent(self) -> sp.Expr:
-        """What stands in the exponential, a scalar."""
+        """Return the exponent, a scalar."""
         return self.args[0]
 
     @property
     def variable(self) -> MatrixExpr:
-        """The matrix symbol that is integrated over."""
+        """Return the matrix symbol that is integrated over."""
         return self.args[1]
 
 
-def replicated(symbol: Any, indices: str) -> Any:
-    """The symbol of one replica ("a") or of a pair ("ab"), shape and assumptions kept."""
+def replica_symbol(symbol: Any, indices: str) -> Any:
+    """Return the symbol of one replica or of a pair, with the same shape and assumptions.
+
+    Args:
+        symbol: scalar or matrix symbol.
+        indices: "a" for a replica, "ab" for a pair.
+    """
     name = f"{symbol.name}|{indices}"
     return sp.MatrixSymbol(name, *symbol.shape) if symbol.is_Matrix else sp.Symbol(name, real=True)
 
 
-def scalars_out(expression: sp.Expr) -> sp.Expr:
-    """A scalar with sums and numbers taken out of traces, log determinants and averages."""
+def extract_scalars(expression: sp.Expr) -> sp.Expr:
+    """Return a scalar with sums and numbers taken out of traces, log determinants and averages."""
     if isinstance(expression, sp.Add):
-        return sp.Add(*[scalars_out(term) for term in expression.args])
+        return sp.Add(*[extract_scalars(term) for term in expression.args])
     if isinstance(expression, sp.Mul):
-        return sp.expand(sp.Mul(*[scalars_out(factor) for factor in expression.args]), deep=False)
+        return sp.expand(sp.Mul(*[extract_scalars(factor) for factor in expression.args]), deep=False)
     if isinstance(expression, sp.Trace):
-        return _trace(expression.arg)
+        return _expand_trace(expression.arg)
     if isinstance(expression, LogDet):
-        scalar, matrix = _common(expression.matrix)
+        scalar, matrix = _common_factor(expression.matrix)
         return LogDet(matrix) + (sp.log(scalar) * matrix.shape[0] if scalar != 1 else 0)
     if isinstance(expression, LogIntegral):
-        return LogIntegral(scalars_out(expression.exponent), expression.variable)
+        return LogIntegral(extract_scalars(expression.exponent), expression.variable)
     if isinstance(expression, Average):
-        return sp.Add(*[_averaged(expression.kind, term) for term in sp.Add.make_args(scalars_out(expression.summand))])
+        return sp.Add(
+            *[_average_of_term(expression.kind, term) for term in sp.Add.make_args(extract_scalars(expression.summand))]
+        )
     return expression
 
 
-def _averaged(kind: str, term: sp.Expr) -> sp.Expr:
-    """Numbers, n and beta pass an average."""
+def _average_of_term(kind: str, term: sp.Expr) -> sp.Expr:
+    """Return the average of a term with numbers, n and beta in front of it."""
     outside, inside = sp.sympify(term), sp.Integer(1)
     for factor in sp.Mul.make_args(term):
         if factor.free_symbols - {n, beta} or factor.has(sp.MatrixSymbol):
@@ -86,8 +93,8 @@ def _averaged(kind: str, term: sp.Expr) -> sp.Expr:
     return outside * Average(kind, inside)
 
 
-def _trace(matrix: MatrixExpr) -> sp.Expr:
-    matrix = distributed(matrix)
+def _expand_trace(matrix: MatrixExpr) -> sp.Expr:
+    matrix = distribute(matrix)
     total: sp.Expr = sp.Integer(0)
     for term in sp.MatAdd.make_args(matrix):
         if term.is_ZeroMatrix:
@@ -97,30 +104,30 @@ def _trace(matrix: MatrixExpr) -> sp.Expr:
     return sp.expand(total, deep=False)
 
 
-def distributed(matrix: MatrixExpr) -> MatrixExpr:
-    """Products over sums, scalars in front, (c A)^{-1} = A^{-1} / c."""
+def distribute(matrix: MatrixExpr) -> MatrixExpr:
+    """Return a matrix with products multiplied out and scalars in front, (c A)^{-1} = A^{-1} / c."""
     if isinstance(matrix, sp.MatAdd):
-        return sp.MatAdd(*[distributed(term) for term in matrix.args]).doit()
+        return sp.MatAdd(*[distribute(term) for term in matrix.args]).doit()
     if isinstance(matrix, sp.Transpose):
-        return distributed(matrix.arg).T.doit()
+        return distribute(matrix.arg).T.doit()
     if isinstance(matrix, sp.Inverse):
-        scalar, bare = _common(matrix.arg)
+        scalar, bare = _common_factor(matrix.arg)
         return (bare.inv() / scalar).doit()
     if isinstance(matrix, MatrixAverage):
-        terms = sp.MatAdd.make_args(distributed(matrix.summand))
+        terms = sp.MatAdd.make_args(distribute(matrix.summand))
         return sp.MatAdd(*[MatrixAverage(matrix.kind, term) for term in terms]).doit()
     if isinstance(matrix, sp.MatMul):
         scalar, factors = matrix.as_coeff_matrices()
-        made = [distributed(factor) for factor in factors]
+        made = [distribute(factor) for factor in factors]
         if [*made] != [*factors] or any(isinstance(factor, sp.MatAdd) for factor in made):
-            return sp.MatAdd.fromiter([distributed((scalar * sp.MatMul(*made)).expand().doit())]).doit()
+            return sp.MatAdd.fromiter([distribute((scalar * sp.MatMul(*made)).expand().doit())]).doit()
         return (scalar * sp.MatMul(*factors)).doit()
     return matrix
 
 
-def _common(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
-    """(c, A) with matrix = c A: powers of beta that every term has."""
-    matrix = distributed(matrix)
+def _common_factor(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
+    """Return (c, A) with matrix = c A, where c is the power of beta that all terms have."""
+    matrix = distribute(matrix)
     terms = [
         term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
         for term in sp.MatAdd.make_args(matrix)
@@ -132,14 +139,19 @@ def _common(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     return power, sp.MatAdd(*[scalar / power * bare for scalar, bare in terms]).doit()
 
 
-def with_letters(expression: sp.Expr, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
-    """Return a function of an expression whose traces, log determinants and averages are letters meanwhile."""
+def apply_with_symbols(expression: sp.Expr, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
+    """Return a function of an expression whose traces, log determinants and averages it treats as symbols.
+
+    Args:
+        expression: scalar expression.
+        function: applied after the replacement by symbols, which is undone afterwards.
+    """
     letters = {a: sp.Dummy(positive=True) for a in expression.atoms(sp.Trace, LogDet, Average)}
     return function(expression.xreplace(letters)).xreplace({letter: a for a, letter in letters.items()})
 
 
-def gathered(expression: sp.Expr) -> sp.Expr:
-    """Averages of one kind with one prefactor as the average of a sum."""
+def merge_averages(expression: sp.Expr) -> sp.Expr:
+    """Return a sum in which averages of one kind with one prefactor are one average of a sum."""
     terms: dict[tuple[str, sp.Expr], list[tuple[sp.Expr, sp.Expr]]] = {}
     rest: list[sp.Expr] = []
     for term in sp.Add.make_args(expression):
@@ -157,27 +169,44 @@ def gathered(expression: sp.Expr) -> sp.Expr:
     return sp.Add(*rest)
 
 
-def same(first: sp.Expr, second: sp.Expr, p: Symbols) -> bool:
-    """Whether two sums of traces and averages agree, multiplied out and up to the cycle and transpose of a trace."""
-    difference = scalars_out(untransposed(scalars_out(first) - scalars_out(second), p))
-    return sp.expand(difference.xreplace({a: _least_cycle(a, p) for a in difference.atoms(sp.Trace)})) == 0
+def is_equal(first: sp.Expr, second: sp.Expr, p: Symbols) -> bool:
+    """Return whether two sums of traces and averages are equal, up to the cycle and transpose of a trace.
+
+    Args:
+        first: scalar expression.
+        second: scalar expression.
+        p: symbols, for the symmetric matrices.
+    """
+    difference = extract_scalars(drop_transposes(extract_scalars(first) - extract_scalars(second), p))
+    return sp.expand(difference.xreplace({a: _canonical_trace(a, p) for a in difference.atoms(sp.Trace)})) == 0
 
 
-def untransposed(expression: Any, p: Symbols) -> Any:
-    """A^T = A for the symmetric matrices."""
+def drop_transposes(expression: Any, p: Symbols) -> Any:
+    """Return an expression with A^T = A for the symmetric matrices.
+
+    Args:
+        expression: matrix or scalar.
+        p: symbols, for the symmetric matrices.
+    """
     return expression.xreplace({a.T: a for a in p.symmetric})
 
 
-def _least_cycle(trace: sp.Trace, p: Symbols) -> sp.Trace:
+def _canonical_trace(trace: sp.Trace, p: Symbols) -> sp.Trace:
     candidates = []
-    for product in (trace.arg, untransposed(trace.arg.T.doit(), p)):
+    for product in (trace.arg, drop_transposes(trace.arg.T.doit(), p)):
         factors = list(sp.MatMul.make_args(product))
         candidates += [factors[i:] + factors[:i] for i in range(len(factors))]
     return sp.Trace(sp.MatMul(*min(candidates, key=str)))
 
 
 def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
-    """Return the gradient of a sum of traces and log determinants: d log det A = Tr[A^{-1} dA]."""
+    """Return the gradient of a sum of traces and log determinants: d log det A = Tr[A^{-1} dA].
+
+    Args:
+        scalar: sum of terms, each with one trace or log determinant.
+        variable: matrix to differentiate in.
+        p: symbols, for the symmetric matrices.
+    """
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for term in sp.Add.make_args(scalar):
         (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet)]
@@ -188,4 +217,4 @@ def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: Symbols) -> M
         else:
             part = trace_gradient(factor, variable, p)
         total = total + term / factor * part
-    return symmetrised(total.doit(), p)
+    return symmetrise(total.doit(), p)

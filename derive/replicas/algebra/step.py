@@ -1,4 +1,4 @@
-"""A step of a derivation: what goes in, what comes out, the rule, where it is written, and checks that can fail."""
+"""A step of a derivation: its input and output, the rule, its source, and checks that can fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Expressions = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a statement about a step's result holds; `detail` says what was compared, or how it failed."""
+    """The outcome of a test of a step's result; `detail` says what was compared, or how it failed."""
 
     name: str
     passed: bool
@@ -20,12 +20,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Test:
-    """A statement about a step: a function of its input and output that says whether it holds, and in which words.
+    """A statement about a step: a function of its input and output that decides whether it holds, and its words.
 
-    It must judge the output it is given, and compute what it compares with by another way.
+    The function must judge the output it is given, and compute its reference in another way.
 
     Attributes:
-        judges: names of the outputs it looks at; all of them if empty.
+        name, statement: title, and what is compared.
+        holds: (before, after) -> whether the statement holds.
+        judges: names of the outputs that it examines; all of them if empty.
     """
 
     name: str
@@ -34,10 +36,15 @@ class Test:
     judges: tuple[str, ...] = ()
 
     def __call__(self, before: Expressions, after: Expressions) -> Check:
-        """What became of the statement; an error of arithmetic, names or shapes is a failure, in its own words."""
+        """Return the outcome of the test; an error of arithmetic, names or shapes is a failure, with its own message.
+
+        Args:
+            before: input of the step.
+            after: output of the step.
+        """
         try:
             passed = bool(self.holds(before, after))
-        except (ArithmeticError, KeyError, TypeError, ValueError) as error:  # a term of the wrong shape, say
+        except (ArithmeticError, KeyError, TypeError, ValueError) as error:  # such as a term of the wrong shape
             return Check(self.name, False, f"{type(error).__name__}: {error}")
         return Check(self.name, passed, self.statement)
 
@@ -48,31 +55,33 @@ def declare_test(
     """Return a decorator: a check (before, after, *known) -> bool becomes a function of `known` that returns its test.
 
     Args:
-        name, statement, judges: as of `Test`; fields in braces are filled with the keywords of that function.
+        name: title; fields in braces are filled with the keywords of that function.
+        statement: what is compared, with such fields.
+        judges: names of the outputs that the check examines.
     """
 
-    def declare(holds: Callable[..., bool]) -> Callable[..., Test]:
-        def test(*known: Any, **words: Any) -> Test:
+    def decorate(holds: Callable[..., bool]) -> Callable[..., Test]:
+        def make_test(*known: Any, **words: Any) -> Test:
             said = name.format(**words), statement.format(**words)
             return Test(*said, lambda before, after: holds(before, after, *known), judges)
 
-        return test
+        return make_test
 
-    return declare
+    return decorate
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step.
+    """One step of a derivation.
 
     Attributes:
         number, name: its place and a title; 1 to 9 are the replica calculation, 10 the equations of one model, 11
             message passing; with broken replica symmetry 1 to 12 are the calculation. The steps of Bayes-optimal
-            inference count from 1 on their own.
-        before, after: named SymPy expressions that go in and come out.
-        rule: what was done, in words.
-        citation: where it is written.
-        tests: what `check` carries out.
+            inference have their own numbers from 1.
+        before, after: named SymPy expressions, input and output.
+        rule: the operation, in words.
+        citation: its source.
+        tests: tests that `check` carries out.
     """
 
     number: int
@@ -84,13 +93,13 @@ class Step:
     tests: tuple[Test, ...]
 
     def check(self) -> tuple[Check, ...]:
-        """Carry out every check on this step's input and output."""
+        """Return the outcome of every test on this step's input and output."""
         return tuple(test(self.before, self.after) for test in self.tests)
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """Steps in their order, from 1."""
+    """The steps of a derivation in their order, from 1."""
 
     steps: tuple[Step, ...]
 
@@ -98,5 +107,5 @@ class Derivation:
         return self.steps[number - 1]
 
     def check(self) -> tuple[tuple[Step, Check], ...]:
-        """All checks of all steps."""
+        """Return (step, check) for all checks of all steps."""
         return tuple((step, check) for step in self.steps for check in step.check())

@@ -1,4 +1,4 @@
-"""What the loss and the law of a model do not notice, by values at random points: signs of fields, exchanged tokens."""
+"""Symmetries of the loss and the law of a model, tested at random points: signs of fields, exchanged tokens."""
 
 from __future__ import annotations
 
@@ -12,40 +12,47 @@ import sympy as sp
 from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
 from ...authoring.parameters import DiscreteNoise, leaves
-from ...calculus.numeric import vanishes
+from ...calculus.numeric import is_identically_zero
 
 
-def number_of_contexts(at: ModelAt) -> int:
-    """Pairs of a token and a cluster."""
+def count_contexts(at: ModelAt) -> int:
+    """Return the number of pairs (token, cluster)."""
     return at.structure.tokens * at.structure.clusters
 
 
-def _unchanged(expressions: list[sp.Expr], move: Mapping[Any, Any], at: ModelAt) -> bool:
-    """Return whether a change of variables leaves expressions alone at random points, whatever the labels."""
+def _is_invariant(expressions: list[sp.Expr], move: Mapping[Any, Any], at: ModelAt) -> bool:
+    """Return whether a change of variables leaves the expressions unchanged at random points, whatever the labels."""
     changes = [e - e.xreplace(dict(move)) for e in expressions]
     for labels in product(range(at.structure.clusters), repeat=len(at.labels)):
         chosen = dict(zip(at.labels, map(sp.Integer, labels), strict=True))
-        if not all(vanishes(change.xreplace(chosen).doit()) for change in changes):
+        if not all(is_identically_zero(change.xreplace(chosen).doit()) for change in changes):
             return False
     return True
 
 
-def _of_sentence(at: ModelAt) -> list[sp.Expr]:
-    """The loss and the probabilities of discrete noise."""
+def _loss_and_probabilities(at: ModelAt) -> list[sp.Expr]:
+    """Return the loss and the probabilities of discrete noise."""
     laws = [law for _, law in at.noise.values() if isinstance(law, DiscreteNoise)]
     return [at.loss, *[sp.sympify(p) for law in laws for p in law.probabilities]]
 
 
 def is_even(at: ModelAt, students: bool) -> bool:
-    """Whether the loss is even in all fields of the student, or of a centred teacher that no mean coordinate knows."""
+    """Return whether loss, penalty and law stay the same when all fields of student or teacher change sign.
+
+    For the teacher, this requires that no mean coordinate is correlated with its weights.
+
+    Args:
+        at: model at its structure.
+        students: True for the fields of the student, False for those of the teacher.
+    """
     fields = at.X if students else at.Y
     if not students:
-        count = number_of_contexts(at)
+        count = count_contexts(at)
         known = [e for gram in at.law["gram"] for row in gram[:count] for e in row[count:]]
         if any(e != 0 for e in (*known, *leaves(at.law["teacher_means"]))):
             return False
     penalty = at.penalty
-    if penalty is not None and not students and at.has_few_values:
+    if penalty is not None and not students and at.has_discrete_teacher:
         probabilities, values = at.law["rows"]
         opposite = [tuple(-v for v in row) for row in values]
         one, other = (Counter(zip(probabilities, rows, strict=True)) for rows in (values, opposite))
@@ -56,13 +63,19 @@ def is_even(at: ModelAt, students: bool) -> bool:
         if penalty.expression.has(*penalty.pi) or (not students and penalty.expression.has(*w)):
             return False
         flipped = penalty.expression.xreplace({z: -z for z in w})
-        if not vanishes(flipped - penalty.expression):
+        if not is_identically_zero(flipped - penalty.expression):
             return False
-    return _unchanged(_of_sentence(at), {z: -z for z in fields}, at)
+    return _is_invariant(_loss_and_probabilities(at), {z: -z for z in fields}, at)
 
 
-def exchange(at: ModelAt, first: int, second: int) -> dict[Any, Any]:
-    """Fields, weights, overlaps, labels and entries of the parameters with two tokens exchanged."""
+def _exchange_map(at: ModelAt, first: int, second: int) -> dict[Any, Any]:
+    """Map fields, weights, overlaps, labels and entries of parameters to their images when two tokens are exchanged.
+
+    Args:
+        at: model at its structure.
+        first: index of a token, from 0.
+        second: index of the other token.
+    """
     tokens, order = at.structure.tokens, list(range(at.structure.tokens))
     order[first], order[second] = second, first
     move: dict[Any, Any] = {}
@@ -84,30 +97,42 @@ def exchange(at: ModelAt, first: int, second: int) -> dict[Any, Any]:
 
 
 def is_exchangeable(at: ModelAt, first: int, second: int) -> bool:
-    """Whether loss and law take the exchange of two tokens, with the parameters' entries, as no change."""
+    """Return whether loss and law are invariant when two tokens are exchanged together with the parameters' entries.
+
+    Args:
+        at: model at its structure.
+        first: index of a token, from 0.
+        second: index of the other token.
+    """
     if at.structure.clusters > 1:
-        return False  # the parameters of a law of clusters do not tell which of their axes are tokens
-    move = exchange(at, first, second)
-    order = list(range(number_of_contexts(at) + at.structure.teacher_rank))
+        return False  # it is not known which axes of the parameters are tokens
+    move = _exchange_map(at, first, second)
+    order = list(range(count_contexts(at) + at.structure.teacher_rank))
     order[first], order[second] = second, first
 
-    def moved(e: Any) -> Any:
+    def exchanged(e: Any) -> Any:
         return sp.sympify(e).xreplace(move)
 
     law = at.law
     for spectrum, gram in zip(law["covariance"], law["gram"], strict=True):
-        if any(moved(spectrum[c]) != spectrum[order[c]] for c in range(number_of_contexts(at))):
+        if any(exchanged(spectrum[c]) != spectrum[order[c]] for c in range(count_contexts(at))):
             return False
-        if any(moved(gram[a][b]) != gram[order[a]][order[b]] for a in range(len(gram)) for b in range(len(gram))):
+        if any(exchanged(gram[a][b]) != gram[order[a]][order[b]] for a in range(len(gram)) for b in range(len(gram))):
             return False
-    if any(moved(e) != f for c, row in enumerate(law["teacher_means"])
+    if any(exchanged(e) != f for c, row in enumerate(law["teacher_means"])
            for e, f in zip(row, law["teacher_means"][order[c]], strict=True)):  # fmt: skip
         return False
-    return _unchanged(_of_sentence(at), move, at)
+    return _is_invariant(_loss_and_probabilities(at), move, at)
 
 
-def keeps_defaults(at: ModelAt, first: int, second: int) -> bool:
-    """Whether the exchange of two tokens leaves the parameters' defaults alone."""
+def has_exchangeable_defaults(at: ModelAt, first: int, second: int) -> bool:
+    """Return whether the default values of the parameters are invariant when two tokens are exchanged.
+
+    Args:
+        at: model at its structure.
+        first: index of a token, from 0.
+        second: index of the other token.
+    """
     values = dict(zip(at.parameter_symbols(), at.parameter_defaults(), strict=True))
-    move = exchange(at, first, second)
+    move = _exchange_map(at, first, second)
     return all(values[new] == values[old] for old, new in move.items() if old in values)

@@ -13,11 +13,16 @@ from ...calculus.averages import Average, Jacobian, MatrixAverage
 
 
 def scalar_form(expression: Any, at: ModelAt) -> Any:
-    """An expression of 1 x 1 matrices as a scalar."""
+    """Return an expression of 1 x 1 matrices as a scalar.
 
-    def scalar(e: Any) -> Any:
+    Args:
+        expression: matrix or scalar expression.
+        at: model, whose teacher fields give Y its symbols.
+    """
+
+    def to_scalar(e: Any) -> Any:
         if isinstance(e, MatrixAverage | Average):
-            return Average(e.kind, scalar(e.summand))
+            return Average(e.kind, to_scalar(e.summand))
         if isinstance(e, Jacobian):
             return sp.Symbol(f"d{e.args[0].name}/d{e.args[1].name}", real=True)
         if isinstance(e, sp.MatrixSymbol):
@@ -30,39 +35,51 @@ def scalar_form(expression: Any, at: ModelAt) -> Any:
         if isinstance(e, sp.ZeroMatrix):
             return sp.Integer(0)
         if isinstance(e, sp.Transpose | sp.Trace):
-            return scalar(e.arg)
+            return to_scalar(e.arg)
         if isinstance(e, sp.Inverse):
-            return 1 / scalar(e.arg)
+            return 1 / to_scalar(e.arg)
         if isinstance(e, sp.MatPow):
-            return scalar(e.base) ** e.exp
+            return to_scalar(e.base) ** e.exp
         if isinstance(e, sp.MatAdd | sp.Add):
-            return sp.Add(*[scalar(a) for a in e.args])
+            return sp.Add(*[to_scalar(a) for a in e.args])
         if isinstance(e, sp.MatMul | sp.Mul):
-            return sp.Mul(*[scalar(a) for a in e.args])
-        return e.func(*[scalar(a) for a in e.args]) if e.args and e.has(MatrixExpr) else e
+            return sp.Mul(*[to_scalar(a) for a in e.args])
+        return e.func(*[to_scalar(a) for a in e.args]) if e.args and e.has(MatrixExpr) else e
 
-    return scalar(expression)
+    return to_scalar(expression)
 
 
-def with_averages(
+def replace_averages(
     expression: MatrixExpr, rule: Callable[[Any], Any], kind: str, names: dict[Any, Any] | None = None
 ) -> MatrixExpr:
-    """Averages of one kind replaced by what a rule makes of them, other symbols renamed."""
+    """Return an expression with averages of one kind replaced and other symbols renamed.
 
-    def is_meant(e: Any) -> bool:
+    Args:
+        expression: matrix expression.
+        rule: maps an average of this kind to what replaces it.
+        kind: kind of the averages.
+        names: symbol -> what replaces it, before the averages.
+    """
+
+    def has_kind(e: Any) -> bool:
         return isinstance(e, MatrixAverage | Average) and e.kind == kind
 
-    return expression.xreplace(names or {}).replace(is_meant, rule).doit()
+    return expression.xreplace(names or {}).replace(has_kind, rule).doit()
 
 
-def sum_of(terms: list[MatrixExpr], shape: tuple[int, int]) -> MatrixExpr:
-    """Sum of matrices, the zero matrix for none."""
+def sum_matrices(terms: list[MatrixExpr], shape: tuple[int, int]) -> MatrixExpr:
+    """Return the sum of matrices, the zero matrix if there are none.
+
+    Args:
+        terms: matrices of one shape.
+        shape: (rows, columns) of the sum.
+    """
     kept = [term for term in terms if not getattr(term, "is_ZeroMatrix", False)]
     return sp.MatAdd(sp.ZeroMatrix(*shape), *kept).doit()
 
 
-def plain(matrix: sp.Matrix) -> Any:
-    """Zero, a multiple of the identity, or the matrix itself."""
+def simplify_matrix(matrix: sp.Matrix) -> Any:
+    """Return a matrix as zero, as a multiple of the identity, or as it is: the simplest form that applies."""
     matrix = sp.Matrix(matrix)
     if all(e == 0 for e in matrix):
         return sp.ZeroMatrix(*matrix.shape)
@@ -71,8 +88,8 @@ def plain(matrix: sp.Matrix) -> Any:
     return sp.ImmutableDenseMatrix(matrix)
 
 
-def tidy(expression: sp.Expr) -> sp.Expr:
-    """A short way to write it; what is long stays a sum, which can be broken over lines."""
+def shorten_expression(expression: sp.Expr) -> sp.Expr:
+    """Return the form of an expression with the fewest operations; a long product with one sum is multiplied out."""
     ways = [expression, sp.factor_terms(expression)]
     if sp.count_ops(expression) < 40:
         ways.append(sp.factor(expression))
@@ -84,8 +101,13 @@ def tidy(expression: sp.Expr) -> sp.Expr:
     return best
 
 
-def collected(expression: sp.Expr, symbols: list[sp.Symbol]) -> sp.Expr:
-    """Fewest operations among: as it is, common factors out, in powers of one of the symbols."""
+def collect_shortest(expression: sp.Expr, symbols: list[sp.Symbol]) -> sp.Expr:
+    """Return the form with the fewest operations: as it is, with common factors taken out, or in powers of one symbol.
+
+    Args:
+        expression: scalar expression.
+        symbols: candidates for the symbol in whose powers terms are collected.
+    """
     ways = [expression, sp.factor_terms(expression)]
     if sp.count_ops(expression) < 60:
         expanded = sp.expand(expression)

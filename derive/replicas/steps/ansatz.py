@@ -12,7 +12,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...calculus.averages import CONTEXTS, COORDINATE, Average, Symbols
 from ...theory.stability import TOKENS
-from ..algebra.exact import Law, Source, Values, explicit, is_zero, log_integral
+from ..algebra.exact import ExactValues, NormalLaw, RandomRationals, block_matrix, is_zero, log_gaussian_integral
 from ..algebra.levels import Ansatz
 from ..algebra.objects import (
     PAIRS,
@@ -20,16 +20,16 @@ from ..algebra.objects import (
     LogDet,
     LogIntegral,
     beta,
+    drop_transposes,
+    extract_scalars,
     n,
-    replicated,
-    scalars_out,
-    untransposed,
+    replica_symbol,
 )
 from ..algebra.step import Expressions, Step, Test, declare_test
 from .action import PENALTY
 
-# What the step does, in words, and where it is written, by how often replica symmetry is broken.
-_WORDS = (
+# Title, rule and source of the step, by number of steps of breaking.
+_DESCRIPTIONS = (
     (
         "Replica-symmetric ansatz",
         "All replicas are alike: the overlap of two replicas does not depend on which they are, that of a replica "
@@ -56,115 +56,131 @@ _WORDS = (
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987)",
     ),
 )
-_NUMBERS = (
+_CASES_IN_WORDS = (
     "n = 1 to 4",
     "n = 2, 4, 6 in blocks of 2 and n = 6 in blocks of 3",
     "n = 4, 8 in blocks of 4 of blocks of 2",
 )
 
 
-def counted(expression: sp.Expr, ansatz: Ansatz) -> sp.Expr:
-    """Sums over replicas of what is the same in all of them, and over pairs of what their overlap decides."""
+def count_replicas(expression: sp.Expr, ansatz: Ansatz) -> sp.Expr:
+    """Return an expression with sums over replicas as n equal terms, and over pairs as one term for every overlap.
+
+    Args:
+        expression: scalar whose summands are the same for all replicas.
+        ansatz: blocks of replicas.
+    """
     if isinstance(expression, Average) and expression.kind in (REPLICAS, PAIRS):
         alike: list[tuple[sp.Expr, dict[Any, Any]]] = [(n, {})]
         if expression.kind == PAIRS:
             alike = [(pairs.number, pairs.values(ansatz.symbols)) for pairs in ansatz.pairs]
-        terms = [number * _one_for_all(expression.summand.xreplace(values), ansatz) for number, values in alike]
+        terms = [number * _single_replica_term(expression.summand.xreplace(values), ansatz) for number, values in alike]
         return sp.Add(*terms)
     if isinstance(expression, sp.Add | sp.Mul):
-        return expression.func(*[counted(a, ansatz) for a in expression.args])
+        return expression.func(*[count_replicas(a, ansatz) for a in expression.args])
     return expression
 
 
-def _one_for_all(summand: sp.Expr, ansatz: Ansatz) -> sp.Expr:
+def _single_replica_term(summand: sp.Expr, ansatz: Ansatz) -> sp.Expr:
+    """Return a summand that is the same in all replicas; raise ValueError if it contains a replica index."""
     if any("|" in z.name for z in summand.atoms(sp.MatrixSymbol, sp.Symbol)):
         raise ValueError(f"{summand} is not the same in all replicas")
-    return untransposed(scalars_out(summand), ansatz.symbols)
+    return drop_transposes(extract_scalars(summand), ansatz.symbols)
 
 
 def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
-    """Substitute; for the rows and the sentences the replicas then couple through the fields of the levels only."""
-    p, (name, rule, citation) = ansatz.symbols, _WORDS[ansatz.steps]
+    """Return step 4: the ansatz substituted; rows and samples of replicas are then coupled only by the levels' fields.
+
+    Args:
+        ansatz: blocks of replicas.
+        action: results of step 3.
+        ridge: whether the closed form of a ridge is added.
+    """
+    p, (name, rule, citation) = ansatz.symbols, _DESCRIPTIONS[ansatz.steps]
     (trace,) = [a for a in action["trace"].atoms(Average) if a.kind == CONTEXTS]
-    alike = untransposed(scalars_out(trace.summand.xreplace(ansatz.single)), p)
+    alike = drop_transposes(extract_scalars(trace.summand.xreplace(ansatz.single_replica)), p)
     after: dict[str, Any] = {
-        "trace": Average(CONTEXTS, sp.expand(counted(alike, ansatz))),
-        "entropic": entropic(ansatz, action["entropic"]),
-        "energetic": energetic(ansatz),
+        "trace": Average(CONTEXTS, sp.expand(count_replicas(alike, ansatz))),
+        "entropic": entropic_potential(ansatz, action["entropic"]),
+        "energetic": energetic_potential(ansatz),
         "covariance": joint_covariance(p),
     }
     if p.trained:
-        after["trained"] = sp.expand(counted(action["trained"].xreplace(ansatz.single), ansatz))
-    where = _NUMBERS[ansatz.steps]
+        after["trained"] = sp.expand(count_replicas(action["trained"].xreplace(ansatz.single_replica), ansatz))
+    where = _CASES_IN_WORDS[ansatz.steps]
     fields = "a field for all replicas, one a block" if ansatz.steps else "one field for all replicas"
     tests = [
-        _trace_holds(ansatz, where=where),
+        _check_trace(ansatz, where=where),
         Test(
             f"rows: {fields}",
             f"normal integrals over n s weights against the power of one, {where}, s = t = 2, two contexts, exactly",
-            lambda before, after: _rows_hold(before, after, ansatz, "entropic"),
+            lambda before, after: _check_rows(before, after, ansatz, "entropic"),
             ("entropic",),
         ),
-        _sentences_hold(ansatz, where=where, fields=fields),
+        _check_samples(ansatz, where=where, fields=fields),
     ]
     if ridge:
-        after["entropic of ridge"] = ridge_entropic(ansatz)
+        after["entropic of ridge"] = ridge_entropic_potential(ansatz)
         tests.append(
             Test(
                 "rows of ridge: block matrices",
                 f"normal integral over n s weights, {where}, s = t = 2, two contexts, exactly",
-                lambda before, after: _rows_hold(before, after, ansatz, "entropic of ridge"),
+                lambda before, after: _check_rows(before, after, ansatz, "entropic of ridge"),
                 ("entropic of ridge",),
             )
         )
     return Step(4, name, dict(action), after, rule, citation, tuple(tests))
 
 
-def entropic(ansatz: Ansatz, potential: sp.Expr) -> sp.Expr:
-    """Return the potential of the rows, collected from that of step 3; replicas share the field b = B + h of a level.
+def entropic_potential(ansatz: Ansatz, potential: sp.Expr) -> sp.Expr:
+    """Return the potential of the rows, from that of step 3; replicas share the field b = B + h of a level.
 
     exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q.
+
+    Args:
+        ansatz: blocks of replicas.
+        potential: potential of the rows of step 3.
 
     Raises:
         ValueError: the replicas of a level's blocks are not coupled through sums of w_a alone.
     """
     p = ansatz.symbols
     (integral,) = potential.atoms(LogIntegral)
-    exponent = scalars_out(integral.exponent.xreplace(ansatz.single))
-    # A sum over contexts of gamma V^ is G, and so on: the conjugates enter in no other way (a check writes it out).
+    exponent = extract_scalars(integral.exponent.xreplace(ansatz.single_replica))
+    # A sum over contexts of gamma V^ is G, and so on: the conjugates enter in no other way (a check verifies it).
     collected = {p.V_hat: p.G / p.gamma, p.m_hat: p.B / p.tau, p.theta_hat: p.theta_hat * 0}
     collected |= {level.conjugate: level.composite / p.gamma for level in ansatz.levels}
-    single: sp.Expr = sp.Integer(0)
+    single_replica: sp.Expr = sp.Integer(0)
     diagonal: sp.Expr = sp.Integer(0)
     pairs: list[sp.Expr] = [sp.Integer(0)] * len(ansatz.levels)
-    w = {replicated(p.w, a): p.w for a in "ab"} | {replicated(PENALTY, "a"): PENALTY}
+    w = {replica_symbol(p.w, a): p.w for a in "ab"} | {replica_symbol(PENALTY, "a"): PENALTY}
     for term in sp.Add.make_args(sp.expand(exponent)):
         (sum_,) = [a for a in term.atoms(Average) if a.kind in (REPLICAS, PAIRS)]
         number = sp.Mul(*[factor for factor in sp.Mul.make_args(term) if not isinstance(factor, Average)])
         if sum_.kind == PAIRS:
             for i, kind in enumerate(ansatz.pairs):
                 held = sum_.summand.xreplace(kind.values(p)).xreplace(collected).xreplace(w)
-                pairs[i] += number * scalars_out(held)
+                pairs[i] += number * extract_scalars(held)
             continue
-        inside = scalars_out(sum_.summand.xreplace(collected).xreplace(w))
+        inside = extract_scalars(sum_.summand.xreplace(collected).xreplace(w))
         if inside.has(*[level.composite for level in ansatz.levels]):
             diagonal += number * inside
         else:
-            single += number * inside
+            single_replica += number * inside
     for i, coupling in enumerate([*pairs, diagonal]):
         shared = [level.composite for level in ansatz.levels[: i + 1]]
         expected = sp.Add(*[sp.Trace(p.w.T * Q * p.w) / 2 for Q in shared])
-        if sp.expand(_cyclic(coupling, p) - expected) != 0:
+        if sp.expand(_reorder_traces(coupling, p) - expected) != 0:
             raise ValueError(f"{coupling} is not half a quadratic form of covariance {sp.MatAdd(*shared)}")
     # The field b = B + h collects the linear term.
-    shifted = _cyclic(single, p).xreplace({p.B: p.b})
-    return Average(COORDINATE, ansatz.power(LogIntegral(shifted, p.w), rows=True))
+    shifted = _reorder_traces(single_replica, p).xreplace({p.B: p.b})
+    return Average(COORDINATE, ansatz.log_average_power(LogIntegral(shifted, p.w), rows=True))
 
 
-def _cyclic(expression: sp.Expr, p: Symbols) -> sp.Expr:
-    """Tr[A w w^T] as Tr[w^T A w] and Tr[B^T w] as Tr[w^T B], the symmetric A without a transpose."""
+def _reorder_traces(expression: sp.Expr, p: Symbols) -> sp.Expr:
+    """Return Tr[A w w^T] as Tr[w^T A w] and Tr[B^T w] as Tr[w^T B], with symmetric A not transposed."""
     result: sp.Expr = sp.Integer(0)
-    for term in sp.Add.make_args(scalars_out(untransposed(expression, p))):
+    for term in sp.Add.make_args(extract_scalars(drop_transposes(expression, p))):
         for trace in term.atoms(sp.Trace):
             factors = list(sp.MatMul.make_args(trace.arg))
             if factors[-1] == p.w.T:
@@ -175,20 +191,23 @@ def _cyclic(expression: sp.Expr, p: Symbols) -> sp.Expr:
     return result
 
 
-def quadratic_around(p: Symbols) -> sp.Expr:
-    """1/2 (x - omega)^T V^{-1} (x - omega), as the proximal objective has it."""
+def proximal_quadratic(p: Symbols) -> sp.Expr:
+    """Return 1/2 (x - omega)^T V^{-1} (x - omega), the quadratic term of the proximal objective."""
     x = sp.MatrixSymbol("x", p.s, 1)
     local = sp.Add(*[term for term in p.proximal_objective.args if term != p.loss])
     return local.xreplace({p.step: x - p.omega})
 
 
-def energetic(ansatz: Ansatz) -> sp.Expr:
-    """The sentences: X_a = omega + z_a, omega shared by those of a block, z_a of covariance V each replica's own."""
+def energetic_potential(ansatz: Ansatz) -> sp.Expr:
+    """Return the potential of the samples.
+
+    X_a = omega + z_a with omega shared within a block and independent z_a of covariance V.
+    """
     p = ansatz.symbols
     x = sp.MatrixSymbol("x", p.s, 1)
     norm = (LogDet(p.V) + p.s * sp.log(2 * sp.pi)) / 2
-    density = -beta * p.loss - Average(TOKENS, quadratic_around(p) + norm)
-    return p.alpha * ansatz.power(LogIntegral(density, x))
+    density = -beta * p.loss - Average(TOKENS, proximal_quadratic(p) + norm)
+    return p.alpha * ansatz.log_average_power(LogIntegral(density, x))
 
 
 def joint_covariance(p: Symbols) -> sp.BlockMatrix:
@@ -196,13 +215,11 @@ def joint_covariance(p: Symbols) -> sp.BlockMatrix:
     return sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]])
 
 
-def ridge_entropic(ansatz: Ansatz) -> sp.Expr:
+def ridge_entropic_potential(ansatz: Ansatz) -> sp.Expr:
     """Return the potential of the rows for r(w) = 1/2 w^T Lambda w, a normal integral (docs/theory.md (18.5)).
 
-    Its precision is beta Lambda + G for each replica minus the covariances of the fields that are shared.
-
-    The matrix of ones of a level's blocks has the eigenvalue k once, k replicas in a block, and 0 else: what is
-    orthogonal to the blocks does not feel it.
+    Its precision is beta Lambda + G for each replica minus the covariances of the fields that are shared. The matrix of
+    ones of a level's blocks of k replicas has the eigenvalue k once, and 0 in all directions orthogonal to the blocks.
     """
     p, log_det, number = ansatz.symbols, sp.Integer(0), n
     precision: MatrixExpr = beta * p.Lambda + p.G
@@ -217,24 +234,37 @@ def ridge_entropic(ansatz: Ansatz) -> sp.Expr:
 # --- explicit matrices at integer n -----------------------------------------------------------------------------------
 
 
-def example(name: str, size: int = 2) -> dict[str, Any]:
-    """Exact matrices of one context: positive definite where they must be, q_hat small enough for eight replicas."""
-    source = Source(name)
-    overlap = source.positive(2 * size)
+def random_context(name: str, size: int = 2) -> dict[str, Any]:
+    """Return exact matrices of one context by name, drawn at random.
+
+    They are positive definite where they must be, with q_hat small enough for eight replicas.
+
+    Args:
+        name: seed.
+        size: s = t.
+    """
+    source = RandomRationals(name)
+    overlap = source.spd_matrix(2 * size)
     known = {
         "q": overlap[:size, :size], "theta": overlap[:size, size:], "rho_star": overlap[size:, size:],
-        "V": source.positive(size), "V_hat": source.positive(size), "q_hat": source.positive(size) / 200,
+        "V": source.spd_matrix(size), "V_hat": source.spd_matrix(size), "q_hat": source.spd_matrix(size) / 200,
         "m": source.matrix(size, 1), "m_hat": source.matrix(size, 1), "theta_hat": source.matrix(size, size),
         "m_star": source.matrix(size, 1), "gamma": abs(source.number()), "tau": source.number(),
-        "phi": source.matrix(size, 1), "Delta": source.positive(size) / 4, "Delta_hat": source.positive(size) / 100,
+        "phi": source.matrix(size, 1), "Delta": source.spd_matrix(size) / 4, "Delta_hat": source.spd_matrix(size) / 100,
     }  # fmt: skip
-    of_two = {f"Delta_{k}": source.positive(size) / 6 for k in (1, 2)}
-    return known | of_two | {f"{name}_hat": source.positive(size) / 200 for name in of_two}
+    of_two = {f"Delta_{k}": source.spd_matrix(size) / 6 for k in (1, 2)}
+    return known | of_two | {f"{name}_hat": source.spd_matrix(size) / 200 for name in of_two}
 
 
-def shared(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str, Any]:
-    """What all contexts share: ridge, teacher's row, temperature, and the composites written out."""
-    source = Source(name)
+def shared_values(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str, Any]:
+    """Return values that all contexts share: ridge, teacher's row, temperature, and the composites written out.
+
+    Args:
+        name: seed.
+        contexts: matrices of every context, from `random_context`.
+        size: s = t.
+    """
+    source = RandomRationals(name)
     pi = source.matrix(size, 1)
     weights = [(own["gamma"], own) for own in contexts]
     zero, vector = sp.zeros(size, size), sp.zeros(size, 1)
@@ -250,100 +280,136 @@ def shared(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str
     }  # fmt: skip
 
 
-def laws(ansatz: Ansatz) -> dict[str, Callable[[Values], Law]]:
-    """Return the laws of the fields of every level: those within a block lie around those of the level outside."""
+def field_laws(ansatz: Ansatz) -> dict[str, Callable[[ExactValues], NormalLaw]]:
+    """Return the laws of the fields of every level, whose mean is the field of the next outer level."""
     p, outermost = ansatz.symbols, ansatz.levels[0]
 
-    def of_all(at: Values) -> Law:
-        return Law((outermost.field.name, "Y"), sp.Matrix.vstack(at(p.m), at(p.m_star)), at(joint_covariance(p)))
+    def outermost_law(at: ExactValues) -> NormalLaw:
+        return NormalLaw((outermost.field.name, "Y"), sp.Matrix.vstack(at(p.m), at(p.m_star)), at(joint_covariance(p)))
 
-    def around(field: sp.MatrixSymbol, mean: sp.MatrixSymbol, covariance: sp.MatrixSymbol) -> Callable[[Values], Law]:
-        return lambda at: Law((field.name,), at(mean), at(covariance))
+    def law_around(
+        field: sp.MatrixSymbol, mean: sp.MatrixSymbol, covariance: sp.MatrixSymbol
+    ) -> Callable[[ExactValues], NormalLaw]:
+        """Return the normal law of a field.
 
-    found = {outermost.channel: of_all, outermost.rows: around(outermost.row_field, p.B, p.Q)}
+        Args:
+            field: field of a level.
+            mean: field of the next outer level.
+            covariance: its covariance.
+        """
+        return lambda at: NormalLaw((field.name,), at(mean), at(covariance))
+
+    found = {outermost.channel: outermost_law, outermost.rows: law_around(outermost.row_field, p.B, p.Q)}
     for outer, inner in pairwise(ansatz.levels):
-        found[inner.channel] = around(inner.field, outer.field, inner.overlap)
-        found[inner.rows] = around(inner.row_field, outer.row_field, inner.composite)
+        found[inner.channel] = law_around(inner.field, outer.field, inner.overlap)
+        found[inner.rows] = law_around(inner.row_field, outer.row_field, inner.composite)
     return found
 
 
-def ridge_penalty(at: Values, suffix: str) -> sp.Expr:
-    """1/2 w^T Lambda w (docs/theory.md (1.4)) of the row w of a replica, "|1" say."""
+def ridge_penalty(at: ExactValues, suffix: str) -> sp.Expr:
+    """Return 1/2 w^T Lambda w (docs/theory.md (1.4)) of the row w of a replica.
+
+    Args:
+        at: values.
+        suffix: replica, "|1" for example.
+    """
     w = at.values[f"w{suffix}"]
     return (w.T * at.values["Lambda"] * w)[0] / 2
 
 
-def shifted_penalty(at: Values, suffix: str) -> sp.Expr:
-    """A ridge with its minimum elsewhere: not even in w."""
+def shifted_penalty(at: ExactValues, suffix: str) -> sp.Expr:
+    """Return a ridge plus a linear term, which is not even in w.
+
+    Args:
+        at: values.
+        suffix: replica, "|1" for example.
+    """
     w = at.values[f"w{suffix}"]
-    return ridge_penalty(at, suffix) + (Source("shift").matrix(1, w.rows) * w)[0]
+    return ridge_penalty(at, suffix) + (RandomRationals("shift").matrix(1, w.rows) * w)[0]
 
 
-def square_loss(at: Values, suffix: str) -> sp.Expr:
-    """1/2 |C (x - E Y)|^2 with fixed matrices: quadratic, so that every average over it is exact."""
+def square_loss(at: ExactValues, suffix: str) -> sp.Expr:
+    """Return 1/2 |C (x - E Y)|^2 with fixed matrices: quadratic, so that every average over it is exact.
+
+    Args:
+        at: values.
+        suffix: replica, "|1" for example.
+    """
     x, y = at.values[f"x{suffix}"], at.values["Y"]
     size = x.rows
-    source = Source("square loss")
+    source = RandomRationals("square loss")
     scale, mix = source.matrix(size, size), source.matrix(size, size)
     error = scale * (x - mix * y)
     return (error.T * error)[0] / 2
 
 
-def matrices(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> tuple[sp.Matrix, sp.Matrix]:
-    """(overlaps, conjugates) of all replicas as matrices; numbers: how many a level holds."""
+def replica_matrices(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> tuple[sp.Matrix, sp.Matrix]:
+    """Return (overlaps, conjugates) of all replicas as explicit matrices.
+
+    Args:
+        ansatz: blocks of replicas.
+        own: matrices of one context.
+        numbers: replicas in each level.
+    """
     replicas, blocks = numbers[0], list(zip(numbers, ansatz.levels, strict=True))
-    overlap = explicit(own["V"], [(k, own[level.overlap.name]) for k, level in blocks], replicas)
-    conjugate = explicit(own["V_hat"], [(k, -own[level.conjugate.name]) for k, level in blocks], replicas)
+    overlap = block_matrix(own["V"], [(k, own[level.overlap.name]) for k, level in blocks], replicas)
+    conjugate = block_matrix(own["V_hat"], [(k, -own[level.conjugate.name]) for k, level in blocks], replicas)
     return overlap, conjugate
 
 
-def trace_written_out(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> sp.Expr:
-    """The trace of one context; the conjugates of different replicas have the other sign in it."""
-    overlap, conjugate = matrices(ansatz, own, numbers)
+def explicit_trace(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> sp.Expr:
+    """Return the trace of one context at explicit matrices; conjugates of different replicas have the other sign in it.
+
+    Args:
+        ansatz: blocks of replicas.
+        own: matrices of one context.
+        numbers: replicas in each level.
+    """
+    overlap, conjugate = replica_matrices(ansatz, own, numbers)
     linear = sp.trace(own["m_hat"].T * own["m"]) + sp.trace(own["theta_hat"].T * own["theta"])
     return sp.trace(conjugate * overlap) / 2 - numbers[0] * linear
 
 
 @declare_test("trace in replica space", "block matrices written out, {where}, s = t = 2, exactly", ("trace", "trained"))
-def _trace_holds(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
-    own = example("trace")
+def _check_trace(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+    own = random_context("trace")
     for numbers in ansatz.numbers:
-        at = Values({**own, **ansatz.holding(numbers)})
-        expected = trace_written_out(ansatz, own, numbers)
-        if not is_zero(at(after["trace"]) - expected) or not _trained_holds(after, at):
+        at = ExactValues({**own, **ansatz.block_sizes(numbers)})
+        expected = explicit_trace(ansatz, own, numbers)
+        if not is_zero(at(after["trace"]) - expected) or not _check_trained_numbers(after, at):
             return False
     return True
 
 
-def _trained_holds(after: Expressions, at: Values) -> bool:
-    """n replicas with the same trained numbers."""
+def _check_trained_numbers(after: Expressions, at: ExactValues) -> bool:
+    """Return whether the potential is that of n replicas with the same trained numbers."""
     if "trained" not in after:
         return True
     phi, kappa = at.values["m"], at.values["q"]
-    at = at.having({"phi": phi, "Kappa": kappa})
+    at = at.with_values({"phi": phi, "Kappa": kappa})
     return is_zero(at(after["trained"]) + at(beta * n) * (phi.T * kappa * phi)[0] / 2)
 
 
-def _rows_hold(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
-    """The replicated integral of step 3 at the ansatz against the given form."""
+def _check_rows(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
+    """Return whether the replicated integral of step 3 at the ansatz equals the given form."""
     penalty = ridge_penalty if name == "entropic of ridge" else shifted_penalty
     values, _ = _row_values()
     (integral,) = before["entropic"].atoms(LogIntegral)
-    for numbers, direct in _rows_written_out(integral.exponent, penalty, ansatz):
-        at = Values({**values, "penalty": penalty, **ansatz.holding(numbers)}, laws=laws(ansatz))
+    for numbers, direct in _explicit_row_integrals(integral.exponent, penalty, ansatz):
+        at = ExactValues({**values, "penalty": penalty, **ansatz.block_sizes(numbers)}, laws=field_laws(ansatz))
         if not is_zero(at(after[name]) - direct):
             return False
     return True
 
 
 def _row_values() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    contexts = [example("row 1"), example("row 2")]
-    return shared("rows", contexts), contexts
+    contexts = [random_context("row 1"), random_context("row 2")]
+    return shared_values("rows", contexts), contexts
 
 
 @cache
-def _rows_written_out(exponent: sp.Expr, penalty: Any, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
-    """(how many replicas a level holds, log of the normal integral over the weights of all of them)."""
+def _explicit_row_integrals(exponent: sp.Expr, penalty: Any, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
+    """Return (replicas in each level, log of the normal integral over the weights of all replicas)."""
     values, contexts = _row_values()
     results = []
     for numbers in ansatz.numbers:
@@ -352,12 +418,12 @@ def _rows_written_out(exponent: sp.Expr, penalty: Any, ansatz: Ansatz) -> list[t
         copies = {f"w|{a + 1}": letters[2 * a : 2 * a + 2, :] for a in replicas}
         rows = []
         for own in contexts:
-            _, conjugate = matrices(ansatz, own, numbers)
+            _, conjugate = replica_matrices(ansatz, own, numbers)
             pairs = {f"q_hat|{a + 1}{b + 1}": -conjugate[2 * a : 2 * a + 2, 2 * b : 2 * b + 2]
                      for a, b in permutations(replicas, 2)}  # fmt: skip
             rows.append((1, {**own, **pairs}))
-        at = Values({**values, "penalty": penalty, **copies}, {CONTEXTS: rows}, replicas=numbers[0])
-        results.append((numbers, log_integral(at(exponent.xreplace(ansatz.single)), list(letters))))
+        at = ExactValues({**values, "penalty": penalty, **copies}, {CONTEXTS: rows}, replicas=numbers[0])
+        results.append((numbers, log_gaussian_integral(at(exponent.xreplace(ansatz.single_replica)), list(letters))))
     return results
 
 
@@ -366,34 +432,36 @@ def _rows_written_out(exponent: sp.Expr, penalty: Any, ansatz: Ansatz) -> list[t
     "the joint normal law of n student fields and the teacher's against the power, {where}, exactly",
     ("energetic", "covariance"),
 )
-def _sentences_hold(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
-    """Log average of exp(-beta sum_a loss(X_a, Y)) over the joint normal law of all X_a and Y."""
-    own, p, outermost = example("sentences"), ansatz.symbols, ansatz.levels[0]
-    values = {**own, **shared("sentences", [own]), "loss": square_loss}
-    for numbers, direct in _sentences_written_out(-beta * Average(REPLICAS, replicated(p.loss, "a")), ansatz):
-        at = Values({**values, **ansatz.holding(numbers)})
-        joint = Law((outermost.field.name, "Y"), sp.Matrix.vstack(own["m"], own["m_star"]), at(after["covariance"]))
-        value = Values(at.values, laws=laws(ansatz) | {outermost.channel: joint})(after["energetic"])
+def _check_samples(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+    """Compare with the log average of exp(-beta sum_a loss(X_a, Y)) over the joint normal law of all X_a and Y."""
+    own, p, outermost = random_context("sentences"), ansatz.symbols, ansatz.levels[0]
+    values = {**own, **shared_values("sentences", [own]), "loss": square_loss}
+    for numbers, direct in _explicit_sample_averages(-beta * Average(REPLICAS, replica_symbol(p.loss, "a")), ansatz):
+        at = ExactValues({**values, **ansatz.block_sizes(numbers)})
+        joint = NormalLaw(
+            (outermost.field.name, "Y"), sp.Matrix.vstack(own["m"], own["m_star"]), at(after["covariance"])
+        )
+        value = ExactValues(at.values, laws=field_laws(ansatz) | {outermost.channel: joint})(after["energetic"])
         if not is_zero(value - at(p.alpha) * direct):
             return False
     return True
 
 
 @cache
-def _sentences_written_out(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
-    """(how many replicas a level holds, log of the average of the replicated weight over the law of all fields)."""
-    own = example("sentences")
-    values = {**own, **shared("sentences", [own])}
+def _explicit_sample_averages(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
+    """Return (replicas in each level, log of the average of the replicated weight over the law of all fields)."""
+    own = random_context("sentences")
+    values = {**own, **shared_values("sentences", [own])}
     results = []
     for numbers in ansatz.numbers:
-        replicas, (student, _) = numbers[0], matrices(ansatz, own, numbers)
+        replicas, (student, _) = numbers[0], replica_matrices(ansatz, own, numbers)
         cross = sp.Matrix.vstack(*[own["theta"]] * replicas)
-        joint = Law(
+        joint = NormalLaw(
             (*[f"x|{a + 1}" for a in range(replicas)], "Y"),
             sp.Matrix.vstack(*[own["m"]] * replicas, own["m_star"]),
             sp.Matrix.vstack(sp.Matrix.hstack(student, cross), sp.Matrix.hstack(cross.T, own["rho_star"])),
         )
         copies = {f"x|{a + 1}": sp.zeros(2, 1) for a in range(replicas)}
-        at = Values({**values, **copies, "loss": square_loss}, replicas=replicas)
+        at = ExactValues({**values, **copies, "loss": square_loss}, replicas=replicas)
         results.append((numbers, joint.log_average_exp(exponent, at)))
     return results

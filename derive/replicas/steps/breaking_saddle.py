@@ -1,5 +1,7 @@
-"""Step 8 with steps of breaking: the saddle point by differentiation, at given Parisi parameters
-(docs/theory.md (18.11) to (18.17), (18.28) to (18.30))."""
+"""Step 8 with steps of breaking: the saddle point by differentiation, at given Parisi parameters.
+
+The equations are docs/theory.md (18.11) to (18.17), (18.28) to (18.30).
+"""
 
 from __future__ import annotations
 
@@ -20,73 +22,83 @@ from ...calculus.averages import (
     MatrixAverage,
     differentiate,
     envelope_gradient,
-    stein,
-    symmetrised,
+    integrate_by_parts,
+    symmetrise,
     trace_gradient,
 )
 from ...theory.free_entropy import split_average
-from ..algebra.exact import Source
-from ..algebra.levels import ALL_RATES, Broken, Tilt, tilts
-from ..algebra.objects import distributed, matrix_gradient, same
+from ..algebra.exact import RandomRationals
+from ..algebra.levels import ALL_RATES, BrokenSymbols, TiltedAverage, tilted_averages
+from ..algebra.objects import distribute, is_equal, matrix_gradient
 from ..algebra.step import Expressions, Step, Test, declare_test
-from .ansatz import example
-from .saddle import moved, partner, solvable, spoken
+from .ansatz import random_context
+from .saddle import displacement_path, name_in_words, quadratic_model_values, solved_variable
 
 DIGITS = 60  # of the differences that check derivatives; their steps are 1e-15
 
 
-def step(p: Broken, zero: Expressions) -> Step:
-    """Differentiate in all matrices; conditions for q, V and Delta are solved together, on either side."""
-    after = {"Phi": in_variances(zero["Phi"], p), **equations(zero["Phi"], p)}
-    Deltas, hats = p.of_steps("Delta"), p.of_steps("Delta{}_hat")
+def step(p: BrokenSymbols, zero: Expressions) -> Step:
+    """Return step 8: all derivatives; conditions for q, V and Delta are solved together, and so are their conjugates'.
+
+    Args:
+        p: symbols.
+        zero: results of step 7.
+    """
+    after = {"Phi": express_in_variances(zero["Phi"], p), **saddle_point_conditions(zero["Phi"], p)}
+    Deltas, hats = p.by_step("Delta"), p.by_step("Delta{}_hat")
     conjugates = ("q_hat", *(z.name for z in hats), "V_hat")
     overlaps = ("q", *(z.name for z in Deltas), "V")
     judged: dict[sp.MatrixSymbol, tuple[str, ...]] = dict.fromkeys((p.V, p.q, *Deltas), conjugates)
-    judged |= {source: (partner(source, p).name,) for source in (p.m, p.theta)}
+    judged |= {source: (solved_variable(source, p).name,) for source in (p.m, p.theta)}
     judged |= dict.fromkeys((p.V_hat, p.q_hat, *hats), overlaps)
-    judged |= {source: (partner(source, p).name,) for source in (p.m_hat, p.theta_hat)}
+    judged |= {source: (solved_variable(source, p).name,) for source in (p.m_hat, p.theta_hat)}
     tests = [
         *[_condition_test(source, names, p) for source, names in judged.items()],
-        _variances_put_in(p),
+        _check_variances(p),
         Test(
             "response of a tilted average",
             "the variance of whole blocks and its conjugate in both of their forms, for a square loss and a quadratic "
             "penalty, s = t = 2, exactly",
-            lambda before, after: _responses_hold(before["Phi"], after, p),
-            (*_outermost(p), "V", "V_hat", *(z.name for z in (*Deltas, *hats))),
+            lambda before, after: _check_responses(before["Phi"], after, p),
+            (*_outermost_variances(p), "V", "V_hat", *(z.name for z in (*Deltas, *hats))),
         ),
-        *([_trained_holds(p)] if p.trained else []),
+        *([_check_trained_numbers(p)] if p.trained else []),
     ]
     return Step(
         8,
         "Saddle point",
         dict(zero),
         after,
-        f"The derivatives of the free entropy vanish, at {_GIVEN[p.steps]}. Those of the logarithm of a block "
+        f"The derivatives of the free entropy vanish, at {_AT_GIVEN[p.steps]}. Those of the logarithm of a block "
         "are averages with the weight of its states: the heat equation gives the derivative in the covariance of its "
         "field, the theorems of Price and Stein those in the law of the field of all replicas. The response of such an "
         "average is that of what is averaged and that of the weight. The conditions in "
-        f"{_TOGETHER[p.steps]} conjugates; they are solved together, and so are those in the conjugates.",
+        f"{_SHARED_MATRICES[p.steps]} conjugates; they are solved together, and so are those in the conjugates.",
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987); R. Price, IRE "
         "Trans. Inf. Theory 4, 69 (1958); C. M. Stein, Ann. Statist. 9, 1135 (1981)",
         tuple(tests),
     )
 
 
-_GIVEN = {1: "a given Parisi parameter", 2: "given Parisi parameters"}
-_TOGETHER = {1: "q, V and Delta hold the same three", 2: "q, V, Delta_1 and Delta_2 hold the same four"}
+_AT_GIVEN = {1: "a given Parisi parameter", 2: "given Parisi parameters"}
+_SHARED_MATRICES = {1: "q, V and Delta hold the same three", 2: "q, V, Delta_1 and Delta_2 hold the same four"}
 
 
-def _outermost(p: Broken) -> tuple[str, str]:
-    """V~ and V~^ of the largest blocks, by name."""
-    return p.of_steps("V_tilde")[0].name, p.of_steps("V_tilde{}_hat")[0].name
+def _outermost_variances(p: BrokenSymbols) -> tuple[str, str]:
+    """Return the names of V~ and V~^ of the largest blocks."""
+    return p.by_step("V_tilde")[0].name, p.by_step("V_tilde{}_hat")[0].name
 
 
-def in_variances(phi: sp.Expr, p: Broken) -> sp.Expr:
-    """Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace (docs/theory.md (18.8), (18.28))."""
+def express_in_variances(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+    """Return Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace (docs/theory.md (18.8), (18.28)).
+
+    Args:
+        phi: free entropy of step 7.
+        p: symbols.
+    """
     (trace,) = [a for a in phi.atoms(Average) if a.kind == CONTEXTS]
     linear = sp.Add(*[term for term in sp.Add.make_args(trace.summand) if term.has(p.m, p.theta)])
-    V, V_hat = (*p.of_steps("V_tilde"), p.V), (*p.of_steps("V_tilde{}_hat"), p.V_hat)
+    V, V_hat = (*p.by_step("V_tilde"), p.V), (*p.by_step("V_tilde{}_hat"), p.V_hat)
     outer = sp.Trace(V_hat[0] * p.q) / 2 - sp.Trace(p.q_hat * V[0]) / 2
     products = [sp.Trace(hat * own) for hat, own in zip(V_hat, V, strict=True)]
     inner = sp.Add(
@@ -96,45 +108,55 @@ def in_variances(phi: sp.Expr, p: Broken) -> sp.Expr:
 
 
 @declare_test("free entropy in the variances", "with the variances of whole blocks put in, as symbols", ("Phi",))
-def _variances_put_in(before: Expressions, after: Expressions, p: Broken) -> bool:
-    return same(after["Phi"].xreplace(p.variances()), before["Phi"], p)
+def _check_variances(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+    return is_equal(after["Phi"].xreplace(p.variances()), before["Phi"], p)
 
 
 @cache
-def equations(phi: sp.Expr, p: Broken) -> dict[str, MatrixExpr]:
-    """Name of an order parameter -> the right side of its condition, derivatives of < g > removed by Stein's lemma."""
+def saddle_point_conditions(phi: sp.Expr, p: BrokenSymbols) -> dict[str, MatrixExpr]:
+    """Return order parameter -> right side of its condition, without derivatives of < g > (Stein's lemma).
+
+    Args:
+        phi: free entropy of step 7.
+        p: symbols.
+    """
     found: dict[str, MatrixExpr] = {}
-    sentences, rows = tilts(p)
-    sources_of = (p.q, p.V, *p.of_steps("Delta")), (p.q_hat, p.V_hat, *p.of_steps("Delta{}_hat"))
-    for tilt, sources in zip((sentences, rows), sources_of, strict=True):
-        targets = [partner(source, p) for source in sources]
-        gradients = [gradient(phi, source, p) for source in sources]
-        raw = _solved(gradients, targets, p)
-        V, Deltas = partner(sources[0], p), [partner(source, p) for source in sources[2:]]
+    samples, rows = tilted_averages(p)
+    sources_of = (p.q, p.V, *p.by_step("Delta")), (p.q_hat, p.V_hat, *p.by_step("Delta{}_hat"))
+    for tilt, sources in zip((samples, rows), sources_of, strict=True):
+        targets = [solved_variable(source, p) for source in sources]
+        gradients = [free_entropy_gradient(phi, source, p) for source in sources]
+        raw = _solve_conditions(gradients, targets, p)
+        V, Deltas = solved_variable(sources[0], p), [solved_variable(source, p) for source in sources[2:]]
         sign = 1 if tilt is rows else -1
         parts = [sign * rate * raw[Delta.name] for rate, Delta in zip(p.rates, Deltas, strict=True)]
-        total = collected(sp.MatAdd(raw[V.name], *parts), p)
-        found[_outermost(p)[tilt is sentences]] = _without_derivatives(total, tilt, p)
-        for response, written in tilt.written_out.items():
+        total = collect_terms(sp.MatAdd(raw[V.name], *parts), p)
+        found[_outermost_variances(p)[tilt is samples]] = _apply_stein(total, tilt, p)
+        for response, written in tilt.expanded_responses.items():
             raw = {name: value.xreplace({response: written}) for name, value in raw.items()}
-        found |= {name: collected(value, p) for name, value in raw.items()}
+        found |= {name: collect_terms(value, p) for name, value in raw.items()}
     for source in (p.m, p.theta, p.m_hat, p.theta_hat):
-        target = partner(source, p)
-        (value,) = _solved([gradient(phi, source, p)], [target], p).values()
-        found[target.name] = _without_derivatives(value, sentences, p)
+        target = solved_variable(source, p)
+        (value,) = _solve_conditions([free_entropy_gradient(phi, source, p)], [target], p).values()
+        found[target.name] = _apply_stein(value, samples, p)
     if p.trained:
-        found["trained"] = gradient(phi, p.phi, p)
+        found["trained"] = free_entropy_gradient(phi, p.phi, p)
     return found
 
 
 # --- derivatives ------------------------------------------------------------------------------------------------------
 
 
-def gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
-    """d Phi / d variable, as of calculus/averages.py.
+def free_entropy_gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymbols) -> MatrixExpr:
+    """Return d Phi / d variable, with the conventions of calculus/averages.py.
+
+    Args:
+        phi: free entropy of step 7.
+        variable: overlap, conjugate or trained numbers.
+        p: symbols.
 
     Raises:
-        TypeError: a term holds something no rule is known for.
+        TypeError: no rule is known for a term.
     """
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for term in sp.Add.make_args(phi):
@@ -145,97 +167,122 @@ def gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
         if average.kind == CONTEXTS:
             part = trace_gradient(average.summand, variable, p)
         elif average.kind == COORDINATE:
-            part = _through_composites(average.summand, variable, p)
+            part = _row_gradient(average.summand, variable, p)
         else:
-            part = MatrixAverage(CHANNEL, of_sentence(average.summand, variable, p))
+            part = MatrixAverage(CHANNEL, sample_gradient(average.summand, variable, p))
             part = sp.ZeroMatrix(*variable.shape) if part.summand.is_ZeroMatrix else part
         total = total + coefficient * part
-    return collected(total.doit(), p)
+    return collect_terms(total.doit(), p)
 
 
-def of_block(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
-    """The number c of c y (1/y) log E exp(y h), h the extremum or minus it, or such a logarithm.
+def block_coefficient(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
+    """Return the number c of c y (1/y) log E exp(y h), where h is +-extremum or such a logarithm.
+
+    Args:
+        potential: number times a logarithm of an average.
+        extremum: M or N.
 
     Raises:
-        TypeError: it is not of this form.
+        TypeError: the potential is not of this form.
     """
     number, logarithm = sp.sympify(potential).as_independent(sp.log, as_Add=False)
     if not isinstance(logarithm, sp.log) or not isinstance(logarithm.args[0], Average):
         raise TypeError(f"no logarithm of an average: {potential}")
     weight = logarithm.args[0].summand.args[0]
     if weight.has(sp.log):
-        return number * of_block(weight, extremum)
-    return number * weight / (-extremum if extremum.name == "M" else extremum)  # minima stand with a minus
+        return number * block_coefficient(weight, extremum)
+    return number * weight / (-extremum if extremum.name == "M" else extremum)  # minima have a minus sign
 
 
-def of_sentence(integrand: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
-    """Of (1/y) log E exp(-y M): envelope theorem for V and phi, mean rule for m, heat equation for Delta, Price's
-    theorem for q and theta; a loss that holds the overlap of a replica with itself holds q + Delta."""
-    tilt, _ = tilts(p)
-    beside = -tilt.mean(p.loss_q) if p.loss_holds_q else sp.ZeroMatrix(p.s, p.s)
+def sample_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymbols) -> MatrixExpr:
+    """Return the derivative of (1/y) log E exp(-y M), the potential of a sample.
+
+    Rules: envelope theorem for V and phi, mean rule for m, heat equation for Delta, Price's theorem for q and theta; a
+    loss that contains the self-overlap of a replica contains q + Delta.
+
+    Args:
+        integrand: potential of a sample.
+        variable: overlap or trained numbers; the derivative in others is zero.
+        p: symbols.
+    """
+    tilt, _ = tilted_averages(p)
+    overlap_term = -tilt.mean(p.loss_q) if p.loss_holds_q else sp.ZeroMatrix(p.s, p.s)
     rules = {
         p.V: tilt.mean(-1 * envelope_gradient(p.V, p)),
-        p.m: tilt.first,
-        **{Delta: tilt.second(k + 1) + beside for k, Delta in enumerate(p.of_steps("Delta"))},
-        p.q: tilt.response / 2 + beside,
-        p.theta: Jacobian(tilt.first, p.Y),
+        p.m: tilt.mean_slope,
+        **{Delta: tilt.covariance_gradient(k + 1) + overlap_term for k, Delta in enumerate(p.by_step("Delta"))},
+        p.q: tilt.response / 2 + overlap_term,
+        p.theta: Jacobian(tilt.mean_slope, p.Y),
         p.phi: -tilt.mean(p.loss_phi),
     }
     if variable not in rules:
         return sp.ZeroMatrix(*variable.shape)
-    return (of_block(integrand, p.moreau) * rules[variable]).doit()
+    return (block_coefficient(integrand, p.moreau) * rules[variable]).doit()
 
 
-def _through_composites(potential: sp.Expr, variable: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
-    """Chain rule: that of the potential's linear part in G, B, Q and Q_Delta, its coefficients put in afterwards."""
+def _row_gradient(potential: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymbols) -> MatrixExpr:
+    """Return the derivative of the rows' potential by the chain rule through G, B, Q and Q_Delta."""
     slopes = {sp.MatrixSymbol(f"slope_{z.name}", *z.shape): z for z in p.composites}
     linear = sp.Add(*[sp.Trace(slope.T * z) for slope, z in slopes.items()])
     chain = differentiate(Average(COORDINATE, linear), variable, p)
-    held = {slope: of_potential(potential, z, p) for slope, z in slopes.items() if chain.has(slope)}
+    held = {slope: composite_gradient(potential, z, p) for slope, z in slopes.items() if chain.has(slope)}
     return chain.xreplace(held).doit()
 
 
-def of_potential(potential: sp.Expr, composite: sp.MatrixSymbol, p: Broken) -> MatrixExpr:
-    """Of the rows in one of G, B, Q and Q_Delta: the same rules for (1/y) log E exp(y N), or matrix calculus."""
+def composite_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: BrokenSymbols) -> MatrixExpr:
+    """Return the derivative of the rows' potential in a composite.
+
+    The rules are those of a sample for (1/y) log E exp(y N), or matrix calculus for a ridge.
+
+    Args:
+        potential: potential of the rows.
+        composite: G, B, Q or Q_Delta.
+        p: symbols.
+    """
     if potential.has(p.envelope):
-        _, tilt = tilts(p)
-        rules = {p.G: -tilt.mean(p.w * p.w.T) / 2, p.B: tilt.first, p.Q: tilt.response / 2}
-        rules |= {Q: tilt.second(k + 1) for k, Q in enumerate(p.of_steps("Q_Delta"))}
-        return (of_block(potential, p.envelope) * rules[composite]).doit()
+        _, tilt = tilted_averages(p)
+        rules = {p.G: -tilt.mean(p.w * p.w.T) / 2, p.B: tilt.mean_slope, p.Q: tilt.response / 2}
+        rules |= {Q: tilt.covariance_gradient(k + 1) for k, Q in enumerate(p.by_step("Q_Delta"))}
+        return (block_coefficient(potential, p.envelope) * rules[composite]).doit()
     return matrix_gradient(potential, composite, p)
 
 
 # --- algebra ----------------------------------------------------------------------------------------------------------
 
 
-def collected(matrix: MatrixExpr, p: Broken) -> MatrixExpr:
-    """Multiplied out, alpha and y in front of averages, equal terms as one."""
+def collect_terms(matrix: MatrixExpr, p: BrokenSymbols) -> MatrixExpr:
+    """Return a matrix multiplied out, with alpha and y in front of averages and equal terms as one.
+
+    Args:
+        matrix: sum of products.
+        p: symbols.
+    """
     numbers: dict[MatrixExpr, sp.Expr] = {}
-    for term in sp.MatAdd.make_args(distributed(matrix)):
+    for term in sp.MatAdd.make_args(distribute(matrix)):
         if term.is_ZeroMatrix:
             continue
-        scalar, bare = _number(term)
-        inner, bare = _out_of_averages(bare)
-        bare = symmetrised(bare, p)
+        scalar, bare = _split_scalar(term)
+        inner, bare = _pull_out_of_averages(bare)
+        bare = symmetrise(bare, p)
         numbers[bare] = numbers.get(bare, sp.Integer(0)) + scalar * inner
     terms = [sp.simplify(number) * bare for bare, number in numbers.items() if sp.simplify(number) != 0]
     return sp.MatAdd(sp.ZeroMatrix(*matrix.shape), *terms).doit()
 
 
-def _number(term: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
-    """(c, A) of c A."""
+def _split_scalar(term: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
+    """Return (c, A) of a term c A."""
     if not isinstance(term, sp.MatMul):
         return sp.Integer(1), term
     scalar, factors = term.as_coeff_matrices()
     return scalar, factors[0] if len(factors) == 1 else sp.MatMul(*factors)
 
 
-def _out_of_averages(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
-    """(number, matrix): numbers, alpha and y pass an average, what belongs to a coordinate does not."""
+def _pull_out_of_averages(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
+    """Return (number, matrix): numbers, alpha and y in front of an average, symbols of a coordinate within it."""
     if not isinstance(matrix, MatrixAverage):
         return sp.Integer(1), matrix
-    scalar, bare = _number(matrix.summand)
-    inner, bare = _out_of_averages(bare)
+    scalar, bare = _split_scalar(matrix.summand)
+    inner, bare = _pull_out_of_averages(bare)
     stays, passes = sp.Integer(1), inner
     for factor in sp.Mul.make_args(sp.factor(scalar)):
         if factor.free_symbols - ALL_RATES - {sp.Symbol("alpha", positive=True)}:
@@ -245,8 +292,10 @@ def _out_of_averages(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     return passes, MatrixAverage(matrix.kind, (stays * bare).doit())
 
 
-def _solved(gradients: list[MatrixExpr], targets: list[sp.MatrixSymbol], p: Broken) -> dict[str, MatrixExpr]:
-    """The conditions, linear in the targets with numbers as coefficients, solved for them.
+def _solve_conditions(
+    gradients: list[MatrixExpr], targets: list[sp.MatrixSymbol], p: BrokenSymbols
+) -> dict[str, MatrixExpr]:
+    """Return the conditions, linear in the targets with numeric coefficients, solved for them.
 
     Raises:
         ValueError: they do not determine the targets.
@@ -255,7 +304,7 @@ def _solved(gradients: list[MatrixExpr], targets: list[sp.MatrixSymbol], p: Brok
     for i, condition in enumerate(gradients):
         others: MatrixExpr = sp.ZeroMatrix(*condition.shape)
         for term in sp.MatAdd.make_args(condition):
-            scalar, bare = _number(term)
+            scalar, bare = _split_scalar(term)
             if bare in targets:
                 coefficients[i, targets.index(bare)] += scalar
             elif term.atoms(sp.MatrixSymbol) & set(targets):
@@ -267,16 +316,16 @@ def _solved(gradients: list[MatrixExpr], targets: list[sp.MatrixSymbol], p: Brok
         raise ValueError(f"the conditions do not determine {targets}")
     inverse = coefficients.inv()
     return {
-        target.name: collected(sp.MatAdd(*[-inverse[i, j] * rest[j] for j in range(len(rest))]), p)
+        target.name: collect_terms(sp.MatAdd(*[-inverse[i, j] * rest[j] for j in range(len(rest))]), p)
         for i, target in enumerate(targets)
     }
 
 
-def _without_derivatives(value: MatrixExpr, tilt: Tilt, p: Broken) -> MatrixExpr:
-    """Stein's lemma in omega_0 and Y for the tilted field, as `stein` has it for the field."""
-    plain = {MatrixAverage(CHANNEL, Jacobian(tilt.first, z)): w for z, w in ((p.omega_0, p.omega), (p.Y, p.Y))}
+def _apply_stein(value: MatrixExpr, tilt: TiltedAverage, p: BrokenSymbols) -> MatrixExpr:
+    """Return an expression with Stein's lemma in omega_0 and Y applied to the tilted field."""
+    plain = {MatrixAverage(CHANNEL, Jacobian(tilt.mean_slope, z)): w for z, w in ((p.omega_0, p.omega), (p.Y, p.Y))}
     removed = {
-        average: stein(MatrixAverage(CHANNEL, Jacobian(p.g, z)), p).xreplace({p.g: tilt.first})
+        average: integrate_by_parts(MatrixAverage(CHANNEL, Jacobian(p.g, z)), p).xreplace({p.g: tilt.mean_slope})
         for average, z in plain.items()
     }
     return value.xreplace(removed).doit()
@@ -285,38 +334,42 @@ def _without_derivatives(value: MatrixExpr, tilt: Tilt, p: Broken) -> MatrixExpr
 # --- a square loss and a quadratic penalty ----------------------------------------------------------------------------
 
 
-def slope(phi: sp.Expr, at: Callable[[sp.Expr], dict[str, Any]], p: Broken) -> Any:
-    """d Phi / d epsilon at 0 by a central difference at exact matrices, to 20 digits and more.
+def numerical_slope(phi: sp.Expr, at: Callable[[sp.Expr], dict[str, Any]], p: BrokenSymbols) -> Any:
+    """Return d Phi / d epsilon at 0 by a central difference at exact matrices, to 20 digits or more.
 
     Args:
-        at: epsilon -> explicit matrices.
+        phi: free entropy.
+        at: epsilon -> explicit matrices by name.
+        p: symbols.
     """
     epsilon = sp.Rational(1, 10**15)
-    up, down = (solvable(at(sign * epsilon), phi, p)(phi) for sign in (1, -1))
+    up, down = (quadratic_model_values(at(sign * epsilon), phi, p)(phi) for sign in (1, -1))
     return (sp.N(up, DIGITS) - sp.N(down, DIGITS)) / (2 * epsilon)
 
 
-def vanishes(number: Any) -> bool:
-    """To the digits of `slope`."""
+def is_negligible(number: Any) -> bool:
+    """Return whether a number is zero to the accuracy of `numerical_slope`."""
     return bool(abs(sp.N(number, DIGITS)) < sp.Float("1e-20"))
 
 
-def _condition_test(source: sp.MatrixSymbol, judged: tuple[str, ...], p: Broken) -> Test:
+def _condition_test(source: sp.MatrixSymbol, judged: tuple[str, ...], p: BrokenSymbols) -> Test:
     return Test(
-        f"slope in {spoken(source)}",
+        f"slope in {name_in_words(source)}",
         "the derivative of the free entropy along a direction at random, at the given right sides, for a square loss "
         "and a quadratic penalty, s = t = 2, by differences to 20 digits",
-        lambda before, after: vanishes(slope(before["Phi"], moved(before["Phi"], after, source, judged, p), p)),
+        lambda before, after: is_negligible(
+            numerical_slope(before["Phi"], displacement_path(before["Phi"], after, source, judged, p), p)
+        ),
         judged,
     )
 
 
-def _responses_hold(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
-    own = example("blocks")
-    at = solvable(own, phi, p)
-    for end, tilde, sign in zip(("", "{}_hat"), _outermost(p), (1, -1), strict=True):
+def _check_responses(phi: sp.Expr, after: Expressions, p: BrokenSymbols) -> bool:
+    own = random_context("blocks")
+    at = quadratic_model_values(own, phi, p)
+    for end, tilde, sign in zip(("", "{}_hat"), _outermost_variances(p), (1, -1), strict=True):
         gap = at(after["V" + end.format("")]) - at(after[tilde])
-        for Delta, rate in zip(p.of_steps(f"Delta{end}"), p.rates, strict=True):
+        for Delta, rate in zip(p.by_step(f"Delta{end}"), p.rates, strict=True):
             gap = gap + sign * at(rate) * at(after[Delta.name])
         if sp.Matrix((gap + gap.T) / 2).applyfunc(sp.cancel) != sp.zeros(2, 2):
             return False
@@ -328,9 +381,9 @@ def _responses_hold(phi: sp.Expr, after: Expressions, p: Broken) -> bool:
     "the derivative of Phi along a direction at random, for a loss linear in them, by differences",
     ("trained",),
 )
-def _trained_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
-    phi, own = before["Phi"], example("blocks")
-    at, start = solvable(own, phi, p)(after["trained"]), own["phi"]
-    towards = Source("phi").matrix(start.rows, 1)
-    found = slope(phi, lambda epsilon: {**own, "phi": start + epsilon * towards}, p)
-    return vanishes(found - (at.T * towards)[0])
+def _check_trained_numbers(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+    phi, own = before["Phi"], random_context("blocks")
+    at, start = quadratic_model_values(own, phi, p)(after["trained"]), own["phi"]
+    towards = RandomRationals("phi").matrix(start.rows, 1)
+    found = numerical_slope(phi, lambda epsilon: {**own, "phi": start + epsilon * towards}, p)
+    return is_negligible(found - (at.T * towards)[0])

@@ -1,17 +1,19 @@
-"""Steps 11 and 12 with one step of breaking: whether states cluster, and whether a state falls apart
-(docs/theory.md (18.22), (18.23))."""
+"""Steps 11 and 12 with one step of breaking: stability against clusters of states and of a state itself.
+
+The equations are docs/theory.md (18.22), (18.23).
+"""
 
 from __future__ import annotations
 
 import sympy as sp
 
 from ...authoring.regulariser import Regulariser
-from ...calculus.averages import Jacobian, symmetrised
+from ...calculus.averages import Jacobian, symmetrise
 from ...theory.free_entropy import FreeEntropy, free_entropy
 from ...theory.stability import replicon
-from ..algebra.levels import ROW_TILTED, TILTED, Broken, parisi, tilts
+from ..algebra.levels import ROW_TILTED, TILTED, BrokenSymbols, parisi, tilted_averages
 from ..algebra.step import Expressions, Step, declare_test
-from .second_variation import Perturbed, composite, given, integer_tests, variation
+from .second_variation import Perturbation, composite_perturbation, second_variation, step_inputs, tests_at_integer_n
 
 _CITATION = (
     "E. Gardner, Nucl. Phys. B 257, 747 (1985); A. Montanari, F. Ricci-Tersenghi, Eur. Phys. J. B 33, 339 (2003); "
@@ -19,42 +21,68 @@ _CITATION = (
 )
 
 
-def clustering(p: Broken, ridge: bool) -> Perturbed:
-    """Overlaps of different blocks, moved alike for all their replicas: blocks answer as a whole."""
-    sentences, rows = tilts(p)
+def cluster_perturbation(p: BrokenSymbols, ridge: bool) -> Perturbation:
+    """Return the perturbation of overlaps of different blocks, equal for all their replicas: blocks respond as a whole.
+
+    Args:
+        p: symbols.
+        ridge: whether the regulariser is a ridge.
+    """
+    samples, rows = tilted_averages(p)
     row = (p.Lambda + p.G - parisi * p.Q_Delta).inv() if ridge else rows.response
-    return Perturbed(sentences.response, row, blocks=(4,), size=2)
+    return Perturbation(samples.response, row, blocks=(4,), size=2)
 
 
-def splitting(p: Broken, ridge: bool) -> Perturbed:
-    """Overlaps within blocks: the replicas of a block answer singly, at fields with the weight of its states."""
+def state_perturbation(p: BrokenSymbols, ridge: bool) -> Perturbation:
+    """Return the perturbation of overlaps within blocks: replicas respond singly, averaged with the weight of states.
+
+    Args:
+        p: symbols.
+        ridge: whether the regulariser is a ridge.
+    """
     row = (p.Lambda + p.G).inv() if ridge else Jacobian(p.w, p.b)
-    return Perturbed(Jacobian(p.g, p.omega), row, TILTED, "" if ridge else ROW_TILTED, blocks=(2,), size=4, within=True)
+    return Perturbation(
+        Jacobian(p.g, p.omega), row, TILTED, "" if ridge else ROW_TILTED, blocks=(2,), size=4, within=True
+    )
 
 
-def steps(p: Broken, action: Expressions, regulariser: Regulariser) -> tuple[Step, Step]:
-    """The second variation of step 9 without blocks, for overlaps of different blocks and for those within one."""
+def make_steps(p: BrokenSymbols, action: Expressions, regulariser: Regulariser) -> tuple[Step, Step]:
+    """Return steps 11 and 12: the second variation of step 9 for overlaps of different blocks and within one.
+
+    Args:
+        p: symbols.
+        action: results of step 3.
+        regulariser: regulariser of the rows.
+    """
     ridge = regulariser.rows.kind == "ridge"
     used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_holds_q)
 
-    def made(number: int, name: str, moved: Perturbed, rule: str) -> Step:
-        tests = (*integer_tests(p, moved), _is_replicon(used, p))
-        return Step(number, name, given(p, action), variation(p, action, moved), rule, _CITATION, tests)
+    def make_step(number: int, name: str, moved: Perturbation, rule: str) -> Step:
+        """Return one of the two steps.
+
+        Args:
+            number: number of the step.
+            name: title of the step.
+            moved: perturbation of the overlaps.
+            rule: the operation, in words.
+        """
+        tests = (*tests_at_integer_n(p, moved), _check_replicon(used, p))
+        return Step(number, name, step_inputs(p, action), second_variation(p, action, moved), rule, _CITATION, tests)
 
     return (
-        made(
+        make_step(
             11,
             "Stability against clusters of states (type I)",
-            clustering(p, ridge),
+            cluster_perturbation(p, ridge),
             "Overlaps of replicas in different blocks are perturbed, all those of two blocks alike, by a matrix as for "
             "the replica-symmetric saddle point with blocks in place of replicas. A block answers as a whole: by the "
             "response of the tilted average, of a row by that with V^ - 𝔶 Delta^ in place of V^. This response is "
             "smooth also where the proximal map jumps. If the map has an eigenvalue above 1 states come in clusters.",
         ),
-        made(
+        make_step(
             12,
             "Stability of a state (type II)",
-            splitting(p, ridge),
+            state_perturbation(p, ridge),
             "Overlaps of replicas within a block are perturbed, with rows that sum to zero within each block. Replicas "
             "of a block answer singly, averaged over the weight of its states. Where the proximal map jumps the "
             "response has a delta part, whose square is infinite: then the states of one step of breaking fall apart "
@@ -68,11 +96,11 @@ def steps(p: Broken, action: Expressions, regulariser: Regulariser) -> tuple[Ste
     "at Delta = 0 and its conjugate the map of message passing, as symbols",
     ("D_hat", "D_prime"),
 )
-def _is_replicon(_before: Expressions, after: Expressions, used: FreeEntropy, p: Broken) -> bool:
+def _check_replicon(_before: Expressions, after: Expressions, used: FreeEntropy, p: BrokenSymbols) -> bool:
     operator = replicon(used)
     zero = sp.ZeroMatrix(p.s, p.s)
-    sentences, rows = tilts(p)
-    alike = {tilt.response: Jacobian(tilt.slope, tilt.fields[-1]) for tilt in (sentences, rows)}
+    samples, rows = tilted_averages(p)
+    alike = {tilt.response: Jacobian(tilt.slope, tilt.fields[-1]) for tilt in (samples, rows)}
     found = {}
     for name in ("D_hat", "D_prime"):
         value = (
@@ -80,8 +108,8 @@ def _is_replicon(_before: Expressions, after: Expressions, used: FreeEntropy, p:
             .xreplace(alike)
             .replace(lambda a: getattr(a, "kind", "") in (TILTED, ROW_TILTED), lambda a: a.summand)
         )
-        found[name] = symmetrised(value.xreplace({(-parisi * p.Q_Delta).doit(): zero}).doit(), p)
-    prior = operator.prior.replace(lambda a: getattr(a, "kind", "") == "contexts", lambda a: composite(p))
-    return bool(found["D_hat"] == symmetrised(operator.channel, p)) and bool(
-        found["D_prime"].doit() == symmetrised(prior.doit(), p)
+        found[name] = symmetrise(value.xreplace({(-parisi * p.Q_Delta).doit(): zero}).doit(), p)
+    prior = operator.prior.replace(lambda a: getattr(a, "kind", "") == "contexts", lambda a: composite_perturbation(p))
+    return bool(found["D_hat"] == symmetrise(operator.channel, p)) and bool(
+        found["D_prime"].doit() == symmetrise(prior.doit(), p)
     )

@@ -1,5 +1,7 @@
-"""Step 9 with one step of breaking: the slope in the Parisi parameter, the complexity and the energy of the states
-(docs/theory.md (18.18) to (18.20))."""
+"""Step 9 with one step of breaking: the derivative in the Parisi parameter, complexity and energy of the states.
+
+The equations are docs/theory.md (18.18) to (18.20).
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,28 @@ import sympy as sp
 
 from ...calculus.averages import Average
 from ...theory.free_entropy import split_average
-from ..algebra.levels import ROW_TILTED, TILTED, Broken, parisi
-from ..algebra.objects import LogDet, matrix_gradient, scalars_out
+from ..algebra.levels import ROW_TILTED, TILTED, BrokenSymbols, parisi
+from ..algebra.objects import LogDet, extract_scalars, matrix_gradient
 from ..algebra.step import Expressions, Step, declare_test
-from .ansatz import example
-from .breaking_saddle import gradient, slope, vanishes
-from .saddle import solvable, takes_a_factor, training_loss
+from .ansatz import random_context
+from .breaking_saddle import free_entropy_gradient, is_negligible, numerical_slope
+from .saddle import check_scaling, quadratic_model_values, training_loss
 
-# Of the trapped states, as functions of their energy e per dimension.
+# Energy e of metastable states per dimension, on which their complexity depends.
 ENERGY = sp.Symbol("energy", real=True)
 
 
-def step(p: Broken, zero: Expressions) -> Step:
-    """Differentiate in y at given order parameters; a factor on loss and penalty gives the energy."""
+def step(p: BrokenSymbols, zero: Expressions) -> Step:
+    """Return step 9: the derivative in y at given order parameters, complexity, energy and training loss.
+
+    A factor on loss and penalty gives the energy.
+
+    Args:
+        p: symbols.
+        zero: results of step 7.
+    """
     phi = zero["Phi"]
-    change = parisi_slope(phi, p)
+    change = parisi_derivative(phi, p)
     after = {
         "dPhi_dy": change,
         "complexity": -(parisi**2) * sp.Symbol("dPhi_dy"),
@@ -42,29 +51,29 @@ def step(p: Broken, zero: Expressions) -> Step:
         "vanishes, minus which is greatest.",
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987); R. Monasson, Phys. "
         "Rev. Lett. 75, 2847 (1995)",
-        (
-            _slope_holds(p),
-            _transforms(),
-            takes_a_factor(p),
-            _energy_holds(p),
-        ),
+        (_check_parisi_derivative(p), _check_legendre_transform(), check_scaling(p), _check_energy(p)),
     )
 
 
-def parisi_slope(phi: sp.Expr, p: Broken) -> sp.Expr:
-    """d Phi / d y at given overlaps and conjugates."""
+def parisi_derivative(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+    """Return d Phi / d y at given overlaps and conjugates.
+
+    Args:
+        phi: free entropy of step 7.
+        p: symbols.
+    """
     total: sp.Expr = sp.Integer(0)
     for term in sp.Add.make_args(phi):
         if not term.has(parisi):
             continue
         coefficient, average = split_average(term)
-        inside = sp.Add(*[_slope(part, p) for part in sp.Add.make_args(average.summand)])
+        inside = sp.Add(*[_term_derivative(part, p) for part in sp.Add.make_args(average.summand)])
         total += coefficient * Average(average.kind, inside)
     return total
 
 
-def _slope(term: sp.Expr, p: Broken) -> sp.Expr:
-    """Of number(y) f(y), f a trace, a log determinant or log E exp(y h), whose slope is the tilted average of h."""
+def _term_derivative(term: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+    """Return d/dy of number(y) f(y), f a trace, a log determinant or log E exp(y h), whose derivative is < h >."""
     (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet | sp.log)]
     number = term / factor
     total = number.diff(parisi) * factor
@@ -73,8 +82,8 @@ def _slope(term: sp.Expr, p: Broken) -> sp.Expr:
     if isinstance(factor, sp.log):
         kind = TILTED if factor.has(p.moreau) else ROW_TILTED
         return total + number * Average(kind, factor.args[0].summand.args[0].diff(parisi))
-    # y stands beside Q_Delta in the resolvent, as its factor: - y Q_Delta.
-    change = scalars_out(sp.Trace(matrix_gradient(factor, p.Q_Delta, p) * p.Q_Delta)) / parisi
+    # y is a factor of Q_Delta in the resolvent: - y Q_Delta.
+    change = extract_scalars(sp.Trace(matrix_gradient(factor, p.Q_Delta, p) * p.Q_Delta)) / parisi
     return total + sp.expand(number * change)
 
 
@@ -87,10 +96,10 @@ def _slope(term: sp.Expr, p: Broken) -> sp.Expr:
     "s = t = 2, by differences to 20 digits",
     ("dPhi_dy",),
 )
-def _slope_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
-    phi, own, y = before["Phi"], example("Parisi parameter"), sp.Rational(2, 7)
-    found = slope(phi, lambda epsilon: {**own, parisi.name: y + epsilon}, p)
-    return vanishes(found - solvable(own, phi, p)(after["dPhi_dy"]))
+def _check_parisi_derivative(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+    phi, own, y = before["Phi"], random_context("Parisi parameter"), sp.Rational(2, 7)
+    found = numerical_slope(phi, lambda epsilon: {**own, parisi.name: y + epsilon}, p)
+    return is_negligible(found - quadratic_model_values(own, phi, p)(after["dPhi_dy"]))
 
 
 @declare_test(
@@ -98,8 +107,8 @@ def _slope_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
     "the free entropy of a complexity that is quadratic in the energy gives it back, with the energy, as symbols",
     ("complexity", "energy"),
 )
-def _transforms(_before: Expressions, after: Expressions) -> bool:
-    """Sigma(e) = a - (e - b)^2 / (2 c): y Phi(y) is the maximum of Sigma(e) - y e, and e where it lies."""
+def _check_legendre_transform(_before: Expressions, after: Expressions) -> bool:
+    """Compare with the maximum y Phi(y) of Sigma(e) - y e, and its location e, for Sigma(e) = a - (e - b)^2 / (2 c)."""
     a, b, c = sp.symbols("a b c", positive=True)
     complexity = a - (ENERGY - b) ** 2 / (2 * c)
     (where,) = sp.solve((complexity - parisi * ENERGY).diff(ENERGY), ENERGY)
@@ -114,12 +123,17 @@ def _transforms(_before: Expressions, after: Expressions) -> bool:
     "training loss minus energy is a sum of conditions, each of which vanishes at the saddle, exactly",
     ("training_loss", "energy", "dPhi_dy"),
 )
-def _energy_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
-    """With degree k_A of A under the scaling, e_t + Phi + y dPhi/dy = sum_A k_A Tr[A^T dPhi/dA], off the saddle."""
-    phi, own = before["Phi"], example("energy of blocks")
-    at = solvable(own, phi, p)
+def _check_energy(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+    """Compare with the conditions at a point that is no saddle.
+
+    With degree k_A of A under the scaling, e_t + Phi + y dPhi/dy = sum_A k_A Tr[A^T dPhi/dA].
+    """
+    phi, own = before["Phi"], random_context("energy of blocks")
+    at = quadratic_model_values(own, phi, p)
     degrees = {p.V: -1, p.V_hat: 1, p.q_hat: 2, p.Delta_hat: 2, p.m_hat: 1, p.theta_hat: 1}  # the others do not scale
-    conditions = sp.Add(*[k * sp.trace(own[A.name].T * at(gradient(phi, A, p))) for A, k in degrees.items()])
+    conditions = sp.Add(
+        *[k * sp.trace(own[A.name].T * at(free_entropy_gradient(phi, A, p))) for A, k in degrees.items()]
+    )
     known: dict[Any, Any] = {sp.Symbol("Phi"): at(phi), sp.Symbol("dPhi_dy"): at(after["dPhi_dy"])}
     energy = at(after["energy"]).xreplace(known)
     return bool(abs(sp.N(at(after["training_loss"]) - energy - conditions, 40)) < sp.Float("1e-30"))

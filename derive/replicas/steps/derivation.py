@@ -1,4 +1,4 @@
-"""The steps of a model's derivation in their order, each fed with what the one before gave."""
+"""The steps of a model's derivation in their order, each with the results of the one before as input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sympy as sp
 from ...authoring.model import ModelAt
 from ...authoring.regulariser import Penalty, Regulariser, Ridge
 from ...errors import ModelError
-from ..algebra.levels import Broken, in_blocks
+from ..algebra.levels import BrokenSymbols, block_ansatz
 from ..algebra.step import Derivation
 from . import (
     action,
@@ -30,11 +30,14 @@ from . import (
 
 
 def derivation(model: ModelAt, rsb: int = 0) -> Derivation:
-    """The derivation of a model's equations. It depends on the kind of its regulariser, on whether numbers are trained
-    with the weights and on whether the loss holds the overlaps; loss and sizes stay symbols.
+    """Return the derivation of a model's equations.
+
+    It depends on the kind of its regulariser, on whether numbers are trained with the weights and on whether the loss
+    contains the overlaps; loss and sizes remain symbols.
 
     Args:
-        rsb: how often replica symmetry is broken, 0, 1 or 2.
+        model: model at its structure.
+        rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
     """
     return replica_calculation(model.regulariser.rows.kind, len(model.trained), model.loss_holds_q, rsb=rsb)
 
@@ -43,14 +46,15 @@ def derivation(model: ModelAt, rsb: int = 0) -> Derivation:
 def replica_calculation(
     kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = None, rsb: int = 0
 ) -> Derivation:
-    """Steps 1 to 9 for a kind of regulariser; with broken replica symmetry 1 to 12, broken twice 1 to 8.
+    """Return steps 1 to 9 for a kind of regulariser; 1 to 12 with one step of breaking, 1 to 8 with two.
 
     Args:
         kind: "ridge", or "penalty" for any convex one.
-        trained: how many O(1) numbers are trained with the weights.
+        trained: number of O(1) numbers that are trained with the weights.
         loss_holds_q: whether the loss depends on the overlaps q of its tokens.
-        s, t: columns of W and W*; symbols by default, for printing.
-        rsb: how often replica symmetry is broken, 0, 1 or 2.
+        s: columns of W; a symbol by default, for printing.
+        t: columns of W*; a symbol by default.
+        rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
 
     Raises:
         ModelError: another number of steps of breaking.
@@ -59,10 +63,10 @@ def replica_calculation(
         raise ModelError(f"rsb = {rsb!r} is out of range; allowed are whole numbers from 0 to 2")
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
-    p = Broken(s, t, trained, loss_holds_q, rsb)
-    # Only the kind of a penalty matters here: its function is never called.
+    p = BrokenSymbols(s, t, trained, loss_holds_q, rsb)
+    # Only the kind of a penalty is used: its function is never called.
     regulariser: Regulariser = Ridge() if kind == "ridge" else Penalty(lambda w: w)
-    at = in_blocks(p)
+    at = block_ansatz(p)
     weight = partition.step(p)
     law = fields.step(p)
     overlaps = action.step(p, weight.after["weight"], law.after)
@@ -78,4 +82,6 @@ def replica_calculation(
         return Derivation((*first, conditions))
     states = complexity.step(p, zero.after)
     ends = breaking_limits.step(p, zero.after, conditions.after, regulariser)
-    return Derivation((*first, conditions, states, ends, *breaking_stability.steps(p, overlaps.after, regulariser)))
+    return Derivation(
+        (*first, conditions, states, ends, *breaking_stability.make_steps(p, overlaps.after, regulariser))
+    )

@@ -10,20 +10,26 @@ import mpmath as mp
 import sympy as sp
 
 from ...calculus.averages import CONTEXTS, COORDINATE, Average
-from ...calculus.numeric import rational
-from ..algebra.exact import Source, Values, is_zero
+from ...calculus.numeric import to_mpf
+from ..algebra.exact import ExactValues, RandomRationals, is_zero
 from ..algebra.levels import Ansatz
 from ..algebra.objects import n
 from ..algebra.step import Expressions, Step, declare_test
-from .ansatz import example, laws, ridge_penalty, shared, shifted_penalty, square_loss
+from .ansatz import field_laws, random_context, ridge_penalty, shared_values, shifted_penalty, square_loss
 
-DIGITS = (30, 10, 5)  # of a quadrature, by how often replica symmetry is broken
-# How many replicas blocks hold, where these are numbers: no integers are needed once n is zero.
-HELD = ((), (sp.Rational(2, 3),), (sp.Rational(1, 2), sp.Rational(2, 3)))
+DIGITS = (30, 10, 5)  # digits of a quadrature, by number of steps of breaking
+# Numbers of replicas in blocks, which need not be integers at n = 0.
+_SIZES = ((), (sp.Rational(2, 3),), (sp.Rational(1, 2), sp.Rational(2, 3)))
 
 
 def step(ansatz: Ansatz, symmetric: Expressions, limits: Expressions) -> Step:
-    """Phi at inverse temperature beta: trace + entropic + alpha energetic, extremised."""
+    """Return step 6: Phi at inverse temperature beta, the sum of trace, entropic and energetic potential.
+
+    Args:
+        ansatz: blocks of replicas.
+        symmetric: results of step 4.
+        limits: results of step 5.
+    """
     ridge = "entropic of ridge" in limits
     rows = limits["entropic of ridge" if ridge else "entropic"]
     value = limits["trace"] + rows + limits["energetic"]
@@ -44,35 +50,35 @@ def step(ansatz: Ansatz, symmetric: Expressions, limits: Expressions) -> Step:
         {"Phi_beta": value},
         f"The three limits are added. {words}",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
-        (_is_slope(symmetric, ansatz), _rows_by_quadrature(ansatz, digits=DIGITS[ansatz.steps])),
+        (_check_slope_in_n(symmetric, ansatz), _check_rows_by_quadrature(ansatz, digits=DIGITS[ansatz.steps])),
     )
 
 
 @cache
 def _slope_at_zero(action: sp.Expr, ridge: bool, ansatz: Ansatz) -> sp.Expr:
-    return _one_by_one(ridge, ansatz)(action).diff(n).subs(n, 0)
+    return _scalar_values(ridge, ansatz)(action).diff(n).subs(n, 0)
 
 
-def _one_by_one(ridge: bool, ansatz: Ansatz) -> Values:
-    own = example("slope", 1)
-    values = {**own, **shared("slope", [own], 1), "loss": square_loss, **ansatz.holding(HELD[ansatz.steps])}
+def _scalar_values(ridge: bool, ansatz: Ansatz) -> ExactValues:
+    own = random_context("slope", 1)
+    values = {**own, **shared_values("slope", [own], 1), **ansatz.block_sizes(_SIZES[ansatz.steps])}
     values["penalty"] = ridge_penalty if ridge else shifted_penalty
-    values |= {"phi": own["m_hat"], "Kappa": own["q"]}
-    return Values(values, laws=laws(ansatz))
+    values |= {"loss": square_loss, "phi": own["m_hat"], "Kappa": own["q"]}
+    return ExactValues(values, laws=field_laws(ansatz))
 
 
 @declare_test(
     "slope of the replicated action",
     "all potentials of step 4 as functions of n at L = s = t = 1, square loss, differentiated at n = 0",
 )
-def _is_slope(_before: Expressions, after: Expressions, symmetric: Expressions, ansatz: Ansatz) -> bool:
-    """The rows in the form of a power of one integral, whatever form Phi has; the trace at s = t = 2 as well."""
+def _check_slope_in_n(_before: Expressions, after: Expressions, symmetric: Expressions, ansatz: Ansatz) -> bool:
+    """Compare with the rows as a power of one integral, whatever form Phi has; the trace at s = t = 2 as well."""
     ridge = "entropic of ridge" in symmetric
-    at = _one_by_one(ridge, ansatz)
+    at = _scalar_values(ridge, ansatz)
     action = sp.Add(*[symmetric[name] for name in symmetric if name in ("trace", "entropic", "energetic", "trained")])
     if not is_zero(sp.expand_log(at(after["Phi_beta"]) - _slope_at_zero(action, ridge, ansatz), force=True)):
         return False
-    larger = Values({**example("slope of the trace"), **ansatz.holding(HELD[ansatz.steps])})
+    larger = ExactValues({**random_context("slope of the trace"), **ansatz.block_sizes(_SIZES[ansatz.steps])})
     (trace,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == CONTEXTS]
     return is_zero(larger(trace) - larger(symmetric["trace"]).diff(n).subs(n, 0))
 
@@ -81,15 +87,15 @@ def _is_slope(_before: Expressions, after: Expressions, symmetric: Expressions, 
     "rows by quadrature",
     "E log of the integral over a row, by the trapezoid rule to {digits} digits, L = s = t = 1",
 )
-def _rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+def _check_rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
     (rows,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == COORDINATE]
     digits = DIGITS[ansatz.steps]
     fields = [level.row_field for level in ansatz.levels]
-    for numbers, average in _quadratures(ansatz, digits):
+    for numbers, average in _row_averages_by_quadrature(ansatz, digits):
         values = {name: sp.Matrix([[value]]) if name != "beta" else value for name, value in numbers}
         zeros = {z.name: sp.zeros(1, 1) for z in (ansatz.symbols.w, ansatz.symbols.b, *fields)}
-        values |= {"s": sp.Integer(1), "penalty": ridge_penalty, **ansatz.holding(HELD[ansatz.steps]), **zeros}
-        exact = Values(values, laws=laws(ansatz))(rows)
+        values |= {"s": sp.Integer(1), "penalty": ridge_penalty, **ansatz.block_sizes(_SIZES[ansatz.steps]), **zeros}
+        exact = ExactValues(values, laws=field_laws(ansatz))(rows)
         with mp.workdps(digits + 15):
             closed = mp.mpf(sp.N(exact, digits + 10)._to_mpmath(mp.mp.prec))
             if abs(average - closed) > mp.mpf(10) ** (-digits) * (1 + abs(closed)):
@@ -98,26 +104,26 @@ def _rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: Ansatz
 
 
 @cache
-def _quadratures(ansatz: Ansatz, digits: int) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
-    """E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)) at random rationals: no closed form used.
+def _row_averages_by_quadrature(ansatz: Ansatz, digits: int) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
+    """Return E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)) at random rationals, by quadrature.
 
-    With a block, (1/k) log E of the k-th power of the integral over the field of a block in place of its logarithm, and
-    of these once more with blocks of blocks.
+    With blocks, (1/k) log E of the k-th power of the integral over the field of a block replaces its logarithm, once
+    more with blocks of blocks. No closed form is used.
     """
-    source, results = Source("quadrature"), []
+    source, results = RandomRationals("quadrature"), []
     inner = [level.composite.name for level in ansatz.levels[1:]]
     for _ in range(1 if inner else 3):
         numbers = {name: abs(source.number()) for name in ("Lambda", "G", "Q", "beta")} | {"B": source.number()}
         spreads = {name: abs(source.number()) / 20 for name in inner}
         with mp.workdps(digits + 15):
-            at = {name: rational(value) for name, value in numbers.items()}
-            sizes = zip(map(rational, HELD[ansatz.steps]), map(rational, spreads.values()), strict=True)
+            at = {name: to_mpf(value) for name, value in numbers.items()}
+            sizes = zip(map(to_mpf, _SIZES[ansatz.steps]), map(to_mpf, spreads.values()), strict=True)
             results.append((tuple({**numbers, **spreads}.items()), _row_average(**at, blocks=[*sizes], digits=digits)))
     return results
 
 
 def _row_average(Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, blocks: Sequence[tuple[Any, Any]], digits: int) -> Any:
-    """Blocks: how many replicas one holds, and the variance of its field, from the largest inwards."""
+    """Return such an average; blocks: (replicas in a block, variance of its field), from the largest inwards."""
     stiffness = beta * Lambda + G
     width, root = mp.sqrt(1 / stiffness), mp.sqrt(Q)
 
@@ -130,18 +136,23 @@ def _row_average(Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, blocks: Sequenc
 
         return h * peak / 2 + mp.log(width * _trapezoid(density, digits))
 
-    def own(h: Any, level: int = 0) -> Any:
-        """Per replica of a block, or the logarithm of one."""
+    def log_block_average(h: Any, level: int = 0) -> Any:
+        """Return the logarithm of the integral, or of its averaged power, per replica of a block.
+
+        Args:
+            h: field of the row.
+            level: level of the block, 0 for the largest.
+        """
         if level == len(blocks):
             return log_integral(h)
         size, inner = blocks[level][0], mp.sqrt(blocks[level][1])
-        power = _trapezoid(lambda z: mp.exp(size * own(h + inner * z, level + 1) - z * z / 2), digits)
+        power = _trapezoid(lambda z: mp.exp(size * log_block_average(h + inner * z, level + 1) - z * z / 2), digits)
         return mp.log(power / mp.sqrt(2 * mp.pi)) / size
 
-    return _trapezoid(lambda z: mp.exp(-z * z / 2) * own(B + root * z), digits) / mp.sqrt(2 * mp.pi)
+    return _trapezoid(lambda z: mp.exp(-z * z / 2) * log_block_average(B + root * z), digits) / mp.sqrt(2 * mp.pi)
 
 
 def _trapezoid(function: Any, digits: int) -> Any:
-    """Over the line in units of a normal density's width: with a step h it errs by exp(-2 (pi / h)^2)."""
+    """Return an integral over the line in units of a normal density's width; its error is exp(-2 (pi / step)^2)."""
     step, most = {30: (mp.mpf(1) / 2, 26), 10: (mp.mpf(4) / 5, 12), 5: (mp.mpf(1), 8)}[digits]
     return mp.fsum(function(step * k) for k in range(-most, most + 1)) * step

@@ -1,4 +1,4 @@
-"""Step 5: n -> 0. The derivative of each potential at n = 0, symbolically."""
+"""Step 5: the limit n -> 0, as the derivative of each potential at n = 0, symbolically."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 import sympy as sp
 
 from ...calculus.averages import Average
-from ..algebra.exact import Values, explicit, is_zero
+from ..algebra.exact import ExactValues, block_matrix, is_zero
 from ..algebra.levels import Ansatz
-from ..algebra.objects import LogDet, LogIntegral, n, scalars_out, with_letters
+from ..algebra.objects import LogDet, LogIntegral, apply_with_symbols, extract_scalars, n
 from ..algebra.step import Expressions, Step, Test, declare_test
-from .ansatz import example, shared, trace_written_out
+from .ansatz import explicit_trace, random_context, shared_values
 
 
-def expanded(expression: sp.Expr) -> sp.Expr:
+def expand_first_order(expression: sp.Expr) -> sp.Expr:
     """Return an expression that agrees with the given one to first order in n at n = 0.
 
     Rules beyond those of sums and products: d log det M = Tr[M^{-1} dM]; the logarithm of an average of n-th powers is
-    n times the average of the logarithm; a trace stands behind a factor n.
+    n times the average of the logarithm; a trace always has a factor n.
     """
     if isinstance(expression, sp.Add | sp.Mul | sp.Pow):
-        return expression.func(*[expanded(a) for a in expression.args])
+        return expression.func(*[expand_first_order(a) for a in expression.args])
     if isinstance(expression, LogDet) and expression.has(n):
         matrix = _matrix_at_zero(expression.matrix)
         return LogDet(matrix) + n * sp.Trace(matrix.inv() * expression.matrix.diff(n).doit())
@@ -34,19 +34,19 @@ def expanded(expression: sp.Expr) -> sp.Expr:
     return expression
 
 
-def at_zero(expression: sp.Expr) -> sp.Expr:
+def value_at_zero(expression: sp.Expr) -> sp.Expr:
     """Return the value at n = 0, averages kept."""
     if isinstance(expression, Average):
-        inside = at_zero(expression.summand)
+        inside = value_at_zero(expression.summand)
         return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
-    return with_letters(expanded(expression), lambda e: e.subs(n, 0))
+    return apply_with_symbols(expand_first_order(expression), lambda e: e.subs(n, 0))
 
 
 def derivative_at_zero(expression: sp.Expr) -> sp.Expr:
     """Return d/dn at n = 0; averages are linear."""
     if isinstance(expression, Average):
         return Average(expression.kind, derivative_at_zero(expression.summand))
-    return with_letters(expanded(expression), lambda e: e.diff(n).subs(n, 0))
+    return apply_with_symbols(expand_first_order(expression), lambda e: e.diff(n).subs(n, 0))
 
 
 def _matrix_at_zero(matrix: Any) -> Any:
@@ -54,7 +54,7 @@ def _matrix_at_zero(matrix: Any) -> Any:
 
 
 def _replica_exponent(logarithm: sp.log) -> sp.Expr | None:
-    """f in log E[exp(n f)], where it is of this form."""
+    """Return f if the logarithm is log E[exp(n f)], None otherwise."""
     average = logarithm.args[0]
     if not isinstance(average, Average) or not isinstance(average.summand, sp.exp):
         return None
@@ -63,28 +63,28 @@ def _replica_exponent(logarithm: sp.log) -> sp.Expr | None:
 
 
 def step(ansatz: Ansatz, symmetric: Expressions) -> Step:
-    """E log Z is the derivative of E Z^n at n = 0; at n = 0 each potential vanishes."""
+    """Return step 5: E log Z is the derivative of E Z^n at n = 0, where each potential vanishes.
+
+    Args:
+        ansatz: blocks of replicas.
+        symmetric: results of step 4.
+    """
     potentials = {name: value for name, value in symmetric.items() if name != "covariance"}
-    after = {name: _tidy(derivative_at_zero(value)) for name, value in potentials.items()}
+    after = {name: _split_traces(derivative_at_zero(value)) for name, value in potentials.items()}
     again = " of averaged powers" * ansatz.steps
     powers = f"averaged powers{again} of a variable, block by block written out, differentiated at n = 0"
     if not ansatz.steps:
         powers = "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0"
     tests = [
-        _vanish(),
-        _trace_from_integers(ansatz, numbers=_WRITTEN_OUT[ansatz.steps]),
+        _check_vanishing(),
+        _check_trace_from_integers(ansatz, numbers=_EXPLICIT_CASES[ansatz.steps]),
         *[
-            Test(
-                f"logarithm of a power, {what}",
-                powers,
-                partial(_power_holds, ansatz=ansatz, name=name),
-                (name,),
-            )
+            Test(f"logarithm of a power, {what}", powers, partial(_check_power, ansatz=ansatz, name=name), (name,))
             for what, name in (("rows", "entropic"), ("sentences", "energetic"))
         ],
     ]
     if "entropic of ridge" in potentials:
-        tests.append(_ridge_from_integers(ansatz))
+        tests.append(_check_ridge_from_integers(ansatz))
     return Step(
         5,
         "No replicas: n to zero",
@@ -99,25 +99,25 @@ def step(ansatz: Ansatz, symmetric: Expressions) -> Step:
     )
 
 
-def _tidy(expression: sp.Expr) -> sp.Expr:
-    """Traces as sums of traces, within every average."""
+def _split_traces(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with traces of sums as sums of traces, within every average."""
     if isinstance(expression, Average):
-        return Average(expression.kind, _tidy(expression.summand))
+        return Average(expression.kind, _split_traces(expression.summand))
     if isinstance(expression, sp.Add | sp.Mul):
-        return sp.expand_mul(expression.func(*[_tidy(a) for a in expression.args]), deep=False)
-    return scalars_out(expression) if isinstance(expression, sp.Trace) else expression
+        return sp.expand_mul(expression.func(*[_split_traces(a) for a in expression.args]), deep=False)
+    return extract_scalars(expression) if isinstance(expression, sp.Trace) else expression
 
 
 @declare_test("potentials vanish at n = 0", "every potential of step 4 at n = 0")
-def _vanish(before: Expressions, _after: Expressions) -> bool:
-    """With log determinants multiplied out, so that equal ones cancel."""
+def _check_vanishing(before: Expressions, _after: Expressions) -> bool:
+    """Return whether all potentials vanish; log determinants are multiplied out, so that equal ones cancel."""
     plain = [e.xreplace({a: Average(a.kind, sp.expand(a.summand)) for a in e.atoms(Average)}) for e in before.values()]
-    return all(sp.expand(at_zero(value)) == 0 for value in plain)
+    return all(sp.expand(value_at_zero(value)) == 0 for value in plain)
 
 
-# How many replicas a block holds where matrices of one, two, three and more blocks are written out.
-_HELD: tuple[tuple[tuple[int, ...], ...], ...] = (((),), ((2,), (3,)), ((4, 2),))
-_WRITTEN_OUT = (
+# Replicas in a block, where matrices of one, two, three and more blocks are written out.
+_SIZES: tuple[tuple[tuple[int, ...], ...], ...] = (((),), ((2,), (3,)), ((4, 2),))
+_EXPLICIT_CASES = (
     "n = 1, 2, 3, confirmed at n = 4",
     "n = 2, 4, 6, confirmed at n = 8, and at n = 3, 6, 9, confirmed at n = 12, in blocks of 2 and 3",
     "n = 4, 8, 12, confirmed at n = 16, in blocks of 4 of blocks of 2",
@@ -129,49 +129,60 @@ _WRITTEN_OUT = (
     "the polynomial through explicit matrices at {numbers}; its slope at 0",
     ("trace", "trained"),
 )
-def _trace_from_integers(before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
-    own = example("trace in the limit")
-    for held in _HELD[ansatz.steps]:
+def _check_trace_from_integers(before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+    own = random_context("trace in the limit")
+    for held in _SIZES[ansatz.steps]:
         size = held[0] if held else 1
-        points = [(size * k, trace_written_out(ansatz, own, (size * k, *held))) for k in (1, 2, 3, 4)]
+        points = [(size * k, explicit_trace(ansatz, own, (size * k, *held))) for k in (1, 2, 3, 4)]
         polynomial = sp.interpolate(points[:3], n)
         confirmed = polynomial.subs(n, points[3][0]) == points[3][1] and polynomial.subs(n, 0) == 0
-        value = Values({**own, **ansatz.holding(held)})(after["trace"])
+        value = ExactValues({**own, **ansatz.block_sizes(held)})(after["trace"])
         if not confirmed or not is_zero(value - polynomial.diff(n).subs(n, 0)):
             return False
     if "trained" not in after:
         return True
-    at = Values({**own, "phi": own["m"], "Kappa": own["q"]})
+    at = ExactValues({**own, "phi": own["m"], "Kappa": own["q"]})
     return is_zero(at(before["trained"]).diff(n) - at(after["trained"]))
 
 
-def _power_holds(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
-    """The log integral takes the logarithms of integers with given chances, whatever it stands for."""
+def _check_power(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
+    """Return whether the powers agree if the log integral is the logarithm of an integer of given probabilities."""
     (integral,) = before[name].atoms(LogIntegral)
     outcome = sp.Symbol("outcome")
-    chances = (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
+    weights = (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
     values = ((2, 3, 5), (7, 2, 3), (5, 1, 4))  # those of a level within that of all replicas, one a row
     kinds = [level.rows if name == "entropic" else level.channel for level in ansatz.levels]
-    sums = {kind: tuple((c, {kind: i}) for i, c in enumerate(chances)) for kind in kinds}
+    sums = {kind: tuple((c, {kind: i}) for i, c in enumerate(weights)) for kind in kinds}
 
     def value(place: Sequence[int]) -> sp.Integer:
         row = place[1] if len(place) > 1 else 0
         return sp.Integer(values[row][place[0]] + sum(place[2:]))
 
-    def chosen(at: Values, _suffix: str) -> sp.Expr:
+    def log_outcome(at: ExactValues, _suffix: str) -> sp.Expr:
+        """Return the logarithm that replaces the log integral at a term of the sums.
+
+        Args:
+            at: values.
+            _suffix: not used.
+        """
         return sp.log(value([at.values[kind] for kind in kinds]))
 
-    def power_of(numbers: Sequence[int], place: tuple[int, ...] = ()) -> sp.Expr:
-        """Of what blocks in a block give, or replicas in the innermost."""
+    def expected_power(numbers: Sequence[int], place: tuple[int, ...] = ()) -> sp.Expr:
+        """Return the averaged power of nested blocks, or of the replicas in the innermost one.
+
+        Args:
+            numbers: replicas in each level, from this one inwards.
+            place: outcomes of the outer levels.
+        """
         if not numbers:
             return value(place)
         here, inner = numbers[0], numbers[1] if len(numbers) > 1 else 1
-        return sp.Add(*[c * power_of(numbers[1:], (*place, i)) ** (here // inner) for i, c in enumerate(chances)])
+        return sp.Add(*[c * expected_power(numbers[1:], (*place, i)) ** (here // inner) for i, c in enumerate(weights)])
 
     for held in sorted({numbers[1:] for numbers in ansatz.numbers}):
-        at = Values({"outcome": chosen, "alpha": sp.Integer(1), **ansatz.holding(held)}, sums)
+        at = ExactValues({"outcome": log_outcome, "alpha": sp.Integer(1), **ansatz.block_sizes(held)}, sums)
         power, slope = (at(e.xreplace({integral: outcome})) for e in (before[name], after[name]))
-        written_out = {numbers[0]: power_of(numbers) for numbers in ansatz.numbers if numbers[1:] == held}
+        written_out = {numbers[0]: expected_power(numbers) for numbers in ansatz.numbers if numbers[1:] == held}
         if not all(is_zero(power.subs(n, k) - sp.log(value)) for k, value in written_out.items()):
             return False
         if not is_zero(sp.expand(power.diff(n).subs(n, 0) - slope)):
@@ -185,20 +196,23 @@ def _power_holds(before: Expressions, after: Expressions, ansatz: Ansatz, name: 
     "their logarithm at 0",
     ("entropic of ridge",),
 )
-def _ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
-    """det of all replicas over that without their common field is a polynomial of degree s in n; times the summed
-    inverse, of degree s - 1."""
-    own = example("ridge in the limit")
-    values = shared("ridge in the limit", [own])
+def _check_ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+    """Interpolate in n, and differentiate at n = 0.
+
+    The determinant of all replicas over that without their common field is a polynomial of degree s in n; times the
+    summed inverse it is one of degree s - 1.
+    """
+    own = random_context("ridge in the limit")
+    values = shared_values("ridge in the limit", [own])
     A, C, B = values["beta"] * values["Lambda"] + values["G"], -values["Q"], values["B"]
-    for held in _HELD[ansatz.steps]:
+    for held in _SIZES[ansatz.steps]:
         size = held[0] if held else 1
         inner = [(k, -values[level.composite.name]) for k, level in zip(held, ansatz.levels[1:], strict=True)]
-        alone = explicit(A, inner, size).det()  # of one block, which is a replica where there are none
+        alone = block_matrix(A, inner, size).det()  # of one block, which is a replica where there are none
         known: dict[int, tuple[sp.Expr, sp.Expr]] = {}
         for blocks in range(1, A.rows + 3):
             replicas = size * blocks
-            matrix = explicit(A, [*inner, (replicas, C)], replicas)
+            matrix = block_matrix(A, [*inner, (replicas, C)], replicas)
             stacked = sp.Matrix.vstack(*[B] * replicas)
             determinant = matrix.det() / alone**blocks
             known[replicas] = determinant, determinant * (stacked.T * matrix.inv() * stacked)[0] / replicas
@@ -208,6 +222,6 @@ def _ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansat
             return False
         rational = -determinant.diff(n) / determinant / 2 + weighted / determinant / 2
         expected = rational.subs(n, 0) - sp.log(alone) / (2 * size) + sp.Rational(A.rows, 2) * sp.log(2 * sp.pi)
-        if not is_zero(Values({**values, **ansatz.holding(held)})(after["entropic of ridge"]) - expected):
+        if not is_zero(ExactValues({**values, **ansatz.block_sizes(held)})(after["entropic of ridge"]) - expected):
             return False
     return True

@@ -7,8 +7,8 @@ from itertools import product
 import sympy as sp
 
 from ...calculus.averages import Average, Symbols
-from ..algebra.exact import Source, Values, is_zero
-from ..algebra.objects import REPLICAS, ROWS, SAMPLES, beta, replicated
+from ..algebra.exact import ExactValues, RandomRationals, is_zero
+from ..algebra.objects import REPLICAS, ROWS, SAMPLES, beta, replica_symbol
 from ..algebra.step import Expressions, Step, declare_test
 
 # The loss of sample mu and the penalty of row i at the same W, and their sums under one replica.
@@ -17,15 +17,15 @@ DIMENSION = sp.Symbol("d", positive=True, integer=True)
 
 
 def risk(p: Symbols) -> sp.Expr:
-    """What is minimised: losses of the samples, penalties of the rows, ridges of the numbers trained with them."""
+    """Return the minimised risk: losses of the samples, penalties of the rows, ridges of the trained numbers."""
     total = Average(SAMPLES, SAMPLE_LOSS) + Average(ROWS, ROW_PENALTY)
     return total + DIMENSION * sp.Trace(p.phi.T * p.Kappa * p.phi) / 2 if p.trained else total
 
 
 def step(p: Symbols) -> Step:
-    """Z^n is the partition function of n copies of the weights that see the same data."""
+    """Return step 1: Z^n is the partition function of n copies of the weights with the same data."""
     weight = -beta * risk(p)
-    copy = weight.xreplace({z: replicated(z, "a") for z in (SAMPLE_LOSS, ROW_PENALTY, p.phi)})
+    copy = weight.xreplace({z: replica_symbol(z, "a") for z in (SAMPLE_LOSS, ROW_PENALTY, p.phi)})
     energy = sp.Add(*[term / -beta for term in sp.expand(copy).args])
     return Step(
         1,
@@ -36,18 +36,25 @@ def step(p: Symbols) -> Step:
         "data and teacher, add up in the exponent.",
         "arXiv 2402.03902, Appendix C; M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World "
         "Scientific (1987)",
-        (_is_power(),),
+        (_check_power(),),
     )
 
 
 @declare_test("power of the partition function", "Z^n of two configurations, n = 1 to 4, exactly")
-def _is_power(before: Expressions, after: Expressions) -> bool:
-    """W takes two values; the sum over the configurations of n replicas is the n-th power, as a polynomial."""
-    random, states = Source("partition").random, 2
+def _check_power(before: Expressions, after: Expressions) -> bool:
+    """Compare sums over configurations of W with two values: those of n replicas give the n-th power, a polynomial."""
+    random, states = RandomRationals("partition").random, 2
     energies = {name: [[random.randint(1, 9) for _ in range(count)] for _ in range(states)]
                 for name, count in (("sample_loss", 3), ("row_penalty", 2))}  # fmt: skip
 
     def weight(exponent: sp.Expr, suffixes: list[str], chosen: tuple[int, ...]) -> sp.Expr:
+        """Return the weight of chosen configurations.
+
+        Args:
+            exponent: exponent of the weight.
+            suffixes: replicas, "|1" for example.
+            chosen: configuration of each of them.
+        """
         copies = [*zip(suffixes, chosen, strict=True)]
 
         def terms(name: str) -> list[tuple[int, dict[str, int]]]:
@@ -57,7 +64,7 @@ def _is_power(before: Expressions, after: Expressions) -> bool:
         trained = {f"phi{end}": sp.Matrix([state + 1, 2 - state]) for end, state in copies}
         values = {"d": sp.Integer(2), "Kappa": sp.Matrix([[2, 1], [1, 4]]), **trained}
         sums = {SAMPLES: terms("sample_loss"), ROWS: terms("row_penalty")}
-        return sp.exp(Values(values, sums, replicas=len(chosen))(exponent))
+        return sp.exp(ExactValues(values, sums, replicas=len(chosen))(exponent))
 
     partition = sp.Add(*[weight(before["weight"], [""], (state,)) for state in range(states)])
     for replicas in range(1, 5):

@@ -12,17 +12,22 @@ from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average
 from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import saddle_point
 from ...theory.stability import entropic_potential
-from ..algebra.exact import Law, Source, Values, is_zero
-from ..algebra.levels import Broken, in_blocks, tilts, weights
-from ..algebra.objects import beta, matrix_gradient, same, scalars_out
+from ..algebra.exact import ExactValues, NormalLaw, RandomRationals, is_zero
+from ..algebra.levels import BrokenSymbols, block_ansatz, tilt_exponents, tilted_averages
+from ..algebra.objects import beta, extract_scalars, is_equal, matrix_gradient
 from ..algebra.step import Expressions, Step, Test, declare_test
 from .action import PENALTY
-from .ansatz import example, laws, shared
-from .zero_temperature import minimum, rescaling
+from .ansatz import field_laws, random_context, shared_values
+from .zero_temperature import minimised_objective, rescaling
 
 
-def step(p: Broken, zero: Expressions) -> Step:
-    """Differentiate in all eight matrices; in a factor of loss and penalty for the training loss."""
+def step(p: BrokenSymbols, zero: Expressions) -> Step:
+    """Return step 8: derivatives in all eight matrices, and in a factor of loss and penalty for the training loss.
+
+    Args:
+        p: symbols.
+        zero: results of step 7.
+    """
     saddle, sources = saddle_point(FreeEntropy(zero["Phi"], p)), (p.V, p.q, p.m, p.theta, *p.conjugates)
     after: dict[str, Any] = {equation.target.name: equation.value for equation in saddle.equations}
     if saddle.trained is not None:
@@ -40,23 +45,27 @@ def step(p: Broken, zero: Expressions) -> Step:
         "arXiv 2402.03902, Appendix C, eq. C.9; R. Price, IRE Trans. Inf. Theory 4, 69 (1958); "
         "C. M. Stein, Ann. Statist. 9, 1135 (1981)",
         (
-            *[_condition_test(source, partner(source, p), p) for source in sources],
-            *([_trained_vanishes(p)] if p.trained else []),
-            takes_a_factor(p),
-            _training_loss_holds(p),
+            *[_condition_test(source, solved_variable(source, p), p) for source in sources],
+            *([_check_trained_numbers(p)] if p.trained else []),
+            check_scaling(p),
+            _check_training_loss(p),
         ),
     )
 
 
-def training_loss(phi: sp.Expr, p: Broken) -> sp.Expr:
+def training_loss(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
     """Return -d Phi / dc for c loss and c penalty at fixed order parameters: alpha E[loss] + E[r(w)], at the minima.
 
     With blocks these are averages with the weight of the states that dominate.
+
+    Args:
+        phi: free entropy of step 7.
+        p: symbols.
     """
     potential = entropic_potential(FreeEntropy(phi, p))
-    loss, rows = (tilt.mean(value) for tilt, value in zip(tilts(p), (p.loss, PENALTY), strict=True))
+    loss, rows = (tilt.mean(value) for tilt, value in zip(tilted_averages(p), (p.loss, PENALTY), strict=True))
     if not potential.has(p.envelope):  # c Lambda instead of Lambda
-        rows = scalars_out(-sp.Trace(p.Lambda * matrix_gradient(potential, p.Lambda, p)))
+        rows = extract_scalars(-sp.Trace(p.Lambda * matrix_gradient(potential, p.Lambda, p)))
     total = p.alpha * Average(CHANNEL, loss) + Average(COORDINATE, rows)
     return total + sp.Trace(p.phi.T * p.Kappa * p.phi) / 2 if p.trained else total
 
@@ -66,16 +75,21 @@ def training_loss(phi: sp.Expr, p: Broken) -> sp.Expr:
     "the free entropy at rescaled order parameters takes the factor, as symbols",
     ("training_loss",),
 )
-def takes_a_factor(before: Expressions, _after: Expressions, p: Broken) -> bool:
-    """Check that Phi takes the factor c, written beta; M and N scale because what they are extrema of does.
+def check_scaling(before: Expressions, _after: Expressions, p: BrokenSymbols) -> bool:
+    """Check that Phi is multiplied by a factor c, written beta; M and N scale because their objectives do.
 
-    A Parisi parameter y falls as 1/c, so that y M stays where M takes the factor.
+    A Parisi parameter y scales as 1/c, so that y M is unchanged when M has the factor.
+
+    Args:
+        before: input of the step.
+        _after: not used.
+        p: symbols.
     """
     scaling = {**rescaling(p), p.Lambda: beta * p.Lambda, p.Kappa: beta * p.Kappa}
     scaling |= {rate: rate / beta for rate in p.rates}
-    objective = minimum(p).xreplace({**scaling, p.loss: beta * p.loss})
+    objective = minimised_objective(p).xreplace({**scaling, p.loss: beta * p.loss})
     extrema = {p.moreau: beta * p.moreau, p.envelope: beta * p.envelope}
-    return same(objective, beta * minimum(p), p) and same(
+    return is_equal(objective, beta * minimised_objective(p), p) and is_equal(
         before["Phi"].xreplace({**scaling, **extrema}), beta * before["Phi"], p
     )
 
@@ -84,109 +98,164 @@ def takes_a_factor(before: Expressions, _after: Expressions, p: Broken) -> bool:
 
 
 @cache
-def _quadratic(size: int) -> dict[str, sp.Matrix]:
-    """1/2 (x - E Y)^T K (x - E Y) + 1/2 Tr[H q] + eta^T phi and 1/2 w^T Lambda w + c^T w: K, E, H, eta, c."""
-    source = Source("quadratic")
-    names = {"K": source.positive(size), "E": source.matrix(size, size), "c": source.matrix(size, 1)}
+def _quadratic_model(size: int) -> dict[str, sp.Matrix]:
+    """Return K, E, H, eta, c of 1/2 (x - E Y)^T K (x - E Y) + 1/2 Tr[H q] + eta^T phi and 1/2 w^T Lambda w + c^T w."""
+    source = RandomRationals("quadratic")
+    names = {"K": source.spd_matrix(size), "E": source.matrix(size, size), "c": source.matrix(size, 1)}
     return {**names, "H": source.symmetric(size), "eta": source.matrix(size, 1)}
 
 
-def solvable(own: dict[str, Any], phi: sp.Expr, p: Broken) -> Values:
-    """Return the values of everything in Phi and its conditions, in terms of one context's matrices.
+def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: BrokenSymbols) -> ExactValues:
+    """Return the values of everything in Phi and its conditions for a square loss and a quadratic penalty.
 
     Prox: x = omega + V g, g = -(V + K^{-1})^{-1} (omega - E Y); w = (Lambda + G)^{-1} (b - c). With blocks the tilted
-    laws are normal, their weights those of Phi.
+    laws are normal, with the weights that Phi contains.
+
+    Args:
+        own: matrices of one context.
+        phi: free entropy.
+        p: symbols.
     """
     size, ridge = own["q"].rows, not phi.has(p.envelope)
-    known = _quadratic(size)
+    known = _quadratic_model(size)
     shift = known["c"] * (0 if ridge else 1)
-    values = {**own, **{name: value for name, value in shared("solvable", [own], size).items() if name not in own}}
-    ansatz = in_blocks(p)
+    values = {**shared_values("solvable", [own], size), **own}
+    ansatz = block_ansatz(p)
     outermost = ansatz.levels[0]
-    # What the loss holds beside the fields, where it does.
-    self_overlap = sum((values[Delta.name] for Delta in p.of_steps("Delta")), values["q"])
-    beside = sp.trace(known["H"] * self_overlap) / 2 if p.loss_holds_q else sp.Integer(0)
-    beside += (known["eta"].T * values["phi"])[0] if p.trained else 0
+    # Terms of the loss that do not depend on the fields.
+    self_overlap = sum((values[Delta.name] for Delta in p.by_step("Delta")), values["q"])
+    extra_loss = sp.trace(known["H"] * self_overlap) / 2 if p.loss_holds_q else sp.Integer(0)
+    extra_loss += (known["eta"].T * values["phi"])[0] if p.trained else 0
     stiffness = (values["V"] + known["K"].inv()).inv()
     resolvent = (values["Lambda"] + values["G"]).inv()
 
-    def tilted(kind: str, exponent: sp.Expr) -> Callable[[Values], Law]:
-        return lambda at: laws(ansatz)[kind](at).tilted(exponent, at)
+    def tilted_law(kind: str, exponent: sp.Expr) -> Callable[[ExactValues], NormalLaw]:
+        """Return the tilted law of a kind of average.
 
-    def error(at: Values, copy: str = "") -> sp.Matrix:
+        Args:
+            kind: kind of the average without the tilt.
+            exponent: exponent of its weight.
+        """
+        return lambda at: field_laws(ansatz)[kind](at).tilted_law(exponent, at)
+
+    def residual(at: ExactValues, copy: str = "") -> sp.Matrix:
+        """Return omega - E Y.
+
+        Args:
+            at: values.
+            copy: suffix of a replica.
+        """
         return at.values[f"omega{copy}"] - known["E"] * at.values["Y"]
 
-    def field(at: Values, copy: str = "") -> sp.Matrix:
-        return -stiffness * error(at, copy)
+    def field_value(at: ExactValues, copy: str = "") -> sp.Matrix:
+        """Return g.
 
-    def row(at: Values, copy: str = "") -> sp.Matrix:
+        Args:
+            at: values.
+            copy: suffix of a replica.
+        """
+        return -stiffness * residual(at, copy)
+
+    def row_value(at: ExactValues, copy: str = "") -> sp.Matrix:
+        """Return w.
+
+        Args:
+            at: values.
+            copy: suffix of a replica.
+        """
         return resolvent * (at.values[f"b{copy}"] - shift)
 
-    def half(vector: sp.Matrix, matrix: sp.Matrix) -> sp.Expr:
+    def half_form(vector: sp.Matrix, matrix: sp.Matrix) -> sp.Expr:
+        """Return half a quadratic form.
+
+        Args:
+            vector: its vector.
+            matrix: its matrix.
+        """
         return (vector.T * matrix * vector)[0] / 2
 
     values |= {
-        "g": field,
-        "w": row,
-        "M": lambda at, _: half(error(at), stiffness) + beside,
-        "N": lambda at, _: half(at.values["b"] - shift, resolvent),
-        "loss": lambda at, _: half(error(at) + values["V"] * field(at), known["K"]) + beside,
-        "penalty": lambda at, _: half(row(at), values["Lambda"]) + (shift.T * row(at))[0],
+        "g": field_value,
+        "w": row_value,
+        "M": lambda at, _: half_form(residual(at), stiffness) + extra_loss,
+        "N": lambda at, _: half_form(at.values["b"] - shift, resolvent),
+        "loss": lambda at, _: half_form(residual(at) + values["V"] * field_value(at), known["K"]) + extra_loss,
+        "penalty": lambda at, _: half_form(row_value(at), values["Lambda"]) + (shift.T * row_value(at))[0],
         "domega": lambda at, _: at.values[outermost.field.name] - values["m"],
         "dY": lambda at, _: at.values["Y"] - values["m_star"],
         "Kappa": values["rho_star"],
         "loss_q": known["H"] / 2,
         "loss_phi": known["eta"],
     }
-    of_fields: dict[str, Any] = laws(ansatz)
+    of_fields: dict[str, Any] = field_laws(ansatz)
     values |= {y.name: own.get(y.name, sp.Rational(2 + k, 7)) for k, y in enumerate(p.rates)}
     blocks = ansatz.levels[1:]
     plain = [level.channel for level in blocks], [level.rows for level in blocks]
-    for tilt, kinds, exponents in zip(tilts(p), plain, weights(p), strict=True):
-        of_fields |= {own: tilted(kind, exponents[own]) for own, kind in zip(tilt.kinds, kinds, strict=True)}
+    for tilt, kinds, exponents in zip(tilted_averages(p), plain, tilt_exponents(p), strict=True):
+        of_fields |= {own: tilted_law(kind, exponents[own]) for own, kind in zip(tilt.kinds, kinds, strict=True)}
     if not ridge:
         of_fields[COORDINATE] = of_fields[outermost.rows]
-    return Values(values, laws=of_fields)
+    return ExactValues(values, laws=of_fields)
 
 
-def spoken(matrix: sp.MatrixSymbol) -> str:
+def name_in_words(matrix: sp.MatrixSymbol) -> str:
     """Return the name of an order parameter in words."""
     stem = matrix.name.removesuffix("_hat")
     return stem if stem == matrix.name else f"conjugate {stem}"
 
 
-def partner(source: sp.MatrixSymbol, p: Broken) -> sp.MatrixSymbol:
-    """Return what a condition is solved for: q and V go with each other's conjugate, the others with their own."""
+def solved_variable(source: sp.MatrixSymbol, p: BrokenSymbols) -> sp.MatrixSymbol:
+    """Return the order parameter that a condition is solved for.
+
+    q and V belong to each other's conjugate, the others to their own.
+
+    Args:
+        source: variable of the derivative.
+        p: symbols.
+    """
     crossed = {p.q: p.V_hat, p.V: p.q_hat, p.q_hat: p.V, p.V_hat: p.q}
-    own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (*p.of_steps("Delta"), p.m, p.theta)}
+    own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (*p.by_step("Delta"), p.m, p.theta)}
     return (crossed | own | {hat: z for z, hat in own.items()})[source]
 
 
-def _condition_test(source: sp.MatrixSymbol, target: sp.MatrixSymbol, p: Broken) -> Test:
+def _condition_test(source: sp.MatrixSymbol, target: sp.MatrixSymbol, p: BrokenSymbols) -> Test:
     epsilon = sp.Symbol("epsilon")
     return Test(
-        f"condition for {spoken(target)}",
+        f"condition for {name_in_words(target)}",
         "the derivative of the free entropy in the conjugate matrix along a direction at random, at the given right "
         "side, for a square loss and a quadratic penalty, s = t = 2, exactly",
         lambda before, after: is_zero(
-            _slope(before["Phi"], moved(before["Phi"], after, source, (target.name,), p)(epsilon), source, epsilon, p)
+            _slope_along(
+                before["Phi"],
+                displacement_path(before["Phi"], after, source, (target.name,), p)(epsilon),
+                source,
+                epsilon,
+                p,
+            )
         ),
         (target.name,),
     )
 
 
-def moved(
-    phi: sp.Expr, after: Expressions, source: sp.MatrixSymbol, targets: tuple[str, ...], p: Broken
+def displacement_path(
+    phi: sp.Expr, after: Expressions, source: sp.MatrixSymbol, targets: tuple[str, ...], p: BrokenSymbols
 ) -> Callable[[sp.Expr], dict[str, Any]]:
     """Return a function of epsilon that gives explicit matrices.
 
-    Targets are at the right sides of their conditions, the source is moved by epsilon along a direction at random.
+    Targets are at the right sides of their conditions; the source is displaced by epsilon along a random direction.
+
+    Args:
+        phi: free entropy.
+        after: results of the step.
+        source: variable of the derivative.
+        targets: names of the order parameters at the right sides.
+        p: symbols.
     """
-    own, symmetric = example("blocks"), {z.name for z in p.symmetric}
-    at = solvable(own, phi, p)
+    own, symmetric = random_context("blocks"), {z.name for z in p.symmetric}
+    at = quadratic_model_values(own, phi, p)
     values = {name: at(after[name]) for name in targets}
     values = {name: (value + value.T) / 2 if name in symmetric else value for name, value in values.items()}
-    direction = Source(source.name).matrix(*own[source.name].shape)
+    direction = RandomRationals(source.name).matrix(*own[source.name].shape)
     direction = direction + direction.T if source in p.symmetric else direction
     return lambda epsilon: {**own, **values, source.name: own[source.name] + epsilon * direction}
 
@@ -196,19 +265,19 @@ def moved(
     "the derivative of Phi in each of them, for a loss linear in them, exactly",
     ("trained",),
 )
-def _trained_vanishes(before: Expressions, after: Expressions, p: Broken) -> bool:
-    phi, own, epsilon = before["Phi"], example("conditions"), sp.Symbol("epsilon")
-    gradient, start = solvable(own, phi, p)(after["trained"]), own["phi"]
+def _check_trained_numbers(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+    phi, own, epsilon = before["Phi"], random_context("conditions"), sp.Symbol("epsilon")
+    gradient, start = quadratic_model_values(own, phi, p)(after["trained"]), own["phi"]
     for i in range(start.rows):
         moved = {**own, "phi": start + epsilon * sp.eye(start.rows)[:, i]}
-        if not is_zero(_slope(phi, moved, p.phi, epsilon, p) - gradient[i]):
+        if not is_zero(_slope_along(phi, moved, p.phi, epsilon, p) - gradient[i]):
             return False
     return True
 
 
-def _slope(phi: sp.Expr, moved: dict[str, Any], source: Any, epsilon: sp.Symbol, p: Broken) -> sp.Expr:
-    """d/d epsilon of the terms of Phi in which the source stands, by itself or in a law or composite."""
-    at = solvable(moved, phi, p)
+def _slope_along(phi: sp.Expr, moved: dict[str, Any], source: Any, epsilon: sp.Symbol, p: BrokenSymbols) -> sp.Expr:
+    """Return d/d epsilon of the terms of Phi that contain the source, by itself or in a law or composite."""
+    at = quadratic_model_values(moved, phi, p)
     inside = COORDINATE if source in p.conjugates else CHANNEL
     terms = [a for a in sp.Add.make_args(phi) if {z.kind for z in a.atoms(Average)} <= {CONTEXTS, inside}]
     return sp.Add(*[at(term).diff(epsilon).subs(epsilon, 0) for term in terms])
@@ -218,10 +287,13 @@ def _slope(phi: sp.Expr, moved: dict[str, Any], source: Any, epsilon: sp.Symbol,
     "training loss off the saddle",
     "training loss plus free entropy is a sum of conditions, each of which vanishes at the saddle, exactly",
 )
-def _training_loss_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
-    """With degree k_A of A under the scaling, e_t + Phi = sum_A k_A Tr[A^T dPhi/dA]: here at a point off the saddle."""
-    phi, own = before["Phi"], example("training loss")
-    at = solvable(own, phi, p)
+def _check_training_loss(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+    """Compare with the conditions at a point that is no saddle.
+
+    With degree k_A of A under the scaling, e_t + Phi = sum_A k_A Tr[A^T dPhi/dA].
+    """
+    phi, own = before["Phi"], random_context("training loss")
+    at = quadratic_model_values(own, phi, p)
     # dPhi/dA = number * (partner - value), the number from the trace term of the two; q, m and theta do not scale.
     factors = {
         (p.V, p.q_hat): sp.Rational(1, 2),
@@ -231,7 +303,7 @@ def _training_loss_holds(before: Expressions, after: Expressions, p: Broken) -> 
         (p.theta_hat, p.theta): -1,
     }
     conditions = sp.Add(*[
-        factor * sp.trace(own[matrix.name].T * (own[partner.name] - at(after[partner.name])))
-        for (matrix, partner), factor in factors.items()
+        factor * sp.trace(own[matrix.name].T * (own[solved_variable.name] - at(after[solved_variable.name])))
+        for (matrix, solved_variable), factor in factors.items()
     ])  # fmt: skip
     return is_zero(at(after["training_loss"]) + at(phi) - conditions)

@@ -1,4 +1,4 @@
-"""Step 9: the stability operators; the replicon out of the second variation of the replicated action."""
+"""Step 9: the stability operators; the replicon from the second variation of the replicated action."""
 
 from __future__ import annotations
 
@@ -10,74 +10,83 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, symmetrised
+from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, symmetrise
 from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import saddle_point
 from ...theory.stability import TOKENS, Replicon, entropic_potential, longitudinal, prior_response, replicon
-from ..algebra.exact import Source, Values, explicit, is_zero
+from ..algebra.exact import ExactValues, RandomRationals, block_matrix, is_zero
 from ..algebra.levels import parisi
-from ..algebra.objects import PAIRS, replicated, scalars_out
+from ..algebra.objects import PAIRS, extract_scalars, replica_symbol
 from ..algebra.step import Expressions, Step, Test, declare_test
-from .ansatz import example, shared
+from .ansatz import random_context, shared_values
 
 
-def strength() -> sp.Symbol:
-    """epsilon_ab = epsilon_ba, its rows sum to zero and its diagonal vanishes: a replicon direction (n >= 4)."""
+def perturbation_strength() -> sp.Symbol:
+    """Return epsilon_ab = epsilon_ba with zero row sums and zero diagonal: a replicon direction (n >= 4)."""
     return sp.Symbol("epsilon|ab", real=True)
 
 
-def composite(p: Symbols) -> sp.MatrixSymbol:
-    """Gamma = sum_c gamma_c D^_c: what a row of the weights feels of the conjugates' perturbations."""
+def composite_perturbation(p: Symbols) -> sp.MatrixSymbol:
+    """Return Gamma = sum_c gamma_c D^_c, the effect of the conjugates' perturbations on a row of the weights."""
     return sp.MatrixSymbol("Gamma", p.s, p.s)
 
 
-def perturbations(p: Symbols) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol]:
-    """D and D_hat: q_ab = q + epsilon_ab D, q_hat_ab = q_hat + epsilon_ab D_hat."""
+def perturbation_matrices(p: Symbols) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol]:
+    """Return D and D_hat of q_ab = q + epsilon_ab D, q_hat_ab = q_hat + epsilon_ab D_hat."""
     return sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
 
 
 def second_cumulant(matrix: MatrixExpr, perturbation: MatrixExpr) -> MatrixExpr:
-    """T with 1/4 Tr[K T] the second cumulant of 1/2 sum_ab epsilon_ab z_a^T K z_b, over sum_ab epsilon_ab^2.
+    """Return T; 1/4 Tr[K T] is the second cumulant of 1/2 sum_ab epsilon_ab z_a^T K z_b over sum_ab epsilon_ab^2.
 
-    K is `perturbation`; the z_a are independent and alike, of covariance `matrix`. Means drop out: the rows of
-    epsilon sum to zero.
+    The z_a are independent with the same law. Their mean has no effect: the rows of epsilon sum to zero.
+
+    Args:
+        matrix: covariance of z_a.
+        perturbation: K.
     """
     return matrix * perturbation * matrix.T
 
 
 @dataclass(frozen=True)
-class Perturbed:
-    """Which overlaps are moved, and what answers.
+class Perturbation:
+    """A perturbation of overlaps, and the responses to it.
 
     Attributes:
         field, row: responses of g and of a row (s x s).
-        sentences, rows: kinds of the averages over the states of a block around the carried covariance, where a single
-            state answers; empty where a block answers as a whole.
-        blocks, size: how many blocks there are of how many replicas, where matrices are written out; within: whether
-            overlaps within blocks are moved (those of different blocks else).
+        sentences, rows: kinds of the averages over the states of a block around the transformed covariance, where a
+            single state responds; empty where a block responds as a whole.
+        blocks, size: numbers of blocks and replicas in a block, where matrices are written out.
+        within: whether overlaps within blocks are perturbed, rather than those of different blocks.
     """
 
     field: MatrixExpr
     row: MatrixExpr
-    sentences: str = ""
+    samples: str = ""
     rows: str = ""
     blocks: tuple[int, ...] = (4, 5)
     size: int = 1
     within: bool = False
 
-    def direction(self, blocks: int) -> sp.Matrix:
-        """epsilon of all replicas."""
+    def replicon_direction(self, blocks: int) -> sp.Matrix:
+        """Return epsilon of all replicas as a matrix."""
         if self.within:
-            return sp.Matrix(sp.kronecker_product(sp.diag(1, *[2] * (blocks - 1)), direction(self.size)))
-        return sp.Matrix(sp.kronecker_product(direction(blocks), sp.ones(self.size, self.size)))
+            return sp.Matrix(sp.kronecker_product(sp.diag(1, *[2] * (blocks - 1)), replicon_direction(self.size)))
+        return sp.Matrix(sp.kronecker_product(replicon_direction(blocks), sp.ones(self.size, self.size)))
 
 
-def variation(p: Symbols, action: Expressions, moved: Perturbed) -> dict[str, Any]:
-    """The second variation of the three potentials, and where it is stationary in D and in D_hat."""
-    D, _ = perturbations(p)
-    Gamma = composite(p)
-    through = _over_states(moved.sentences, MatrixAverage(TOKENS, second_cumulant(moved.field, D)))
-    back = _over_states(moved.rows, symmetrised(second_cumulant(moved.row, Gamma), p))
+def second_variation(p: Symbols, action: Expressions, moved: Perturbation) -> dict[str, Any]:
+    """Return the second variation of the three potentials, and its stationary point in D and in D_hat.
+
+    Args:
+        p: symbols.
+        action: results of step 3.
+        moved: perturbation and responses.
+    """
+    D, _ = perturbation_matrices(p)
+    Gamma = composite_perturbation(p)
+    through = _average_over_states(moved.samples, MatrixAverage(TOKENS, second_cumulant(moved.field, D)))
+    back = _average_over_states(moved.rows, symmetrise(second_cumulant(moved.row, Gamma), p))
     return {
         "trace": Average(CONTEXTS, trace_variation(p, action["trace"])),
         "rows": Average(COORDINATE, sp.Trace(Gamma * back) / 4),
@@ -87,25 +96,32 @@ def variation(p: Symbols, action: Expressions, moved: Perturbed) -> dict[str, An
     }
 
 
-def _over_states(kind: str, carried: MatrixExpr) -> MatrixExpr:
+def _average_over_states(kind: str, carried: MatrixExpr) -> MatrixExpr:
+    """Return the average over the states of a block, or the matrix itself if there is no such average."""
     return MatrixAverage(kind, carried) if kind else carried
 
 
 def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
-    """Perturb the replica-symmetric point in a direction that keeps it symmetric on average; expand to second order."""
+    """Return step 9: the second variation at the replica-symmetric point, in a direction symmetric on average.
+
+    Args:
+        p: symbols.
+        action: results of step 3.
+        zero: results of step 7.
+    """
     phi = FreeEntropy(zero["Phi"], p)
-    moved = Perturbed(Jacobian(p.g, p.omega), symmetrised(prior_response(phi), p))
+    moved = Perturbation(Jacobian(p.g, p.omega), symmetrise(prior_response(phi), p))
     operator = replicon(phi)
-    after = variation(p, action, moved)
-    tests = [*integer_tests(p, moved), _is_gamp(operator, p)]
+    after = second_variation(p, action, moved)
+    tests = [*tests_at_integer_n(p, moved), _check_gamp(operator, p)]
     if not p.trained and not p.loss_holds_q and entropic_potential(phi) != p.envelope:
         linear = longitudinal(saddle_point(phi))
         after |= {f"d{name}": change for name, change in linear.prior.items()}
-        tests.append(_longitudinal_holds())
+        tests.append(_check_longitudinal())
     return Step(
         9,
         "Stability of the replica-symmetric saddle point",
-        given(p, action),
+        step_inputs(p, action),
         after,
         "Overlaps of different replicas and their conjugates are perturbed by a symmetric matrix that is zero on the "
         "diagonal of the replicas and whose rows sum to zero. This leaves all averages over replicas alone and "
@@ -119,49 +135,64 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
     )
 
 
-def given(p: Symbols, action: Expressions) -> dict[str, Any]:
-    """What goes in: potentials of step 3, and the perturbation."""
-    moved = {z.name: value for z, value in perturbed(p).items()}
+def step_inputs(p: Symbols, action: Expressions) -> dict[str, Any]:
+    """Return the input of a stability step: potentials of step 3, and the perturbation.
+
+    Args:
+        p: symbols.
+        action: results of step 3.
+    """
+    moved = {z.name: value for z, value in perturbed_overlaps(p).items()}
     return {"trace": action["trace"], "entropic": action["entropic"], **moved}
 
 
-def perturbed(p: Symbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
-    """Return the overlap and the conjugate of two replicas, moved."""
-    moves = zip((p.q, p.q_hat), perturbations(p), strict=True)
-    return {replicated(z, "ab"): z + strength() * move for z, move in moves}
+def perturbed_overlaps(p: Symbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
+    """Return overlap and conjugate of two replicas -> their perturbed values."""
+    moves = zip((p.q, p.q_hat), perturbation_matrices(p), strict=True)
+    return {replica_symbol(z, "ab"): z + perturbation_strength() * move for z, move in moves}
 
 
-def integer_tests(p: Symbols, moved: Perturbed) -> tuple[Test, ...]:
-    """What holds at any integer number of replicas, whichever overlaps are moved."""
+def tests_at_integer_n(p: Symbols, moved: Perturbation) -> tuple[Test, ...]:
+    """Return the tests at integer numbers of replicas, for any perturbed overlaps.
+
+    Args:
+        p: symbols.
+        moved: perturbation and responses.
+    """
     where = "n = 4, 5"
     if moved.size > 1:
         where = " and ".join(f"n = {count * moved.size}" for count in moved.blocks) + f" in blocks of {moved.size}"
     fewest = moved.blocks[0] * moved.size
     return (
-        _cumulant_holds(),
-        _rows_hold(p, moved, where=where),
-        _sentences_hold(moved, fewest=fewest),
-        _is_stationary(),
+        _check_cumulant(),
+        _check_rows(p, moved, where=where),
+        _check_samples(moved, fewest=fewest),
+        _check_stationarity(),
     )
 
 
 def trace_variation(p: Symbols, trace: sp.Expr) -> sp.Expr:
-    """The coefficient of eps_ab^2 in the trace term of step 3, per pair."""
+    """Return the coefficient of eps_ab^2 in the trace term of step 3, per pair.
+
+    Args:
+        p: symbols.
+        trace: trace term.
+    """
     (whole,) = [a for a in trace.atoms(Average) if a.kind == CONTEXTS]
     (pairs,) = [a for a in whole.atoms(Average) if a.kind == PAIRS]
     number = sp.Mul(
         *[a for term in whole.summand.args if term.has(pairs) for a in sp.Mul.make_args(term) if a != pairs]
     )
-    _, D_hat = perturbations(p)
-    expanded = scalars_out(pairs.summand.xreplace(perturbed(p)).xreplace({D_hat.T: D_hat}))
-    return number * sp.expand(expanded).coeff(strength(), 2).xreplace({D_hat.T: D_hat})
+    _, D_hat = perturbation_matrices(p)
+    expanded = extract_scalars(pairs.summand.xreplace(perturbed_overlaps(p)).xreplace({D_hat.T: D_hat}))
+    return number * sp.expand(expanded).coeff(perturbation_strength(), 2).xreplace({D_hat.T: D_hat})
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def direction(replicas: int) -> sp.Matrix:
-    """A symmetric matrix with zero diagonal whose rows sum to zero, as general as `replicas` allows."""
+def replicon_direction(replicas: int) -> sp.Matrix:
+    """Return a symmetric matrix with zero diagonal whose rows sum to zero, as general as `replicas` allows."""
     unknown = {(a, b): sp.Symbol(f"e{a}{b}") for a in range(replicas) for b in range(a + 1, replicas)}
     matrix = sp.Matrix(replicas, replicas, lambda a, b: 0 if a == b else unknown[min(a, b), max(a, b)])
     solution = sp.solve([sum(matrix.row(a)) for a in range(replicas)], list(unknown.values()), dict=True)[0]
@@ -171,10 +202,10 @@ def direction(replicas: int) -> sp.Matrix:
 
 
 @cache
-def _written_out(replicas: int, size: int) -> sp.Expr:
-    """<P^2>/2 for P = 1/2 sum_ab eps_ab z_a^T K z_b, from moments mu_i and mu_ij of each independent z_a."""
-    eps, K = direction(replicas), cumulant_matrices(size)["K"]
-    z = sp.Matrix(sp.symbols(f"z:{replicas * size}"))  # of replica after replica
+def _explicit_cumulant(replicas: int, size: int) -> sp.Expr:
+    """Return <P^2>/2 for P = 1/2 sum_ab eps_ab z_a^T K z_b, from moments mu_i and mu_ij of each independent z_a."""
+    eps, K = replicon_direction(replicas), cumulant_matrices(size)["K"]
+    z = sp.Matrix(sp.symbols(f"z:{replicas * size}"))  # replica by replica
     P = (z.T * sp.Matrix(sp.kronecker_product(eps, K)) * z)[0] / 2
     mean, second = cumulant_matrices(size)["mean"], cumulant_matrices(size)["second"]
     total: sp.Expr = sp.Integer(0)
@@ -189,9 +220,9 @@ def _written_out(replicas: int, size: int) -> sp.Expr:
 
 @cache
 def cumulant_matrices(size: int) -> dict[str, sp.Matrix]:
-    """K, and the first two moments of z."""
-    source = Source("cumulant")
-    covariance, mean = source.positive(size), source.matrix(size, 1)
+    """Return K and the first two moments of z, drawn at random."""
+    source = RandomRationals("cumulant")
+    covariance, mean = source.spd_matrix(size), source.matrix(size, 1)
     return {"K": source.symmetric(size), "mean": mean, "covariance": covariance, "second": covariance + mean * mean.T}
 
 
@@ -200,21 +231,21 @@ def cumulant_matrices(size: int) -> dict[str, sp.Matrix]:
     "a quadratic form of independent vectors squared, moment by moment; s = 1 at n = 4, 5, s = 2 at n = 4",
     ("rows", "sentences"),
 )
-def _cumulant_holds(_before: Expressions, after: Expressions) -> bool:
-    """For rows z = w at its field, for sentences the derivatives of exp(log I): the same algebra of moments."""
+def _check_cumulant(_before: Expressions, after: Expressions) -> bool:
+    """Compare for rows z = w at its field, and for samples the derivatives of exp(log I), of the same algebra."""
     for size, replicas in ((1, 4), (1, 5), (2, 4)):
         known = cumulant_matrices(size)
-        squares = sum(e**2 for e in direction(replicas))
+        squares = sum(e**2 for e in replicon_direction(replicas))
         values = {"Gamma": known["K"], "D": known["K"], "alpha": sp.Integer(1)}
-        at = Values({**values, **_responding(known["covariance"])})
+        at = ExactValues({**values, **_response_values(known["covariance"])})
         for name in ("rows", "sentences"):
-            if not is_zero(_written_out(replicas, size) - squares * at(after[name])):
+            if not is_zero(_explicit_cumulant(replicas, size) - squares * at(after[name])):
                 return False
     return True
 
 
-def _responding(response: sp.Matrix) -> dict[str, Any]:
-    """Values at which every response is a given symmetric matrix: dg/domega, dw/db, or the resolvent of ridge."""
+def _response_values(response: sp.Matrix) -> dict[str, Any]:
+    """Return values at which dg/domega, dw/db and the resolvent of ridge are one given symmetric matrix."""
     responses = {"dg/domega": response, "dg/domega_0": response, "dw/db": response, "dw/db_0": response}
     zero = sp.zeros(*response.shape)
     return {**responses, "G": response.inv(), "Lambda": zero, "Q_Delta": zero, parisi.name: sp.Integer(1)}
@@ -225,23 +256,32 @@ def _responding(response: sp.Matrix) -> dict[str, Any]:
     "normal integral over n s weights of ridge, second order in the perturbation, {where}, s = 2, exactly",
     ("trace", "rows"),
 )
-def _rows_hold(before: Expressions, after: Expressions, p: Symbols, moved: Perturbed) -> bool:
-    """Trace and rows of step 3 at q_hat + eps D^, ridge; the response at finite temperature is that over beta."""
-    own, source = example("replicon rows"), Source("replicon rows")
-    values, D, D_hat = shared("replicon rows", [own]), source.symmetric(2), source.symmetric(2)
+def _check_rows(before: Expressions, after: Expressions, p: Symbols, moved: Perturbation) -> bool:
+    """Compare trace and rows of step 3 at q_hat + eps D^, for ridge.
+
+    The response at finite temperature is divided by beta.
+    """
+    own, source = random_context("replicon rows"), RandomRationals("replicon rows")
+    values, D, D_hat = shared_values("replicon rows", [own]), source.symmetric(2), source.symmetric(2)
     precision, epsilon = values["beta"] * values["Lambda"] + values["G"], sp.Symbol("epsilon")
     zero = dict.fromkeys(("r", "r_hat", "theta", "theta_hat"), lambda _at, _: sp.zeros(2, 2))
     zero |= dict.fromkeys(("m", "m_hat"), lambda _at, _: sp.zeros(2, 1))
 
-    def of_pairs(base: sp.Matrix, move: sp.Matrix, eps: sp.Matrix) -> Callable[[Values, str], sp.Matrix]:
-        """Of the pair |12, say."""
+    def pair_matrices(base: sp.Matrix, move: sp.Matrix, eps: sp.Matrix) -> Callable[[ExactValues, str], sp.Matrix]:
+        """Return the function that gives the matrix of a pair, |12 for example.
+
+        Args:
+            base: matrix without the perturbation.
+            move: matrix of the perturbation.
+            eps: its strength for every pair.
+        """
         return lambda _at, suffix: base + epsilon * eps[int(suffix[1]) - 1, int(suffix[2]) - 1] * move
 
     for blocks in moved.blocks:
-        eps, replicas = moved.direction(blocks), blocks * moved.size
+        eps, replicas = moved.replicon_direction(blocks), blocks * moved.size
         squares = sum(e**2 for e in eps)
         inner = [(moved.size, -values["Q_Delta"])] if moved.size > 1 else []
-        whole = explicit(precision, [*inner, (replicas, -values["Q"])], replicas)
+        whole = block_matrix(precision, [*inner, (replicas, -values["Q"])], replicas)
         stacked = sp.Matrix.vstack(*[values["B"]] * replicas)
         inverse = whole.inv()
         change = -own["gamma"] * sp.Matrix(sp.kronecker_product(eps, D_hat))
@@ -249,16 +289,16 @@ def _rows_hold(before: Expressions, after: Expressions, p: Symbols, moved: Pertu
         second = sp.trace(inverse * change * inverse * change) / 4
         second += (stacked.T * inverse * change * inverse * change * inverse * stacked)[0] / 2
         size = sp.Integer(moved.size)
-        answers = {**_responding(precision.inv()), "Q_Delta": values["Q_Delta"], parisi.name: size}
+        answers = {**_response_values(precision.inv()), "Q_Delta": values["Q_Delta"], parisi.name: size}
         answers["dw/db_0"] = (precision - size * values["Q_Delta"]).inv()
-        at = Values({"Gamma": own["gamma"] * D_hat, **answers})
+        at = ExactValues({"Gamma": own["gamma"] * D_hat, **answers})
         if not is_zero(second - squares * at(after["rows"])):
             return False
-        # Trace: replica by replica, out of step 3; the same overlap of all pairs beside the perturbation.
-        pairs = {"q": of_pairs(own["q"], D, eps), "q_hat": of_pairs(own["q_hat"], D_hat, eps)}
-        written = Values({**zero, **pairs}, replicas=replicas)(before["trace"])
+        # Trace: replica by replica, from step 3; all pairs have one overlap plus the perturbation.
+        pairs = {"q": pair_matrices(own["q"], D, eps), "q_hat": pair_matrices(own["q_hat"], D_hat, eps)}
+        written = ExactValues({**zero, **pairs}, replicas=replicas)(before["trace"])
         coefficient = sp.expand(written).coeff(epsilon, 2)
-        if not is_zero(coefficient - squares * Values({"D": D, "D_hat": D_hat})(after["trace"])):
+        if not is_zero(coefficient - squares * ExactValues({"D": D, "D_hat": D_hat})(after["trace"])):
             return False
     return True
 
@@ -268,18 +308,18 @@ def _rows_hold(before: Expressions, after: Expressions, p: Symbols, moved: Pertu
     "square loss averaged over the perturbed law of n fields, second order, n = {fewest}, s = t = 2, exactly",
     ("sentences",),
 )
-def _sentences_hold(_before: Expressions, after: Expressions, moved: Perturbed) -> bool:
-    """log E exp(-sum_a 1/2 (X_a - E Y)^T K (X_a - E Y)) with Cov(X_a, X_b) moved by eps_ab D.
+def _check_samples(_before: Expressions, after: Expressions, moved: Perturbation) -> bool:
+    """Compare log E exp(-sum_a 1/2 (X_a - E Y)^T K (X_a - E Y)) with Cov(X_a, X_b) displaced by eps_ab D.
 
     The response is -(V + K^{-1})^{-1}, that of a block of k replicas -(V + k Delta + K^{-1})^{-1}.
     """
-    own, source, s = example("replicon sentences"), Source("replicon sentences"), 2
-    K, E, D = source.positive(s), source.matrix(s, s), source.symmetric(s)
+    own, source, s = random_context("replicon sentences"), RandomRationals("replicon sentences"), 2
+    K, E, D = source.spd_matrix(s), source.matrix(s, s), source.symmetric(s)
     replicas = moved.blocks[0] * moved.size
-    eps = moved.direction(moved.blocks[0])
+    eps = moved.replicon_direction(moved.blocks[0])
     shared_by_all = own["q"] - own["theta"] * E.T - E * own["theta"].T + E * own["rho_star"] * E.T
     inner = [(moved.size, own["Delta"])] if moved.size > 1 else []
-    student = explicit(own["V"], [*inner, (replicas, shared_by_all)], replicas)
+    student = block_matrix(own["V"], [*inner, (replicas, shared_by_all)], replicas)
     change = sp.Matrix(sp.kronecker_product(eps, D))
     mean = sp.Matrix.vstack(*[own["m"] - E * own["m_star"]] * replicas)
     stiffness = sp.Matrix(sp.kronecker_product(sp.eye(replicas), K))
@@ -287,9 +327,9 @@ def _sentences_hold(_before: Expressions, after: Expressions, moved: Perturbed) 
     inverse = (student + stiffness.inv()).inv()
     second = sp.trace(inverse * change * inverse * change) / 4
     second -= (mean.T * inverse * change * inverse * change * inverse * mean)[0] / 2
-    answers = _responding(-(own["V"] + K.inv()).inv())
+    answers = _response_values(-(own["V"] + K.inv()).inv())
     answers["dg/domega_0"] = -(own["V"] + moved.size * own["Delta"] + K.inv()).inv()
-    at = Values({"D": D, "alpha": sp.Integer(1), **answers})
+    at = ExactValues({"D": D, "alpha": sp.Integer(1), **answers})
     return is_zero(second - sum(e**2 for e in eps) * at(after["sentences"]))
 
 
@@ -298,36 +338,36 @@ def _sentences_hold(_before: Expressions, after: Expressions, moved: Perturbed) 
     "derivatives of the second variation in the perturbations of both of two tokens, s = 2, exactly",
     ("trace", "rows", "sentences", "D_hat", "D_prime"),
 )
-def _is_stationary(_before: Expressions, after: Expressions) -> bool:
-    """Two tokens of one cluster each, s = 2: the field's responses G_ll' are the blocks of a symmetric matrix."""
-    source, size, tokens = Source("stationary"), 2, range(2)
+def _check_stationarity(_before: Expressions, after: Expressions) -> bool:
+    """Differentiate for two tokens of one cluster, s = 2: responses G_ll' are the blocks of a symmetric matrix."""
+    source, size, tokens = RandomRationals("stationary"), 2, range(2)
     whole = source.symmetric(size * len(tokens))
-    D, H = ([_letters(f"{name}{l}", size) for l in tokens] for name in "DH")
+    D, H = ([_symmetric_symbols(f"{name}{l}", size) for l in tokens] for name in "DH")
     gammas = [abs(source.number()) for _ in tokens]
     contexts = [{"token": l, "D": D[l], "D_hat": H[l], "gamma": gammas[l]} for l in tokens]
 
-    def responses(at: Values) -> list[tuple[int, dict[str, Any]]]:
+    def responses(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
         blocks = [whole[size * at.values["token"] :, size * k : size * k + size][:size, :] for k in tokens]
         return [(1, {"dg/domega": block, "dg/domega_0": block, "D": D[k]}) for k, block in enumerate(blocks)]
 
-    values = {**_responding(source.symmetric(size)), "alpha": abs(source.number())}
+    values = {**_response_values(source.symmetric(size)), "alpha": abs(source.number())}
     values["Gamma"] = sum((g * h for g, h in zip(gammas, H, strict=True)), sp.zeros(size, size))
-    at = Values(values, {CONTEXTS: [(1, own) for own in contexts], TOKENS: responses})
+    at = ExactValues(values, {CONTEXTS: [(1, own) for own in contexts], TOKENS: responses})
     total = sp.Add(*[at(after[name]) for name in ("trace", "rows", "sentences")])
     for own in contexts:
-        here = at.having(own)
+        here = at.with_values(own)
         for variable, gap in ((own["D"], here(after["D_hat"]) - own["D_hat"]),
                               (own["D_hat"], here(after["D_prime"]) - own["D"])):  # fmt: skip
             for i in range(size):
                 for j in range(i, size):
-                    # The condition in D_ij: -1/2 D^ + 1/2 (what D^ is) = 0, twice off the diagonal.
+                    # The condition in D_ij: -1/2 D^ + 1/2 (right side of D^) = 0, twice off the diagonal.
                     weight = sp.Rational(1, 2) * (1 if i == j else 2)
                     if not is_zero(sp.expand(total.diff(variable[i, j]) - weight * gap[i, j])):
                         return False
     return True
 
 
-def _letters(stem: str, size: int) -> sp.Matrix:
+def _symmetric_symbols(stem: str, size: int) -> sp.Matrix:
     """Return a symmetric matrix of symbols."""
     return sp.Matrix(size, size, lambda i, j: sp.Symbol(f"{stem}_{min(i, j)}{max(i, j)}"))
 
@@ -337,9 +377,9 @@ def _letters(stem: str, size: int) -> sp.Matrix:
     "as symbols, with the covariance of perturbations carried once through channel and prior",
     ("D_hat", "D_prime"),
 )
-def _is_gamp(_before: Expressions, after: Expressions, operator: Replicon, p: Symbols) -> bool:
+def _check_gamp(_before: Expressions, after: Expressions, operator: Replicon, p: Symbols) -> bool:
     Gamma = MatrixAverage(CONTEXTS, p.gamma * operator.D_hat)
-    prior = after["D_prime"].xreplace({composite(p): Gamma})
+    prior = after["D_prime"].xreplace({composite_perturbation(p): Gamma})
     return bool(after["D_hat"].doit() == operator.channel) and bool(prior.doit() == operator.prior.doit())
 
 
@@ -348,10 +388,13 @@ def _is_gamp(_before: Expressions, after: Expressions, operator: Replicon, p: Sy
     "the derivative of each overlap along a change of the rows' sums over conjugates, s = t = 2, exactly",
     ("dq", "dV", "dm", "dtheta"),
 )
-def _longitudinal_holds(_before: Expressions, after: Expressions) -> bool:
-    """q = gamma R (B B^T + Q) R and so on, R = (Lambda + G)^{-1}, along G + eps dG, B + eps dB, Q + eps dQ."""
-    own, source, epsilon = example("longitudinal"), Source("longitudinal"), sp.Symbol("epsilon")
-    values = {**own, **shared("longitudinal", [own])}
+def _check_longitudinal(_before: Expressions, after: Expressions) -> bool:
+    """Differentiate q = gamma R (B B^T + Q) R and so on, R = (Lambda + G)^{-1}.
+
+    The derivative is along G + eps dG, B + eps dB, Q + eps dQ.
+    """
+    own, source, epsilon = random_context("longitudinal"), RandomRationals("longitudinal"), sp.Symbol("epsilon")
+    values = {**own, **shared_values("longitudinal", [own])}
     moves = {"dG": source.symmetric(2), "dB": source.matrix(2, 1), "dQ": source.symmetric(2)}
     G, B, Q = (values[name] + epsilon * moves[f"d{name}"] for name in "GBQ")
     R = (values["Lambda"] + G).inv()
@@ -359,5 +402,5 @@ def _longitudinal_holds(_before: Expressions, after: Expressions) -> bool:
         "dq": own["gamma"] * R * (B * B.T + Q) * R, "dV": own["gamma"] * R, "dm": own["tau"] * R * B,
         "dtheta": own["gamma"] * R * B * values["pi"].T,
     }  # fmt: skip
-    at = Values({**values, **moves})
+    at = ExactValues({**values, **moves})
     return all(is_zero(at(after[name]) - moved.diff(epsilon).subs(epsilon, 0)) for name, moved in overlaps.items())

@@ -1,4 +1,4 @@
-"""Step 7: beta -> infinity. Laplace's method turns log integrals into Moreau envelopes."""
+"""Step 7: the limit beta -> infinity, in which Laplace's method turns log integrals into Moreau envelopes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import sympy as sp
 
 from ...authoring.regulariser import Regulariser
 from ...calculus.averages import Average, Symbols
-from ...calculus.numeric import rational
+from ...calculus.numeric import to_mpf
 from ...theory.free_entropy import free_entropy
 from ...theory.stability import TOKENS
-from ..algebra.exact import Source, Values, is_zero
-from ..algebra.levels import OUTER_FIELD, Ansatz, Broken
-from ..algebra.objects import FIELD, LogIntegral, beta, gathered, same, scalars_out, with_letters
+from ..algebra.exact import ExactValues, RandomRationals, is_zero
+from ..algebra.levels import OUTER_FIELD, Ansatz, BrokenSymbols
+from ..algebra.objects import FIELD, LogIntegral, apply_with_symbols, beta, extract_scalars, is_equal, merge_averages
 from ..algebra.step import Expressions, Step, declare_test
 from .action import PENALTY
-from .ansatz import example, quadratic_around, shared
+from .ansatz import proximal_quadratic, random_context, shared_values
 
 
 def rescaling(p: Symbols) -> dict[Any, Any]:
-    """How every order parameter and composite grows with beta, so that all terms of Phi / beta stay."""
+    """Return the growth of every order parameter and composite with beta for which all terms of Phi / beta remain."""
     broken: dict[Any, Any] = {}
-    if isinstance(p, Broken):
-        broken = {z: beta**2 * z for stem in ("Delta{}_hat", "Q_Delta") for z in p.of_steps(stem)}
+    if isinstance(p, BrokenSymbols):
+        broken = {z: beta**2 * z for stem in ("Delta{}_hat", "Q_Delta") for z in p.by_step(stem)}
         broken |= {size: rate / beta for size, rate in zip(p.sizes, p.rates, strict=True)}
         broken |= {field: beta * field for field in p.row_fields}
     return {
@@ -42,21 +42,28 @@ def rescaling(p: Symbols) -> dict[Any, Any]:
 
 
 def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
-    """Substitute the rescaling, keep what grows like beta."""
+    """Return step 7: the rescaling substituted, and the terms that grow like beta.
+
+    Args:
+        ansatz: blocks of replicas.
+        finite: free entropy of step 6.
+        regulariser: regulariser of the rows.
+    """
     p, blocks = ansatz.symbols, ansatz.levels[1:]
-    after = {"Phi": gathered(scalars_out(leading(finite.xreplace(rescaling(p)), p))), "M": minimum(p)}
-    tests = [_leading_holds(p), _laplace_holds("M", p.loss, 1, p, what="sentences")]
+    phi = merge_averages(extract_scalars(leading_order(finite.xreplace(rescaling(p)), p)))
+    after = {"Phi": phi, "M": minimised_objective(p)}
+    tests = [_check_leading_order(p), _check_laplace("M", p.loss, 1, p, what="sentences")]
     if after["Phi"].has(p.envelope):
-        after["N"] = maximum(p)
-        tests.append(_laplace_holds("N", PENALTY, -1, p, what="rows"))
+        after["N"] = maximised_objective(p)
+        tests.append(_check_laplace("N", PENALTY, -1, p, what="rows"))
     given = (p.V, *p.conjugates, *[level.size for level in blocks])  # composites and fields follow
     again = " of averaged powers" * (ansatz.steps - 1)
     if blocks:
-        tests.append(_powers_hold([level.channel for level in blocks], p, what="sentences", again=again))
+        tests.append(_check_powers([level.channel for level in blocks], p, what="sentences", again=again))
     if blocks and "N" in after:
-        tests.append(_powers_hold([level.rows for level in blocks], p, what="rows", again=again))
+        tests.append(_check_powers([level.rows for level in blocks], p, what="rows", again=again))
     if not blocks:
-        tests.append(_is_in_use(p, regulariser))
+        tests.append(_check_used_free_entropy(p, regulariser))
     return Step(
         7,
         "Zero temperature",
@@ -81,72 +88,82 @@ _BLOCKS_SHRINK = (
 )
 
 
-def minimum(p: Symbols) -> sp.Expr:
-    """What X minimises."""
-    return p.loss + Average(TOKENS, quadratic_around(p))
+def minimised_objective(p: Symbols) -> sp.Expr:
+    """Return the objective that X minimises: loss and quadratic term."""
+    return p.loss + Average(TOKENS, proximal_quadratic(p))
 
 
-def maximum(p: Symbols) -> sp.Expr:
-    """What a row of W maximises."""
+def maximised_objective(p: Symbols) -> sp.Expr:
+    """Return the objective that a row of W maximises."""
     return -PENALTY - sp.Trace(p.w.T * p.G * p.w) / 2 + sp.Trace(p.w.T * p.b)
 
 
-def leading(expression: sp.Expr, p: Symbols) -> sp.Expr:
-    """The limit of expression / beta.
+def leading_order(expression: sp.Expr, p: Symbols) -> sp.Expr:
+    """Return the limit of expression / beta.
+
+    Args:
+        expression: scalar at the rescaled order parameters.
+        p: symbols.
 
     Raises:
         TypeError: a log integral is not of Laplace's form with a known minimum.
     """
     if isinstance(expression, Average):
-        inside = leading(expression.summand, p)
+        inside = leading_order(expression.summand, p)
         if expression.kind == OUTER_FIELD or (expression.kind == FIELD and inside == p.envelope):
             return inside  # the coordinate's average includes that over its field
         return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
     if isinstance(expression, sp.Add):  # single determinants grow like beta log beta, not their sum
         integrals = [term for term in expression.args if term.has(Average, LogIntegral)]
         plain = sp.Add(*[term for term in expression.args if term not in integrals])
-        return sp.Add(*[leading(term, p) for term in integrals]) + (_limit(scalars_out(plain)) if plain else 0)
+        return sp.Add(*[leading_order(term, p) for term in integrals]) + (
+            _limit_over_beta(extract_scalars(plain)) if plain else 0
+        )
     if isinstance(expression, sp.Mul) and expression.has(Average):
         (average,) = [a for a in expression.args if a.has(Average)]
         if isinstance(average, sp.log):
-            return expression / average / beta * _finite_part(average, p)
-        return expression / average * leading(average, p)
+            return expression / average / beta * _leading_log_average(average, p)
+        return expression / average * leading_order(average, p)
     if isinstance(expression, LogIntegral):
-        return laplace(expression, p)
-    return _limit(scalars_out(expression))
+        return laplace_limit(expression, p)
+    return _limit_over_beta(extract_scalars(expression))
 
 
-def _finite_part(logarithm: sp.log, p: Symbols) -> sp.Expr:
-    """lim log E[exp(k I)], k = y / beta: of I what grows like beta remains.
+def _leading_log_average(logarithm: sp.log, p: Symbols) -> sp.Expr:
+    """Return lim log E[exp(k I)], k = y / beta: only the part of I that grows like beta remains.
 
-    Of blocks of blocks such a logarithm stands in the exponent, whose number is a ratio of y.
+    With blocks of blocks such a logarithm is in the exponent, with a ratio of y as its factor.
     """
     average = logarithm.args[0]
     exponent = average.summand.args[0]
     within = [a for a in sp.Mul.make_args(exponent) if isinstance(a, sp.log)]
     if within:
-        exponent = exponent / within[0] * _finite_part(within[0], p)
+        exponent = exponent / within[0] * _leading_log_average(within[0], p)
     else:
         (integral,) = exponent.atoms(LogIntegral)
-        exponent = exponent / integral * beta * leading(integral, p)
+        exponent = exponent / integral * beta * leading_order(integral, p)
     return sp.log(Average(average.kind, sp.exp(exponent)))
 
 
-def _limit(expression: sp.Expr) -> sp.Expr:
-    """lim expression / beta of powers and logarithms of beta, by SymPy; what holds no beta is a letter meanwhile."""
-    return with_letters(expression, lambda e: sp.limit(sp.expand_log(e) / beta, beta, sp.oo))
+def _limit_over_beta(expression: sp.Expr) -> sp.Expr:
+    """Return lim expression / beta of powers and logarithms of beta, by SymPy; terms without beta are symbols."""
+    return apply_with_symbols(expression, lambda e: sp.limit(sp.expand_log(e) / beta, beta, sp.oo))
 
 
-def laplace(integral: LogIntegral, p: Symbols) -> sp.Expr:
-    """lim (1/beta) log of the integral of exp(-beta f), up to vanishing terms: -min f by its name.
+def laplace_limit(integral: LogIntegral, p: Symbols) -> sp.Expr:
+    """Return lim (1/beta) log of the integral of exp(-beta f), up to vanishing terms: -min f by its name.
+
+    Args:
+        integral: log integral at the rescaled order parameters.
+        p: symbols.
 
     Raises:
         TypeError: f is neither the loss with its quadratic term nor the penalty of a row.
     """
-    f = -leading(integral.exponent, p)
-    if same(f, minimum(p), p):
+    f = -leading_order(integral.exponent, p)
+    if is_equal(f, minimised_objective(p), p):
         return -p.moreau
-    if same(f, -maximum(p), p):
+    if is_equal(f, -maximised_objective(p), p):
         return p.envelope
     raise TypeError(f"no name for the minimum of {f}")
 
@@ -155,23 +172,29 @@ def laplace(integral: LogIntegral, p: Symbols) -> sp.Expr:
     "leading order at explicit matrices",
     "trace, and rows of ridge, as functions of the inverse temperature at s = t = 2; its coefficient, by a limit",
 )
-def _leading_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
-    """Every term without an integral at explicit matrices, a polynomial in beta, 1/beta and log beta."""
-    own = example("leading order")
-    values = {**own, **shared("leading order", [own]), "Kappa": own["rho_star"]}
+def _check_leading_order(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+    """Compare every term without an integral at explicit matrices, a polynomial in beta, 1/beta and log beta."""
+    own = random_context("leading order")
+    values = {**own, **shared_values("leading order", [own]), "Kappa": own["rho_star"]}
     del values["beta"]
     values |= {z.name: sp.Rational(k + 1, 15) for k, z in enumerate((*p.sizes, *p.rates))}
 
-    def explicit(expression: sp.Expr, at: Values) -> sp.Expr:
+    def evaluate_terms(expression: sp.Expr, at: ExactValues) -> sp.Expr:
+        """Return the value of the terms without an integral or an extremum.
+
+        Args:
+            expression: sum of terms.
+            at: values.
+        """
         return sp.Add(
             *[at(term) for term in sp.Add.make_args(expression) if not term.has(LogIntegral, p.moreau, p.envelope)]
         )
 
-    at = Values(values)
-    scaled = Values({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
-    finite = sp.expand_log(sp.simplify(explicit(before["Phi_beta"], scaled)), force=True)
+    at = ExactValues(values)
+    scaled = ExactValues({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
+    finite = sp.expand_log(sp.simplify(evaluate_terms(before["Phi_beta"], scaled)), force=True)
     limit = sp.limit(sp.expand(finite) / beta, beta, sp.oo)
-    return is_zero(explicit(after["Phi"], at) - limit)
+    return is_zero(evaluate_terms(after["Phi"], at) - limit)
 
 
 @declare_test(
@@ -179,12 +202,12 @@ def _leading_holds(before: Expressions, after: Expressions, p: Broken) -> bool:
     "averaged powers{again} of an integral of three values as the temperature vanishes, by a limit",
     ("Phi",),
 )
-def _powers_hold(before: Expressions, after: Expressions, kinds: Sequence[str], p: Broken) -> bool:
-    """An integral of one of three values exp(-beta e + c), e its largest exponent: y from 1/2 to 2, by a limit.
+def _check_powers(before: Expressions, after: Expressions, kinds: Sequence[str], p: BrokenSymbols) -> bool:
+    """Compare for an integral of one of three values exp(-beta e + c), e its largest exponent; y is 1/2, 1 and 2.
 
-    Of blocks of blocks the outer one shifts e.
+    With blocks of blocks the outer one shifts e.
     """
-    energies, shifts, chances = (2, 1, 3), (1, 4, 2), (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
+    energies, shifts, probabilities = (2, 1, 3), (1, 4, 2), (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
     inner = kinds[-1]
     finite, zero = (
         sp.Add(*[term for term in sp.Add.make_args(e) if inner in {a.kind for a in term.atoms(Average)}])
@@ -194,10 +217,10 @@ def _powers_hold(before: Expressions, after: Expressions, kinds: Sequence[str], 
     extremum = p.moreau if zero.has(p.moreau) else p.envelope
     sign = -1 if extremum == p.moreau else 1
 
-    def energy(at: Values) -> sp.Integer:
+    def energy(at: ExactValues) -> sp.Integer:
         return sp.Integer(energies[at.values[inner]] + sum(at.values[kind] for kind in kinds[:-1]))
 
-    sums = {kind: tuple((chance, {kind: i}) for i, chance in enumerate(chances)) for kind in kinds}
+    sums = {kind: tuple((probability, {kind: i}) for i, probability in enumerate(probabilities)) for kind in kinds}
     outcome, temperature = sp.Symbol("outcome"), sp.Symbol("temperature", positive=True)
     for y in (sp.Rational(1, 2), sp.Integer(1), sp.Integer(2)):
         rates = [y * (k + 1) for k in range(p.steps)]
@@ -208,7 +231,7 @@ def _powers_hold(before: Expressions, after: Expressions, kinds: Sequence[str], 
             **{size.name: rate / beta for size, rate in zip(p.sizes, rates, strict=True)},
             **{symbol.name: rate for symbol, rate in zip(p.rates, rates, strict=True)},
         }
-        at = Values(values, sums)
+        at = ExactValues(values, sums)
         scaled = sp.powsimp(sp.expand(at(finite.xreplace({integral: outcome})) / beta).subs(beta, 1 / temperature))
         limit = sp.limit(scaled, temperature, 0)
         if abs(sp.N(at(zero) - limit, 30)) > sp.Float("1e-25"):
@@ -221,21 +244,24 @@ def _powers_hold(before: Expressions, after: Expressions, kinds: Sequence[str], 
     "the log integral of a quartic at low temperature against its extremum and the next order; the error halves with "
     "the temperature",
 )
-def _laplace_holds(
+def _check_laplace(
     before: Expressions, after: Expressions, name: str, energy: sp.Symbol, sign: int, p: Symbols
 ) -> bool:
-    """L = s = 1, energy x^4/4 - x y: log of the integral of exp(-beta f) at the rescaled order parameters is
-    -beta min f - 1/2 log(f''/(2 pi)) - (s/2) log beta, or the same with its normal density's norm, up to O(1/beta)."""
-    source = Source("laplace")
+    """Compare with Laplace's expansion at L = s = 1, energy x^4/4 - x y, rescaled order parameters.
+
+    The log of the integral of exp(-beta f) is -beta min f - 1/2 log(f''/(2 pi)) - (s/2) log beta, or the same with its
+    normal density's norm, up to O(1/beta).
+    """
+    source = RandomRationals("laplace")
     numbers = {name: abs(source.number()) for name in ("V", "G")} | {name: source.number() for name in ("omega", "b")}
     (integral,) = [a for a in before["Phi_beta"].atoms(LogIntegral) if a.has(energy)]
     x, y = sp.Symbol("z", real=True), source.number()
     values: dict[str, Any] = {name: sp.Matrix([[value]]) for name, value in numbers.items()}
     values |= {integral.variable.name: sp.Matrix([[x]]), energy.name: x**4 / 4 - x * y, "s": sp.Integer(1)}
-    at = Values(values)
-    scaled = Values({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
+    at = ExactValues(values)
+    scaled = ExactValues({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
     exponent, f = scaled(integral.exponent), at(sign * after[name])
-    norm = mp.log(rational(numbers["V"])) if integral.has(p.V) else None
+    norm = mp.log(to_mpf(numbers["V"])) if integral.has(p.V) else None
     errors = []
     with mp.workdps(25):
         value, curvature = sp.lambdify(x, f, "mpmath"), sp.lambdify(x, f.diff(x, 2), "mpmath")
@@ -253,6 +279,6 @@ def _laplace_holds(
 
 
 @declare_test("equal to the free entropy in use", "the very expression that is differentiated to generate solvers")
-def _is_in_use(_before: Expressions, after: Expressions, p: Symbols, regulariser: Regulariser) -> bool:
+def _check_used_free_entropy(_before: Expressions, after: Expressions, p: Symbols, regulariser: Regulariser) -> bool:
     used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_holds_q).expression
-    return same(after["Phi"], used, p)
+    return is_equal(after["Phi"], used, p)

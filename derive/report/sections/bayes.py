@@ -13,7 +13,7 @@ from ...calculus.averages import CONTEXTS, Average, MatrixAverage
 from ...replicas import bayes_optimal as bayes
 from ...replicas.algebra.objects import n
 from ...replicas.algebra.step import Step
-from ..blocks import Items, Relation, Section, Stacked, Table, Words, said
+from ..blocks import Items, Relation, Section, Stacked, Table, Words, plain_words
 from .references import Bibliography
 from .steps import step_section
 
@@ -31,13 +31,18 @@ JACOBIAN, LIKELIHOOD = sp.Symbol("output_jacobian", real=True), sp.Symbol("outpu
 
 
 def bayes_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
-    """Setting, channel and the three steps with the outcome of their checks; none without a channel."""
+    """Return setting, channel and the three steps with the outcome of their checks; none without a channel.
+
+    Args:
+        at: the model.
+        works: bibliography that citations are added to.
+    """
     if at.output is None:
         return ()
     first, second, third = bayes.bayes_derivation().steps
-    parts = ((first, _alike(first, at.output)), (second, _limit(second)), (third, _equations(third)))
+    parts = ((first, _replica_items(first, at.output)), (second, _limit_items(second)), (third, _equation_items(third)))
     return (
-        Section(TITLE, (*_setting(works), *_channel(at.output))),
+        Section(TITLE, (*_setting_items(works), *_channel_items(at.output))),
         *[
             step_section(f"Bayes-optimal, step {step.number}: {step.name}", step, items, works, SPOKEN)
             for step, items in parts
@@ -45,9 +50,9 @@ def bayes_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
     )
 
 
-def _setting(works: Bibliography) -> Items:
+def _setting_items(works: Bibliography) -> Items:
     return [
-        said(
+        plain_words(
             "The learner of this section is given the tokens, the labels of their clusters and, of every sentence, "
             "what is said below to be observed. It knows the laws of the tokens, of the rows of the teacher's weights "
             "and of what is observed given the teacher's fields. All that can be known of the teacher is then the "
@@ -56,7 +61,7 @@ def _setting(works: Bibliography) -> Items:
             f"{works.cite(bayes.NISHIMORI)}). The evidence is the probability of all that is observed given the "
             "tokens, a density where it is continuous: the integral that normalises the posterior."
         ),
-        said(
+        plain_words(
             "Assumed are (1), (2), (4) and (5) of the assumptions, with the evidence in place of the partition "
             "function, and in place of (6) that the replicas, teacher and samples of the posterior, are all alike. "
             "What carries a B belongs to this inference; letters without it mean what they meant before."
@@ -64,24 +69,29 @@ def _setting(works: Bibliography) -> Items:
     ]
 
 
-def _channel(output: OutputAt) -> Items:
-    """Y in its coordinates, what is seen of them, Jacobian and likelihood."""
+def _channel_items(output: OutputAt) -> Items:
+    """Return Y in its coordinates, the observed ones, Jacobian and likelihood."""
     every = [(c, seen) for seen, group in (("yes", output.observed), ("no", output.hidden)) for c in group]
-    inside = [c.symbol for c, _ in every if c.continuous and output.fields.has(c.symbol)]
+    inside = [c.symbol for c, _ in every if c.is_continuous and output.fields.has(c.symbol)]
     items: Items = [
         Words("The teacher's fields are a function of coordinates, some observed (obs) and others hidden (hid):"),
         Relation(sp.Symbol("fields_Y"), output.fields),
-        Table(("coordinate", "observed", "values"), tuple((c.symbol, seen, _domain(c)) for c, seen in every)),
+        Table(("coordinate", "observed", "values"), tuple((c.symbol, seen, _value_range(c)) for c, seen in every)),
     ]
     if len(inside) > len(output.fields):
         items.append(
             Words("Where nothing depends on a coordinate it does not exist: no sum or integral is taken over it.")
         )
-    jacobian = _jacobian(output)
+    jacobian = _simplified_jacobian(output)
     if jacobian == 0:
-        items.append(Words(f"The Jacobian of the fields in {_listed(inside)} is 1 in absolute value.", tuple(inside)))
+        items.append(
+            Words(f"The Jacobian of the fields in {_list_placeholders(inside)} is 1 in absolute value.", tuple(inside))
+        )
     else:
-        items += [Words(f"Their Jacobian in {_listed(inside)} is", tuple(inside)), Relation(JACOBIAN, jacobian)]
+        items += [
+            Words(f"Their Jacobian in {_list_placeholders(inside)} is", tuple(inside)),
+            Relation(JACOBIAN, jacobian),
+        ]
     if output.log_likelihood != 0:
         number = " ({} in it is the number 3.14159..., not a row)" if output.log_likelihood.has(sp.pi) else ""
         items += [
@@ -93,21 +103,21 @@ def _channel(output: OutputAt) -> Items:
     return items
 
 
-def _domain(coordinate: Coordinate) -> Any:
-    if coordinate.continuous:
+def _value_range(coordinate: Coordinate) -> Any:
+    if coordinate.is_continuous:
         return {REAL: "(-inf, inf)", POSITIVE: "(0, inf)", ANGLE: "(-pi, pi)"}[coordinate.kind]
-    return Words(_listed(coordinate.values, "or"), coordinate.values)
+    return Words(_list_placeholders(coordinate.values, "or"), coordinate.values)
 
 
-def _listed(objects: Any, last: str = "and") -> str:
-    """{}, {} and {}."""
+def _list_placeholders(objects: Any, last: str = "and") -> str:
+    """Return a list of placeholders in words: {}, {} and {}."""
     *first, end = ["{}"] * len(objects)
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
-def _jacobian(output: OutputAt) -> sp.Expr:
-    """Without discrete coordinates where it does not depend on them, as on signs."""
-    discrete = [c for c in (*output.observed, *output.hidden) if not c.continuous and output.jacobian.has(c.symbol)]
+def _simplified_jacobian(output: OutputAt) -> sp.Expr:
+    """Return the Jacobian without discrete coordinates where it does not depend on them, as on signs."""
+    discrete = [c for c in (*output.observed, *output.hidden) if not c.is_continuous and output.jacobian.has(c.symbol)]
     values = {
         sp.expand_log(output.jacobian.subs(dict(zip([c.symbol for c in discrete], chosen, strict=True))))
         for chosen in product(*[c.values for c in discrete])
@@ -115,9 +125,9 @@ def _jacobian(output: OutputAt) -> sp.Expr:
     return values.pop() if len(values) == 1 else output.jacobian
 
 
-def _weight(output: OutputAt) -> tuple[sp.Expr, Words]:
-    """Z_out of the channel, and what stands in it."""
-    density = sp.Add(*[JACOBIAN] * (_jacobian(output) != 0), *[LIKELIHOOD] * (output.log_likelihood != 0))
+def _output_weight(output: OutputAt) -> tuple[sp.Expr, Words]:
+    """Return Z_out of the channel, and the explanation of its parts."""
+    density = sp.Add(*[JACOBIAN] * (_simplified_jacobian(output) != 0), *[LIKELIHOOD] * (output.log_likelihood != 0))
     normal = sp.Symbol("normal_weight", positive=True)
     weight = normal * sp.exp(density)
     meant = (
@@ -127,15 +137,15 @@ def _weight(output: OutputAt) -> tuple[sp.Expr, Words]:
     known = normal, bayes.omega, bayes.V
     if not output.hidden:
         return weight, Words(f"{meant}.", known)
-    groups = {"a sum": [c.symbol for c in output.hidden if not c.continuous]}
-    groups["an integral"] = [c.symbol for c in output.hidden if c.continuous]
-    hidden = " and ".join(f"{name} over {_listed(symbols)}" for name, symbols in groups.items() if symbols)
+    groups = {"a sum": [c.symbol for c in output.hidden if not c.is_continuous]}
+    groups["an integral"] = [c.symbol for c in output.hidden if c.is_continuous]
+    hidden = " and ".join(f"{name} over {_list_placeholders(symbols)}" for name, symbols in groups.items() if symbols)
     meant = f"{meant}, and the sum over what is hidden is {hidden}."
     return Average("hidden", weight), Words(meant, (*known, *groups["a sum"], *groups["an integral"]))
 
 
-def _number_out(expression: sp.Expr) -> sp.Expr:
-    """Numbers and n in front of the sums over contexts."""
+def _pull_out_numbers(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with numbers and n in front of the sums over contexts."""
     named = {}
     for average in expression.atoms(Average):
         if average.kind == CONTEXTS:
@@ -144,9 +154,9 @@ def _number_out(expression: sp.Expr) -> sp.Expr:
     return expression.xreplace(named)
 
 
-def _alike(step: Step, output: OutputAt) -> Items:
-    observed, meant = _weight(output)
-    kinds = {c.continuous for c in output.observed}
+def _replica_items(step: Step, output: OutputAt) -> Items:
+    observed, meant = _output_weight(output)
+    kinds = {c.is_continuous for c in output.observed}
     over = "sums and integrates" if len(kinds) == 2 else "integrates" if kinds == {True} else "sums"
     total = sp.Add(*[step.after[name] for name in ("trace", "entropic", "energetic")])
     return [
@@ -157,7 +167,7 @@ def _alike(step: Step, output: OutputAt) -> Items:
             f"token. {{mean_output}} averages over labels of clusters and {{}} and {over} over what is observed. Then",
             (n, bayes.q, bayes.rho, bayes.b, bayes.Q, bayes.omega, bayes.q, Stacked(bayes.omega)),
         ),
-        Relation(sp.Symbol("evidence_power"), _number_out(total), f"for large d, {EXTREMISED}"),
+        Relation(sp.Symbol("evidence_power"), _pull_out_numbers(total), f"for large d, {EXTREMISED}"),
         Relation(bayes.Q, MatrixAverage(CONTEXTS, bayes.gamma * bayes.q_hat)),
         Words(
             "The integral over a row {} is an average {mean_row} over the law of the teacher's row at given "
@@ -176,16 +186,16 @@ def _alike(step: Step, output: OutputAt) -> Items:
     ]
 
 
-def _limit(step: Step) -> Items:
+def _limit_items(step: Step) -> Items:
     return [
         Words("The mean logarithm of the evidence, per dimension, is for large d"),
-        Relation(sp.Symbol("Phi_bayes"), _number_out(step.after["free entropy"]), EXTREMISED),
+        Relation(sp.Symbol("Phi_bayes"), _pull_out_numbers(step.after["free entropy"]), EXTREMISED),
         Words("and the law of {} given the teacher's row is", (bayes.b,)),
         Relation(sp.Symbol("law_row_field"), step.after["law of b"], "up to its normalisation"),
     ]
 
 
-def _equations(step: Step) -> Items:
+def _equation_items(step: Step) -> Items:
     slopes = step.after["gradient"].applyfunc(lambda entry: Average("of@", entry))
     return [
         Words(

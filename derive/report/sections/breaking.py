@@ -11,52 +11,65 @@ import sympy as sp
 from ...authoring.model import ModelAt
 from ...authoring.regulariser import Sphere
 from ...calculus.averages import COORDINATE, Average, MatrixAverage
-from ...replicas.algebra.levels import Broken, Tilt, in_blocks, parisi, tilts, weights
-from ...replicas.algebra.objects import replicated
+from ...replicas.algebra.levels import (
+    BrokenSymbols,
+    TiltedAverage,
+    block_ansatz,
+    parisi,
+    tilt_exponents,
+    tilted_averages,
+)
+from ...replicas.algebra.objects import replica_symbol
 from ...replicas.algebra.step import Step
-from ...replicas.steps.breaking_saddle import collected, matrix_gradient
+from ...replicas.steps.breaking_saddle import collect_terms, matrix_gradient
 from ...replicas.steps.derivation import derivation
-from ...replicas.steps.second_variation import perturbations, strength
-from ..blocks import Items, Relation, Section, Words, said
+from ...replicas.steps.second_variation import perturbation_matrices, perturbation_strength
+from ..blocks import Items, Relation, Section, Words, plain_words
 from .references import Bibliography
-from .steps import PLACES, assumption_section, first_items, generic_symbols, sections_of, stability_items
+from .steps import PLACES, assumption_section, build_step_sections, common_step_items, generic_symbols, stability_items
 from .theory import order_parameter_table
 
 
 def breaking_sections(at: ModelAt, works: Bibliography, rsb: int) -> tuple[Section, ...]:
-    """Order parameters, assumptions and the steps; every check is carried out and its outcome said."""
+    """Return order parameters, assumptions and the steps, each with the outcome of its checks.
+
+    Args:
+        at: the model.
+        works: bibliography that citations are added to.
+        rsb: number of steps of replica symmetry breaking, 1 or 2.
+    """
     steps = derivation(at, rsb=rsb)
     plain = generic_symbols(at)
-    p = Broken(plain.s, plain.t, plain.trained, plain.loss_holds_q, rsb)
-    items = first_items(steps, in_blocks(p)) | {8: _saddle(steps[8], at, p)}
+    p = BrokenSymbols(plain.s, plain.t, plain.trained, plain.loss_holds_q, rsb)
+    items = common_step_items(steps, block_ansatz(p)) | {8: _saddle_items(steps[8], at, p)}
     if rsb == 1:
-        between, within = _moved_pairs(p)
+        between, within = _perturbed_pairs(p)
         items |= {
-            9: _shortened(_complexity(steps[9]), p),
-            10: _limits(steps[10], p),
-            11: _shortened(stability_items(steps[11], p, between), p),
-            12: _shortened(stability_items(steps[12], p, within), p),
+            9: _name_resolvents(_complexity_items(steps[9]), p),
+            10: _limit_items(steps[10], p),
+            11: _name_resolvents(stability_items(steps[11], p, between), p),
+            12: _name_resolvents(stability_items(steps[12], p, within), p),
         }
-    sections = sections_of(steps, items, works)
+    sections = build_step_sections(steps, items, works)
     return (
         _order_parameters(p),
         assumption_section(at, rsb=rsb),
         *[sections[step.number] for step in steps.steps],
-        _left_out(rsb),
+        _omission_section(rsb),
     )
 
 
-def _moved_pairs(p: Broken) -> list[Items]:
-    """The perturbed overlaps and conjugates: of different blocks, then within one."""
-    moves = zip((p.q, p.q_hat), perturbations(p), strict=True)
-    changes = {replicated(z, "ab"): strength() * move for z, move in moves}
+def _perturbed_pairs(p: BrokenSymbols) -> list[Items]:
+    """Return the perturbed overlaps and conjugates: of different blocks, then within one."""
+    moves = zip((p.q, p.q_hat), perturbation_matrices(p), strict=True)
+    changes = {replica_symbol(z, "ab"): perturbation_strength() * move for z, move in moves}
     return [
         [Relation(left, value + changes[left], note) for left, value in pairs.values(p).items()]
-        for pairs, note in zip(in_blocks(p).pairs, PLACES[p.steps], strict=True)
+        for pairs, note in zip(block_ansatz(p).pairs, PLACES[p.steps], strict=True)
     ]
 
 
-_EXCESS = {
+_EXCESS_TEXTS = {
     1: ("what the overlap of a state with itself exceeds it by",),
     2: (
         "what the overlap of two states of one cluster exceeds it by",
@@ -65,48 +78,51 @@ _EXCESS = {
 }
 
 
-def _order_parameters(p: Broken) -> Section:
+def _order_parameters(p: BrokenSymbols) -> Section:
     of_two = "states" if p.steps == 1 else "states of different clusters"
     covariances = {
         p.q: f"overlap of two {of_two}: covariance of what their fields have in common",
-        **dict(zip(p.of_steps("Delta"), _EXCESS[p.steps], strict=True)),
+        **dict(zip(p.by_step("Delta"), _EXCESS_TEXTS[p.steps], strict=True)),
     }
     return Section(
         "Order parameters",
         (
             order_parameter_table(p, covariances, "a state"),
             Words(
-                f"Beside them {_PARISI[p.steps]}. States are clusters of near-minima; fields of "
+                f"Beside them {_PARISI_TEXTS[p.steps]}. States are clusters of near-minima; fields of "
                 "one minimiser have the covariance {}. Given by the law of the tokens: {rho_star} and {m_star}, the "
                 "covariance and mean of the teacher's fields. {mean_coordinate} is the average over one coordinate, "
                 "{mean_context} that over a sentence and its noise restricted to context c = (l, k), where token l has "
                 "label k.",
-                (*p.rates, sp.MatAdd(p.q, *p.of_steps("Delta"))),
+                (*p.rates, sp.MatAdd(p.q, *p.by_step("Delta"))),
             ),
         ),
     )
 
 
-_PARISI = {1: "the Parisi parameter {}, an inverse energy", 2: "the Parisi parameters {} and {}, inverse energies"}
+_PARISI_TEXTS = {
+    1: "the Parisi parameter {}, an inverse energy",
+    2: "the Parisi parameters {} and {}, inverse energies",
+}
 
 
-def _shortened(items: Items, p: Broken) -> Items:
-    """Resolvents by their names."""
+def _name_resolvents(items: Items, p: BrokenSymbols) -> Items:
+    """Return items with resolvents by their names."""
     short = p.resolvents()
 
-    def shortened(item: Any) -> Any:
+    def name_in_item(item: Any) -> Any:
         if not isinstance(item, Relation):
             return item
         return replace(item, left=item.left.xreplace(short), right=item.right.xreplace(short))
 
-    return [shortened(item) for item in items]
+    return [name_in_item(item) for item in items]
 
 
-def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
+def _saddle_items(step: Step, at: ModelAt, p: BrokenSymbols) -> Items:
     ridge = not step.before["Phi"].has(p.envelope)
-    levels = in_blocks(p).levels[1:]
-    (sentences, rows), (exponents, row_exponents) = tilts(p), weights(p)
-    Deltas, hats, tildes, tilde_hats = map(p.of_steps, ("Delta", "Delta{}_hat", "V_tilde", "V_tilde{}_hat"))
+    levels = block_ansatz(p).levels[1:]
+    (sentences, rows), (exponents, row_exponents) = tilted_averages(p), tilt_exponents(p)
+    Deltas, hats, tildes, tilde_hats = map(p.by_step, ("Delta", "Delta{}_hat", "V_tilde", "V_tilde{}_hat"))
     overlaps = [p.q_hat, *hats, p.V_hat, p.m_hat, p.theta_hat, p.q, *Deltas, p.V, p.m, p.theta]
     notes = {
         p.V_hat: "derivative form: what is averaged is a distribution where the field jumps",
@@ -114,8 +130,8 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
     }
     named: Items = [
         Words("Averages with the weight of the states of a block are written in angle brackets,"),
-        *_weighted(sentences, exponents, [level.channel for level in levels]),
-        *([] if ridge else _weighted(rows, row_exponents, [level.rows for level in levels])),
+        *_tilted_average_items(sentences, exponents, [level.channel for level in levels]),
+        *([] if ridge else _tilted_average_items(rows, row_exponents, [level.rows for level in levels])),
         Words("and what answers as V and its conjugate where blocks answer as a whole is"),
         *[Relation(short, value) for short, value in p.variances().items()],
         *([Relation(short, value) for value, short in reversed(p.resolvents().items())] if ridge else []),
@@ -128,13 +144,13 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
         Words("with {domega} and {dY} the deviations of {omega_0} and {Y} from their means."),
     ]
     if ridge:
-        items.append(said(
+        items.append(plain_words(
             "The last conditions of the rows are those of the replica-symmetric prior at the variance of whole blocks; "
             "at that of a state it returns V."
         ))  # fmt: skip
     if isinstance(at.regulariser, Sphere):
         (potential,) = [a.summand for a in step.before["Phi"].atoms(Average) if a.kind == COORDINATE]
-        held = collected(MatrixAverage(COORDINATE, -2 * matrix_gradient(potential, p.Lambda, p)), p)
+        held = collect_terms(MatrixAverage(COORDINATE, -2 * matrix_gradient(potential, p.Lambda, p)), p)
         items += [
             Words(
                 "Norms of the columns are given: half the trace of {Lambda} times their squares is added to {Phi}, and "
@@ -142,11 +158,11 @@ def _saddle(step: Step, at: ModelAt, p: Broken) -> Items:
             ),
             Relation(held, p.Norms, "on the diagonal"),
         ]
-    return [*named, *_shortened(items, p)]
+    return [*named, *_name_resolvents(items, p)]
 
 
-def _weighted(tilt: Tilt, exponents: Mapping[str, sp.Expr], kinds: Sequence[str]) -> Items:
-    """E[slope exp(y h)] / E[exp(y h)], level by level."""
+def _tilted_average_items(tilt: TiltedAverage, exponents: Mapping[str, sp.Expr], kinds: Sequence[str]) -> Items:
+    """Return E[slope exp(y h)] / E[exp(y h)], level by level."""
     items: Items = []
     for level, (tilted, plain) in reversed([*enumerate(zip(tilt.kinds, kinds, strict=True))]):
         weight = sp.exp(exponents[tilted])
@@ -155,7 +171,7 @@ def _weighted(tilt: Tilt, exponents: Mapping[str, sp.Expr], kinds: Sequence[str]
     return items
 
 
-def _complexity(step: Step) -> Items:
+def _complexity_items(step: Step) -> Items:
     notes = {
         "dPhi_dy": "at given order parameters",
         "complexity": "logarithm of the number of states, per dimension",
@@ -170,8 +186,8 @@ def _complexity(step: Step) -> Items:
     ]
 
 
-def _limits(step: Step, p: Broken) -> Items:
-    return _shortened([
+def _limit_items(step: Step, p: BrokenSymbols) -> Items:
+    return _name_resolvents([
         Relation(sp.Symbol("Phi_symmetric"), step.after["Phi without blocks"]),
         Words("For small {Delta} and {Delta_hat} the conditions for them are, whatever {},", (parisi,)),
         Relation(p.Delta_hat, step.after["small Delta_hat"]),
@@ -183,7 +199,7 @@ def _limits(step: Step, p: Broken) -> Items:
     ], p)  # fmt: skip
 
 
-def _left_out(rsb: int) -> Section:
+def _omission_section(rsb: int) -> Section:
     said_before = (
         "The equations with the model's own symbols, message passing and Bayes-optimal inference are those of the "
         "replica-symmetric derivation, which --rsb 0 prints. A test error is that of the fields of one minimiser: the "
@@ -194,4 +210,4 @@ def _left_out(rsb: int) -> Section:
             " Energies, limits and the stability of levels are those of one step, level by level, which --rsb 1 "
             "prints: the slope of the free entropy vanishes in every Parisi parameter."
         )
-    return Section("What is not repeated", (said(said_before),))
+    return Section("What is not repeated", (plain_words(said_before),))

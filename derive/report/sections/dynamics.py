@@ -8,25 +8,29 @@ from ...authoring.model import ModelAt
 from ...calculus.averages import MatrixAverage
 from ...replicas import dynamics
 from ...theory import descent
-from ..blocks import Items, Relation, Section, Stacked, Words, said
+from ..blocks import Items, Relation, Section, Stacked, Words, plain_words
 from .references import Bibliography
-from .steps import checked_and_cited, generic_symbols
+from .steps import check_and_citation_items, generic_symbols
 
 TITLE = "Stochastic gradient descent in one pass"
 
 
 def dynamics_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
-    """The equations with the outcome of their checks.
+    """Return the equations of one-pass descent, with the outcome of their checks.
+
+    Args:
+        at: the model.
+        works: bibliography that citations are added to.
 
     Raises:
         ModelError: they do not close.
     """
-    dynamics.refuse(at)
+    dynamics.require_closed_equations(at)
     step = dynamics.step(len(at.trained), at.loss_holds_q)
     p, after = generic_symbols(at), step.after
-    rows = descent.Rows(p)
+    rows = descent.RowMoments(p)
     update: Items = [
-        said(step.rule),
+        plain_words(step.rule),
         Words(
             "{} is the learning rate. A sentence moves row {row_index} of the weights, {} being coordinate {row_index} "
             "of a token with its encoding over the root of d, by the sum over tokens of the first term, and by the "
@@ -75,11 +79,11 @@ def dynamics_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
         Relation(sp.Symbol("covariance_batch"), after["batch noise"]),
         Words("one such step takes the moments to"),
         *[Relation(sp.Symbol(f"moved_{name}"), after[f"{name} after a batch"]) for name in ("S", "T", "P")],
-        said(
+        plain_words(
             "A sentence that is seen again, as in descent on fixed data, is correlated with the weights: no such "
             "equations hold there."
         ),
-        *checked_and_cited(step, works, {"X": Stacked(rows.X), "Y": Stacked(p.Y)}),
+        *check_and_citation_items(step, works, {"X": Stacked(rows.X), "Y": Stacked(p.Y)}),
     ]
     return (
         Section(TITLE, tuple(update)),

@@ -1,4 +1,4 @@
-"""The equations of one model, what their checks found, and what its symmetries make of them."""
+"""The equations of one model, the outcome of their checks, and the consequences of its symmetries."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import sympy as sp
 from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
 from ...replicas.own import specialisation
-from ...replicas.own.specialised import MOST, Specialised
-from ...replicas.own.symmetries import is_even, is_exchangeable, keeps_defaults, number_of_contexts
-from ..blocks import Items, Relation, Section, Words, with_symbols
-from .steps import checked
+from ...replicas.own.specialised import MOST, ModelEquations
+from ...replicas.own.symmetries import count_contexts, has_exchangeable_defaults, is_even, is_exchangeable
+from ..blocks import Items, Relation, Section, Words, insert_symbols
+from .steps import check_outcome
 
 TITLE = "The equations of this model"
 
 
-def own_section(at: ModelAt, outcome: Words | None = None) -> Section:
-    """Everything that specialised.py writes out, with its symbols said in words.
+def model_equation_section(at: ModelAt, outcome: Words | None = None) -> Section:
+    """Return the section of all equations that specialised.py writes out, with its symbols explained in words.
 
     Args:
-        outcome: that of the checks; none if they were not carried out.
+        at: the model.
+        outcome: outcome of the checks; None if they were not carried out.
     """
-    written = Specialised(at)
-    if written.too_large:
+    written = ModelEquations(at)
+    if written.is_too_large:
         limits = ", ".join(f"{count} {name}" for name, count in MOST.items())
         return Section(TITLE, (Words(f"They are not written out here: at most {limits} (of labels) are."),))
     trained: Items = [
@@ -34,40 +35,40 @@ def own_section(at: ModelAt, outcome: Words | None = None) -> Section:
     return Section(
         TITLE,
         (
-            *_opening(written),
-            *_fields(written),
-            *_conjugates(written),
-            *_rows(written),
+            *_context_items(written),
+            *_field_items(written),
+            *_conjugate_items(written),
+            *_row_items(written),
             Words("The overlaps are"),
-            *_equations(written, "q", "V", "theta", "m"),
+            *_equation_items(written, "q", "V", "theta", "m"),
             *([Words("The numbers trained with the weights obey"), *trained] if trained else ()),
             Words("Both halves are conditions for an extremum of"),
             Relation(sp.Symbol("Phi"), written.equations["Phi"]),
-            *_symmetries(at),
+            *_symmetry_items(at),
             *([outcome] if outcome else []),
         ),
     )
 
 
-def checked_own_section(at: ModelAt) -> Section:
-    """The equations with the model's own symbols, and the outcome of their checks."""
+def checked_model_equation_section(at: ModelAt) -> Section:
+    """Return the equations with the model's own symbols, and the outcome of their checks."""
     try:
-        return own_section(at, checked(specialisation.step(at)))
+        return model_equation_section(at, check_outcome(specialisation.step(at)))
     except ValueError:  # too many to be written out, which the section says
-        return own_section(at)
+        return model_equation_section(at)
 
 
-def _equations(written: Specialised, *stems: str) -> Items:
-    """The equations of the symbols with these names in front of the @."""
+def _equation_items(written: ModelEquations, *stems: str) -> Items:
+    """Return the equations of the symbols with these names in front of the @."""
     return [
-        Relation(sp.Symbol(name, real=True) if written.scalar else written.named(name), value)
+        Relation(sp.Symbol(name, real=True) if written.is_scalar else written.matrix_symbol(name), value)
         for name, value in written.equations.items()
         if name.partition("@")[0] in stems
     ]
 
 
-def _opening(written: Specialised) -> Items:
-    """Which contexts share their overlaps, and which have no mean."""
+def _context_items(written: ModelEquations) -> Items:
+    """Return which contexts share their overlaps, and which have no mean."""
     contexts, sizes = written.contexts, written.at.structure
     said = "The symbols of the model are put in for the general ones."
     if len(contexts) > 1:
@@ -86,7 +87,7 @@ def _opening(written: Specialised) -> Items:
         elif any(len(group) > 1 for group in groups):
             alike = "; ".join(" and ".join(f"({own})" for own in group) for group in groups if len(group) > 1)
             said += f" The {kind} {alike} have one covariance, hence one q, V and theta, with the index of the first."
-    items: Items = [with_symbols(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")})]
+    items: Items = [insert_symbols(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")})]
     centred = [c for c in contexts if not written.has_mean(c)]
     if centred:
         which = "" if len(centred) == len(contexts) else " of " + ", ".join(f"({c.own})" for c in centred)
@@ -95,8 +96,8 @@ def _opening(written: Specialised) -> Items:
     return items
 
 
-def _fields(written: Specialised) -> Items:
-    """Law of (omega, Y), and the proximal point."""
+def _field_items(written: ModelEquations) -> Items:
+    """Return the law of (omega, Y), and the proximal point."""
     at = written.at
     opening = "With" if at.structure.tokens == 1 else "Tokens are independent, and with"
     if at.structure.tokens > 1 and at.structure.clusters > 1:
@@ -104,12 +105,12 @@ def _fields(written: Specialised) -> Items:
     items: Items = [Words(opening)]
     for context in written.contexts:
         index = str(context.token + 1) if at.structure.tokens > 1 else ""
-        omega, Y = written.named(f"omega@{index}"), sp.MatrixSymbol(f"Y@{index}", *written.shapes("Y"))
+        omega, Y = written.matrix_symbol(f"omega@{index}"), sp.MatrixSymbol(f"Y@{index}", *written.shape_of("Y"))
         theta, q, m = (written.overlap(name, context) for name in ("theta", "q", "m"))
         means = sp.ImmutableDenseMatrix(at.law["teacher_means"][context.position])
         rho = written.plain_teacher_covariance(context)
         mean: Any
-        if written.scalar:
+        if written.is_scalar:
             pair = sp.Symbol(omega.name, real=True), at.Y[context.token, 0]
             m_, q_, theta_ = (written.written(e) for e in (m, q, theta))
             mean = sp.Matrix([m_, means[0]])
@@ -121,10 +122,10 @@ def _fields(written: Specialised) -> Items:
         label = f"cluster {context.cluster + 1}" if at.structure.clusters > 1 else ""
         items.append(Relation(sp.Function("mean")(*pair), mean, label))
         items.append(Relation(sp.Function("Cov")(*pair), covariance))
-    return items + _proximal(written)
+    return items + _proximal_items(written)
 
 
-def _proximal(written: Specialised) -> Items:
+def _proximal_items(written: ModelEquations) -> Items:
     at = written.at
     one = at.structure.tokens == 1
     end = "@" if one else ""
@@ -153,46 +154,46 @@ def _proximal(written: Specialised) -> Items:
         items += [Relation(z, definition) for z, definition in found.features.items() if z not in shown]
         shown |= set(found.features)
         items += [Relation(sp.Symbol(name), value) for name, value in found.components.items()]
-    weights = [token_weight(l) for l in range(at.structure.tokens)]
-    if any(weight not in written.weights(None) for weight in weights) and at.loss.has(*weights):
+    token_weights = [token_weight(l) for l in range(at.structure.tokens)]
+    if any(weight not in written.token_weights(None) for weight in token_weights) and at.loss.has(*token_weights):
         items.append(Words("{rho_token} is that of the token's cluster, given with the law of the tokens."))
     return items
 
 
-def _conjugates(written: Specialised) -> Items:
+def _conjugate_items(written: ModelEquations) -> Items:
     at = written.at
     said = "The conjugates are averages over the fields"
     said += " and the noise" if at.noise else ""
     if at.structure.clusters > 1:
         said += "; an index of the average says which labels the tokens have, and the factors are their probabilities"
-    return [Words(f"{said}:"), *_equations(written, "q_hat", "V_hat", "m_hat", "theta_hat")]
+    return [Words(f"{said}:"), *_equation_items(written, "q_hat", "V_hat", "m_hat", "theta_hat")]
 
 
-def _rows(written: Specialised) -> Items:
-    """G or R, second moments, and the minimiser of a row."""
+def _row_items(written: ModelEquations) -> Items:
+    """Return G or R, second moments, and the minimiser of a row."""
     at, equations = written.at, written.equations
     items: Items = []
-    named = [name for name in equations if name.startswith("moment@")]
-    if named:
+    matrix_symbol = [name for name in equations if name.startswith("moment@")]
+    if matrix_symbol:
         items += [
             Words(
                 "Second moments of the mean coordinates, numbered as in the law of the tokens, have the names {} (an "
                 "index 0 is the teacher's row):",
                 (sp.Symbol("moment@"),),
             ),
-            *[Relation(sp.Symbol(name), equations[name]) for name in named],
+            *[Relation(sp.Symbol(name), equations[name]) for name in matrix_symbol],
         ]
     several = len(written.atoms) > 1
     w, G = sp.Symbol("w"), sp.Symbol("G@")
     each = ", one for each spectral atom" if several else ""
     items += [
         Words(f"A row of the weights feels a field {{b}} whose second moment is {{}}{each}.", (sp.Symbol("Omega@"),)),
-        *_equations(written, "R", "G", "Omega", "b_pi", "b_tau"),
+        *_equation_items(written, "R", "G", "Omega", "b_pi", "b_tau"),
     ]
     if at.penalty is None:
         return items
     normal = "It is normal with mean zero"
-    if at.has_few_values:
+    if at.has_discrete_teacher:
         probabilities, values = (sp.Matrix(part) for part in at.law["rows"])
         taken = "The teacher's row takes the values {} (one a row) with the probabilities {}."
         items.append(Words(taken, (values, probabilities.T)))
@@ -211,13 +212,13 @@ def _rows(written: Specialised) -> Items:
     return items
 
 
-def _symmetries(at: ModelAt) -> Items:
-    """What the loss and the law do not notice; decided by values at random points."""
+def _symmetry_items(at: ModelAt) -> Items:
+    """Return the symmetries of loss and law, found by values at random points."""
     items: Items = []
     m, theta, m_hat, theta_hat = (sp.Symbol(f"{name}@") for name in ("m", "theta", "m_hat", "theta_hat"))
     odd = is_even(at, students=True)
     alone = is_even(at, students=False)
-    count = number_of_contexts(at)
+    count = count_contexts(at)
     means = any(not e.is_zero for gram in at.law["gram"] for row in gram[:count] for e in row[:count])
     if odd:
         items.append(
@@ -234,7 +235,7 @@ def _symmetries(at: ModelAt) -> Items:
         every = len(pairs) == at.structure.tokens * (at.structure.tokens - 1) // 2
         which = ", ".join(f"tokens {a + 1} and {b + 1}" for a, b in pairs)
         which = "any two tokens" if every and len(pairs) > 1 else which
-        default = ", as at their defaults," if all(keeps_defaults(at, *pair) for pair in pairs) else ","
+        default = ", as at their defaults," if all(has_exchangeable_defaults(at, *pair) for pair in pairs) else ","
         items.append(
             Words(
                 f"Loss and law are unchanged if {which} are exchanged together with the entries of the parameters. "

@@ -1,42 +1,47 @@
-"""Through which combinations of fields and noise the loss and the metric depend on them."""
+"""The combinations of fields and noise that the loss and the metric depend on."""
 
 from __future__ import annotations
 
 import sympy as sp
 
 from ...authoring.model import ModelAt
-from ...theory.reads import Assignment, Reading, metric_reading, reading
+from ...theory.reads import ActiveSubspace, Assignment, active_subspace, metric_active_subspace
 from ..blocks import Items, Relation, Section, Words
-from ..own_symbols import combination_symbol, fresh_fields
+from ..own_symbols import combination_symbol, metric_fields
 
 TITLE = "What the loss reads"
-_MOST = 27
+_MAX_ASSIGNMENTS = 27  # of labels that are written out
 
 
-def reads_sections(at: ModelAt) -> tuple[Section, ...]:
-    """The combinations, loss and metric written in them, and the dimension that is left; none where nothing is gained.
+def active_subspace_sections(at: ModelAt) -> tuple[Section, ...]:
+    """Return the combinations, loss and metric in them, and the remaining dimension; none where nothing is gained.
 
-    Values of discrete noise are told apart where that leaves fewer dimensions.
+    Values of discrete noise have combinations of their own where that leaves fewer dimensions.
     """
-    if at.structure.clusters**at.structure.tokens > _MOST:
-        return (Section(TITLE, (Words(f"It is not written out here: at most {_MOST} assignments of labels are."),)),)
+    if at.structure.clusters**at.structure.tokens > _MAX_ASSIGNMENTS:
+        return (
+            Section(
+                TITLE, (Words(f"It is not written out here: at most {_MAX_ASSIGNMENTS} assignments of labels are."),)
+            ),
+        )
     items: Items = []
     for name in ("loss", "metric"):
-        ask = reading if name == "loss" else metric_reading
-        found, apart = ask(at), ask(at, drawn=True)
+        find = active_subspace if name == "loss" else metric_active_subspace
+        found, apart = find(at), find(at, drawn=True)
         if found is not None and apart is not None:
-            chosen = apart if apart.read < found.read else found
-            items += _items(at, chosen, name) if chosen.reduced else []
+            chosen = apart if apart.active_dimension < found.active_dimension else found
+            items += _combination_items(at, chosen, name) if chosen.is_reduced else []
     return (Section(TITLE, tuple(items)),) if items else ()
 
 
-def _items(at: ModelAt, found: Reading, name: str) -> Items:
-    fresh = dict(zip(at.X, fresh_fields(at), strict=True)) if name == "metric" else {}
+def _combination_items(at: ModelAt, found: ActiveSubspace, name: str) -> Items:
+    """Return the combinations of a loss or a metric."""
+    fresh = dict(zip(at.X, metric_fields(at), strict=True)) if name == "metric" else {}
     variables = [v.xreplace(fresh) for v in found.variables]
     items: Items = [
         Words(
             f"Of the fields and the Gaussian noise, {{}}, the {name} depends on these combinations alone"
-            f"{', a set for each case' if _cases(found) > 1 else ''}:",
+            f"{', a set for each case' if _count_cases(found) > 1 else ''}:",
             (sp.Tuple(*variables),),
         )
     ]
@@ -48,7 +53,7 @@ def _items(at: ModelAt, found: Reading, name: str) -> Items:
         if (key := (*rows, written)) in seen:
             continue
         seen.setdefault(key)
-        items += _case(at, found, case) if _cases(found) > 1 else []
+        items += _case_items(at, found, case) if _count_cases(found) > 1 else []
         items += [Relation(symbol, row) for symbol, row in zip(symbols, rows, strict=True)]
         items.append(Relation(sp.Symbol(name), written))
         signs = [s for s, only in zip(symbols[len(case.z) :], case.by_sign, strict=True) if only]
@@ -56,25 +61,29 @@ def _items(at: ModelAt, found: Reading, name: str) -> Items:
             listed = ", ".join(["{}"] * len(signs))
             text = f"Of {listed} the sign alone is read: given the others, its average is a closed form."
             items.append(Words(text, tuple(signs)))
-    left = "no integral is left" if found.read == 0 else f"{found.read} {'is' if found.read == 1 else 'are'} left"
+    left = (
+        "no integral is left"
+        if found.active_dimension == 0
+        else f"{found.active_dimension} {'is' if found.active_dimension == 1 else 'are'} left"
+    )
     items.append(Words(f"Of the {found.dimension} dimensions of its average {left}."))
     return items
 
 
-def _cases(found: Reading) -> int:
-    """How many assignments differ in what is shown of them."""
+def _count_cases(found: ActiveSubspace) -> int:
+    """Return the number of assignments that differ in the text shown."""
     return len({(case.rows, case.loss) for case in found.assignments})
 
 
-def _case(at: ModelAt, found: Reading, case: Assignment) -> Items:
-    """Of which labels and values of the noise: of the first that reads so."""
+def _case_items(at: ModelAt, found: ActiveSubspace, case: Assignment) -> Items:
+    """Return the labels and values of the noise of all assignments with the same combinations."""
     alike = [other for other in found.assignments if (other.rows, other.loss) == (case.rows, case.loss)]
     given = [*(at.labels if at.structure.clusters > 1 else ()), *found.drawn]
     values = [[*(other.labels if at.structure.clusters > 1 else ()), *other.noise] for other in alike]
     listed = " or ".join(["{}"] * len(values))
-    return [Words(f"Where {{}} is {listed}:", tuple(_bare(value) for value in [given, *values]))]
+    return [Words(f"Where {{}} is {listed}:", tuple(_as_object(value) for value in [given, *values]))]
 
 
-def _bare(values: list[sp.Expr]) -> sp.Basic:
-    """Without brackets around one."""
+def _as_object(values: list[sp.Expr]) -> sp.Basic:
+    """Return values as one object, a single one without brackets."""
     return sp.sympify(values[0]) if len(values) == 1 else sp.Tuple(*values)

@@ -1,11 +1,11 @@
-"""What the steps cite, in full, and the numbers by which a document refers to it; the section that lists it."""
+"""The works that the steps cite, in full, and the numbers by which a document refers to them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-from ..blocks import Section, said
+from ..blocks import Section, plain_words
 
 # A work that is cited by place (appendix, equation) goes by its number on arXiv.
 _FULL = {
@@ -17,12 +17,12 @@ _FULL = {
 
 @dataclass(frozen=True)
 class Bibliography:
-    """Works in the order in which they are first cited."""
+    """A list of works in the order in which they are first cited."""
 
     works: list[str] = field(default_factory=list)
 
     def cite(self, citation: str) -> str:
-        """[1, Appendix C], [2] for works separated by semicolons, each added where it is new."""
+        """Return [1, Appendix C], [2] for works separated by semicolons, each added where it is new."""
         marks = []
         for part in (part.strip() for part in citation.split(";")):
             found = re.match(r"(arXiv [\d.]+\d)(?:, (.*))?$", part)
@@ -32,11 +32,11 @@ class Bibliography:
             marks.append(f"[{self.works.index(work) + 1}{', ' if place else ''}{place}]")
         return ", ".join(marks)
 
-    def listed(self) -> list[str]:
-        """Every work in full, with its number."""
+    def format_works(self) -> list[str]:
+        """Return every work in full, with its number."""
         return [f"[{n + 1}] {_FULL.get(work, work)}." for n, work in enumerate(self.works)]
 
 
 def reference_section(works: Bibliography) -> Section:
-    """Everything cited, once."""
-    return Section("References", tuple(said(text) for text in works.listed()))
+    """Return the section of all works cited."""
+    return Section("References", tuple(plain_words(text) for text in works.format_works()))

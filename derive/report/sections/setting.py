@@ -1,4 +1,4 @@
-"""What is given: the model, its fields, loss and parameters, and the law of its tokens."""
+"""The setting of a derivation: the model, its fields, loss and parameters, and the law of its tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from ...authoring.parameters import GaussianNoise
 from ...calculus.functions import SoftmaxEntry
 from ...replicas.steps.partition import risk
 from ...theory.kinks import loss_kinks, metric_kinks
-from ..blocks import Items, Relation, Section, Table, Words, with_symbols
-from ..own_symbols import entry_symbol, fresh_fields, spoken
+from ..blocks import Items, Relation, Section, Table, Words, insert_symbols
+from ..own_symbols import entry_symbol, metric_fields, prose_symbols
 from ..symbols import THEORY
 from .steps import generic_symbols
 
 
 def setting_sections(model: Model, at: ModelAt) -> tuple[Section, ...]:
-    """Model, fields and loss, parameters, law of the tokens."""
+    """Return the sections of the model, its fields and loss, its parameters, and the law of the tokens.
+
+    Args:
+        model: the model.
+        at: the model at the structure.
+    """
     return _model_section(model, at), _fields_section(at), _parameter_section(at), _law_section(at)
 
 
@@ -28,7 +33,7 @@ def _model_section(model: Model, at: ModelAt) -> Section:
     return Section(
         "Model",
         (
-            with_symbols(model.summary or "No summary was given.", spoken(at)),
+            insert_symbols(model.summary or "No summary was given.", prose_symbols(at)),
             Words("Source: {}.", (model.source,)) if model.source else Words("No source was given."),
             Words(
                 f"Structure: L = {sizes.tokens} (tokens), s = {sizes.student_rank} (columns of the student's weights), "
@@ -41,7 +46,7 @@ def _model_section(model: Model, at: ModelAt) -> Section:
 
 
 def _risk_items(at: ModelAt) -> Items:
-    """What is minimised, and over what."""
+    """Return the risk and the variables that it is minimised over."""
     held = [Words("where {phi} are numbers trained with the weights, {Kappa} the diagonal matrix of their ridges.")]
     return [
         Words(
@@ -59,7 +64,7 @@ def _risk_items(at: ModelAt) -> Items:
 
 
 def _penalty_items(at: ModelAt) -> Items:
-    """The penalty of a row of W."""
+    """Return the penalty of a row of W."""
     if at.penalty is None:
         p = generic_symbols(at)
         strengths = (
@@ -104,7 +109,7 @@ def _fields_section(at: ModelAt) -> Section:
         items.append(Words("Trained with the weights: {}, with ridges of strengths {}.", (symbols, strengths)))
     if sizes.clusters > 1:
         items.append(Words("Cluster labels, counted from 0 in formulas: {}.", (sp.Tuple(*at.labels),)))
-    fresh = dict(zip(at.X, fresh_fields(at), strict=True))
+    fresh = dict(zip(at.X, metric_fields(at), strict=True))
     notes = {
         "loss": "the loss of one sentence",
         "metric": "the test error of one sentence, h the student's fields of a fresh one",
@@ -113,7 +118,7 @@ def _fields_section(at: ModelAt) -> Section:
     parts = {"loss": at.loss}
     parts |= {"metric": at.metric.xreplace(fresh)} if at.metric is not None else {}
     parts |= {"baseline": at.baseline[0]} if at.baseline else {}
-    softmax, parts = _named_softmax(parts)
+    softmax, parts = _name_softmax_rows(parts)
     if softmax:
         items.append(Words("Rows of softmax, the first entry of row 2 being written {softmax_2_1}, and so on:"))
         items += [Relation(sp.Symbol(f"softmax_{n}"), sp.Function("softmax")(*logits)) for n, logits in softmax]
@@ -129,7 +134,7 @@ def _fields_section(at: ModelAt) -> Section:
     return Section("Fields and loss", tuple(items))
 
 
-def _named_softmax(parts: dict[str, sp.Expr]) -> tuple[list[tuple[int, tuple[sp.Expr, ...]]], dict[str, sp.Expr]]:
+def _name_softmax_rows(parts: dict[str, sp.Expr]) -> tuple[list[tuple[int, tuple[sp.Expr, ...]]], dict[str, sp.Expr]]:
     """Replace softmax entries, innermost first, by symbols softmax_<row>_<entry>, rows and entries from 1."""
     rows: list[tuple[int, tuple[sp.Expr, ...]]] = []
     while any(part.has(SoftmaxEntry) for part in parts.values()):
@@ -156,7 +161,7 @@ def _parameter_section(at: ModelAt) -> Section:
             value = value[0]
         shape = parameter.shape(at.structure)
         default = sp.Matrix(value) if isinstance(value, tuple) and len(shape) == 2 else sp.sympify(value)
-        meaning = with_symbols(parameter.doc, spoken(at))
+        meaning = insert_symbols(parameter.doc, prose_symbols(at))
         name = parameter.name.rstrip("_")
         rows.append((name, entry_symbol(parameter.name), default, parameter.allowed, meaning))
     items: Items = [Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows))]

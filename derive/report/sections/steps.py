@@ -1,4 +1,4 @@
-"""The steps, assumptions and message passing, with every symbol said in words where it first stands."""
+"""The steps, assumptions and message passing, with every symbol explained where it first occurs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import sympy as sp
 from ...authoring.model import ModelAt
 from ...calculus.averages import COORDINATE, Average, MatrixAverage, Symbols
 from ...replicas import message_passing
-from ...replicas.algebra.levels import Ansatz, parisi, replica_symmetric
-from ...replicas.algebra.objects import LogDet, LogIntegral, beta, n, replicated, scalars_out
+from ...replicas.algebra.levels import Ansatz, parisi, replica_symmetric_ansatz
+from ...replicas.algebra.objects import LogDet, LogIntegral, beta, extract_scalars, n, replica_symbol
 from ...replicas.algebra.step import Derivation, Step
 from ...replicas.steps.derivation import derivation
-from ...replicas.steps.fields import Inputs
-from ...replicas.steps.second_variation import composite, perturbations, strength
+from ...replicas.steps.fields import TokenAndWeights
+from ...replicas.steps.second_variation import composite_perturbation, perturbation_matrices, perturbation_strength
 from ...replicas.steps.zero_temperature import rescaling
-from ..blocks import Items, Relation, Section, Stacked, Words, said, with_symbols
+from ..blocks import Items, Relation, Section, Stacked, Words, insert_symbols, plain_words
 from ..printing import MEANS
 from .references import Bibliography
 
-# What the words of a step call by name, printed without the index of a context.
+# Symbols that the words of a step name, printed without the index of a context.
 SPOKEN = {
     name: Stacked(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
     for name in ("q", "V", "m", "theta", "G", "B", "Q", "b", "Delta", "Delta^", "Delta_1", "Delta_2", "V^")
@@ -30,23 +30,41 @@ SPOKEN = {
 
 
 def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
-    """Step number -> its section; every check is carried out and its outcome said, what it cites joins `works`."""
+    """Return step number -> its section, with the outcome of its checks.
+
+    Args:
+        at: the model.
+        works: bibliography that citations are added to.
+    """
     steps, p = derivation(at), generic_symbols(at)
-    last = {8: _saddle(steps[8]), 9: stability_items(steps[9], p)}
-    return sections_of(steps, first_items(steps, replica_symmetric(p)) | last, works)
+    last = {8: _saddle_items(steps[8]), 9: stability_items(steps[9], p)}
+    return build_step_sections(steps, common_step_items(steps, replica_symmetric_ansatz(p)) | last, works)
 
 
-def first_items(steps: Derivation, ansatz: Ansatz) -> dict[int, Items]:
-    """What the steps up to zero temperature show, whatever the ansatz."""
+def common_step_items(steps: Derivation, ansatz: Ansatz) -> dict[int, Items]:
+    """Return the items of the steps up to zero temperature, for any ansatz.
+
+    Args:
+        steps: the derivation.
+        ansatz: the ansatz of its step 4.
+    """
     p = ansatz.symbols
     return {
-        1: _partition(steps[1], p), 2: _fields(steps[2], p), 3: _action(steps[3], p), 4: _ansatz(steps[4], ansatz),
-        5: _limit(steps[5], ansatz), 6: _finite(steps[6]), 7: _zero(steps[7], p),
+        1: _partition_items(steps[1], p), 2: _field_items(steps[2], p), 3: _action_items(steps[3], p),
+        4: _ansatz_items(steps[4], ansatz),
+        5: _limit_items(steps[5], ansatz), 6: _finite_temperature_items(steps[6]),
+        7: _zero_temperature_items(steps[7], p),
     }  # fmt: skip
 
 
-def sections_of(steps: Derivation, items: Mapping[int, Items], works: Bibliography) -> dict[int, Section]:
-    """Step number -> its section."""
+def build_step_sections(steps: Derivation, items: Mapping[int, Items], works: Bibliography) -> dict[int, Section]:
+    """Return step number -> its section.
+
+    Args:
+        steps: the derivation.
+        items: step number -> items to show.
+        works: bibliography that citations are added to.
+    """
     return {
         step.number: step_section(f"Step {step.number}: {step.name}", step, items[step.number], works)
         for step in steps.steps
@@ -56,23 +74,42 @@ def sections_of(steps: Derivation, items: Mapping[int, Items], works: Bibliograp
 def step_section(
     title: str, step: Step, items: Items, works: Bibliography, spoken: Mapping[str, Any] = SPOKEN
 ) -> Section:
-    """The rule of a step, what it shows, the outcome of its checks, where it is written."""
-    return Section(title, (with_symbols(step.rule, spoken), *items, *checked_and_cited(step, works, spoken)))
+    """Return the section of a step: its rule, its items, the outcome of its checks, its citation.
+
+    Args:
+        title: title of the section.
+        step: the step.
+        items: items between the rule and the checks.
+        works: bibliography that citations are added to.
+        spoken: symbols that the words of the step name.
+    """
+    return Section(title, (insert_symbols(step.rule, spoken), *items, *check_and_citation_items(step, works, spoken)))
 
 
-def checked_and_cited(step: Step, works: Bibliography, spoken: Mapping[str, Any]) -> Items:
-    """The outcome of a step's checks, and where it is written."""
-    return [checked(step, spoken), said(f"See {works.cite(step.citation)}.")]
+def check_and_citation_items(step: Step, works: Bibliography, spoken: Mapping[str, Any]) -> Items:
+    """Return the outcome of a step's checks, and its citation.
+
+    Args:
+        step: the step.
+        works: bibliography that citations are added to.
+        spoken: symbols that the words of the step name.
+    """
+    return [check_outcome(step, spoken), plain_words(f"See {works.cite(step.citation)}.")]
 
 
 def generic_symbols(at: ModelAt) -> Symbols:
-    """Of a generic context, sizes as symbols."""
+    """Return the symbols of a generic context, sizes as symbols."""
     s, t = (sp.Symbol(name, integer=True, positive=True) for name in "st")
     return Symbols(s, t, len(at.trained), at.loss_holds_q)
 
 
-def checked(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
-    """The outcome of every check, in words, with the symbols that they call by name."""
+def check_outcome(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
+    """Carry out every check of a step and return the outcomes in words.
+
+    Args:
+        step: the step.
+        spoken: symbols that the words of the step name.
+    """
     outcomes = []
     checks = step.check()
     for word, outcome in (("Checked", True), ("FAILED", False)):
@@ -81,19 +118,21 @@ def checked(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
             if check.passed == outcome:
                 names.setdefault(check.detail, []).append(check.name)
         if names:
-            outcomes.append(f"{word}: {'; '.join(f'{_listed(known)} ({detail})' for detail, known in names.items())}.")
-    return with_symbols(" ".join(outcomes), spoken)
+            outcomes.append(
+                f"{word}: {'; '.join(f'{_join_names(known)} ({detail})' for detail, known in names.items())}."
+            )
+    return insert_symbols(" ".join(outcomes), spoken)
 
 
-def _listed(names: list[str]) -> str:
-    """Names with a common beginning, said once."""
+def _join_names(names: list[str]) -> str:
+    """Return names in a list, their common beginning once."""
     first, *rest = names
     start = first.rpartition(" ")[0] + " "
     return ", ".join([first, *[name.removeprefix(start) for name in rest]])
 
 
-def _partition(step: Step, p: Symbols) -> Items:
-    weights = Inputs(p).weights("a")
+def _partition_items(step: Step, p: Symbols) -> Items:
+    weights = TokenAndWeights(p).weights("a")
     W = sp.MatrixSymbol("W", *weights.shape)
     return [
         Words(
@@ -106,10 +145,10 @@ def _partition(step: Step, p: Symbols) -> Items:
     ]
 
 
-def _fields(step: Step, p: Symbols) -> Items:
-    given, x = Inputs(p), sp.MatrixSymbol("x", p.s, 1)
+def _field_items(step: Step, p: Symbols) -> Items:
+    given, x = TokenAndWeights(p), sp.MatrixSymbol("x", p.s, 1)
     left = {
-        "m|a": replicated(p.m, "a"), "q|ab": replicated(p.q, "ab"), "theta|a": replicated(p.theta, "a"),
+        "m|a": replica_symbol(p.m, "a"), "q|ab": replica_symbol(p.q, "ab"), "theta|a": replica_symbol(p.theta, "a"),
         "m_star": p.m_star, "rho_star": p.rho_star,
     }  # fmt: skip
     return [
@@ -118,7 +157,7 @@ def _fields(step: Step, p: Symbols) -> Items:
             "student sees and the teacher does not.",
             (given.token, given.mean, given.covariance, given.encoding),
         ),
-        Relation(replicated(x, "a"), step.before["X|a"]),
+        Relation(replica_symbol(x, "a"), step.before["X|a"]),
         Relation(p.Y, step.before["Y"]),
         Words("Given the label of the token they are jointly normal, with means and covariances"),
         *[Relation(left[name], value) for name, value in step.after.items()],
@@ -128,19 +167,19 @@ def _fields(step: Step, p: Symbols) -> Items:
 _POTENTIALS = {"trace": "S_trace", "entropic": "S_rows", "energetic": "S_sentences", "trained": "S_trained"}
 
 
-def _potentials(step: Step, prefix: str = "") -> Items:
-    """The parts of the action; with the prefix `slope_` their slopes at n = 0."""
+def _potential_items(step: Step, prefix: str = "") -> Items:
+    """Return the parts of the action; with the prefix `slope_` their slopes at n = 0."""
     items: Items = []
     for name, value in step.after.items():
         if name in _POTENTIALS:
-            short, exponents = _with_exponents(value)
+            short, exponents = _name_exponents(value)
             items.append(Relation(sp.Symbol(f"{prefix}{_POTENTIALS[name]}"), short))
             items += [] if prefix else exponents  # those of single integrals are the same before and after the limit
-    return items + _of_ridge(step, prefix)
+    return items + _ridge_items(step, prefix)
 
 
-def _of_ridge(step: Step, prefix: str) -> Items:
-    """The part of the rows with the integral over the weights done, where it can be."""
+def _ridge_items(step: Step, prefix: str) -> Items:
+    """Return the part of the rows with the integral over the weights evaluated, for a ridge."""
     if "entropic of ridge" not in step.after:
         return []
     done = "For the ridge penalty the integral over the weights is done, too, and the rows' part is"
@@ -150,20 +189,20 @@ def _of_ridge(step: Step, prefix: str) -> Items:
     ]
 
 
-def _with_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
-    """The expression with the exponents of its integrals named, and what they are."""
+def _name_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
+    """Return the expression with the exponents of its integrals named, and their definitions."""
     relations: Items = []
     for integral in expression.atoms(LogIntegral):
         stem, _, replicas = integral.variable.name.partition("|")
         named = sp.Symbol(f"{'H' if replicas else 'h'}_{stem}")
         expression = expression.xreplace({integral: LogIntegral(named, integral.variable)})
-        # Replicas stand in sums over sums, which are taken apart to fit on lines.
-        exponent = scalars_out(integral.exponent) if replicas else integral.exponent
+        # Replicas occur in sums over sums, which are split to fit on lines.
+        exponent = extract_scalars(integral.exponent) if replicas else integral.exponent
         relations.append(Relation(named, exponent))
     return expression, relations
 
 
-def _action(step: Step, p: Symbols) -> Items:
+def _action_items(step: Step, p: Symbols) -> Items:
     r = sp.MatrixSymbol("r|a", p.s, p.s)
     definitions = [
         Relation(sp.MatrixSymbol(name.partition(" ")[0], *value.shape), MatrixAverage(COORDINATE, value))
@@ -175,7 +214,7 @@ def _action(step: Step, p: Symbols) -> Items:
         Words(
             "In the common eigenbasis the overlaps are averages over the coordinates, {} being that of a replica with "
             "itself and {} a row of its weights:",
-            (r, replicated(p.w, "a")),
+            (r, replica_symbol(p.w, "a")),
         ),
         *definitions,
         Words(
@@ -184,20 +223,20 @@ def _action(step: Step, p: Symbols) -> Items:
             "row in all replicas, and one of the sentences, {S_sentences}:"
         ),
         Relation(sp.Symbol("replicated_action"), sp.Add(*total), "for large d, extremised over all of them"),
-        *_potentials(step),
+        *_potential_items(step),
     ]
 
 
-# Where the pairs of an ansatz stand, in its order, by how often replica symmetry is broken.
+# Places of the pairs of an ansatz, in its order, by the number of steps of replica symmetry breaking.
 PLACES = (("",), ("in different blocks", "in one block"), ("in different blocks", "in one block", "in one inner block"))
 
 
-def _ansatz(step: Step, ansatz: Ansatz) -> Items:
-    """Composites come first: the rows' potential is written in them."""
+def _ansatz_items(step: Step, ansatz: Ansatz) -> Items:
+    """Return the ansatz; composites come first, since the rows' potential is written in them."""
     p, outermost = ansatz.symbols, ansatz.levels[0]
-    trained = [] if p.trained else [replicated(p.phi, "a")]
+    trained = [] if p.trained else [replica_symbol(p.phi, "a")]
     mean = sp.BlockMatrix([[p.m], [p.m_star]])
-    single = [Relation(left, right) for left, right in ansatz.single.items() if left not in trained]
+    single_replica = [Relation(left, right) for left, right in ansatz.single_replica.items() if left not in trained]
     pairs = [
         Relation(left, right, note)
         for kind, note in zip(ansatz.pairs, PLACES[ansatz.steps], strict=True)
@@ -209,9 +248,9 @@ def _ansatz(step: Step, ansatz: Ansatz) -> Items:
     held = ("", "A block holds {} replicas.", "A block holds {} replicas, an inner one {}.")[ansatz.steps]
     return [
         *([Words(held, sizes)] if sizes else []),
-        *single[:2],
+        *single_replica[:2],
         *pairs,
-        *single[2:],
+        *single_replica[2:],
         Words("The conjugates act on a row through their sums"),
         *[Relation(z, MatrixAverage("contexts", summand)) for z, summand in p.composites.items()],
         Words(
@@ -221,20 +260,27 @@ def _ansatz(step: Step, ansatz: Ansatz) -> Items:
         ),
         Relation(sp.Symbol(f"{shared}_mean"), mean),
         Relation(sp.Symbol(f"{shared}_covariance"), step.after["covariance"]),
-        *_of_blocks(ansatz),
+        *_block_field_items(ansatz),
         Words("In each replica, {x} is normal around the shared {omega} with covariance {V}. Then"),
-        *_potentials(step),
+        *_potential_items(step),
     ]
 
 
-def _of_blocks(ansatz: Ansatz) -> Items:
-    """The fields that the replicas of a block share."""
+def _block_field_items(ansatz: Ansatz) -> Items:
+    """Return the fields that the replicas of a block share."""
     return [
         Words(
             "Within {}, {} is normal around {} with covariance {}, and {} around {} with covariance {}; their averages "
             "are written {} and {}.".replace("{}", place, 1),
             (
-                *(inner.row_field, outer.row_field, inner.composite, inner.field, outer.field, inner.overlap),
+                *(
+                    inner.row_field,
+                    outer.row_field,
+                    inner.composite,
+                    inner.field,
+                    outer.field,
+                    inner.overlap,
+                ),
                 *(sp.Symbol(MEANS[kind]) for kind in (inner.rows, inner.channel)),
             ),
         )
@@ -242,7 +288,7 @@ def _of_blocks(ansatz: Ansatz) -> Items:
     ]
 
 
-def _limit(step: Step, ansatz: Ansatz) -> Items:
+def _limit_items(step: Step, ansatz: Ansatz) -> Items:
     A, U = sp.MatrixSymbol("J", 1, 1), sp.MatrixSymbol("U", 1, 1)
     power = sp.log(Average("of@", sp.Symbol("I") ** n))
     slope = LogDet(A) + sp.Trace(A.inv() * U)
@@ -257,15 +303,15 @@ def _limit(step: Step, ansatz: Ansatz) -> Items:
             "to the power 1/{}. Determinants are differentiated as they stand. Hence",
             (power, sp.log(sp.Symbol("I")), ansatz.levels[1].size),
         )
-    return [used, *_potentials(step, "slope_")]
+    return [used, *_potential_items(step, "slope_")]
 
 
-def _finite(step: Step) -> Items:
-    value, _ = _with_exponents(step.after["Phi_beta"])
+def _finite_temperature_items(step: Step) -> Items:
+    value, _ = _name_exponents(step.after["Phi_beta"])
     return [Relation(sp.Symbol("Phi_beta"), value, "extremised over all overlaps and conjugates")]
 
 
-def _zero(step: Step, p: Symbols) -> Items:
+def _zero_temperature_items(step: Step, p: Symbols) -> Items:
     rows: Items = []
     if "N" in step.after:
         rows = [
@@ -283,7 +329,7 @@ def _zero(step: Step, p: Symbols) -> Items:
     ]
 
 
-def _saddle(step: Step) -> Items:
+def _saddle_items(step: Step) -> Items:
     return [
         Words("The training loss, per dimension and with loss and penalty at their minimisers, is"),
         Relation(sp.Symbol("training_loss"), step.after["training_loss"]),
@@ -293,20 +339,32 @@ def _saddle(step: Step) -> Items:
 
 
 def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items:
-    """The perturbation, of the overlaps in `pairs` or of all, and where the action is stationary in it."""
-    D, D_hat = perturbations(p)
+    """Return the perturbation, of the overlaps in `pairs` or of all, and the conditions for a stationary action.
+
+    Args:
+        step: the step on stability.
+        p: symbols of the ansatz.
+        pairs: perturbed overlaps; None for all.
+    """
+    D, D_hat = perturbation_matrices(p)
     parts = [step.after[name] for name in ("trace", "rows", "sentences")]
-    moved = [Relation(replicated(z, "ab"), z + strength() * change) for z, change in ((p.q, D), (p.q_hat, D_hat))]
+    moved = [
+        Relation(replica_symbol(z, "ab"), z + perturbation_strength() * change)
+        for z, change in ((p.q, D), (p.q_hat, D_hat))
+    ]
     return [
         Words(
             "{} are the entries of that symmetric matrix, {D} and {D_hat} symmetric s x s matrices of every context.",
-            (strength(),),
+            (perturbation_strength(),),
         ),
         *(moved if pairs is None else pairs),
         Words("A row of the weights feels the sum over contexts"),
-        Relation(composite(p), MatrixAverage("contexts", p.gamma * D_hat)),
-        Words("To second order the action changes by the sum of all {}, times {}, times", (strength() ** 2, beta**2)),
-        Relation(sp.Symbol("second_variation"), scalars_out(sp.Add(*parts))),
+        Relation(composite_perturbation(p), MatrixAverage("contexts", p.gamma * D_hat)),
+        Words(
+            "To second order the action changes by the sum of all {}, times {}, times",
+            (perturbation_strength() ** 2, beta**2),
+        ),
+        Relation(sp.Symbol("second_variation"), extract_scalars(sp.Add(*parts))),
         Words("which is stationary where {D_hat} and {D} are"),
         Relation(D_hat, step.after["D_hat"]),
         Relation(D, step.after["D_prime"]),
@@ -321,8 +379,8 @@ def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items
     ]
 
 
-# What is assumed of the replicas, by how often their symmetry is broken.
-_SYMMETRY = (
+# Assumptions on the replicas, by the number of steps of replica symmetry breaking.
+_SYMMETRY_ASSUMPTIONS = (
     "Replica symmetry: the dominant saddle point does not tell replicas apart. Step 9 tests this against small "
     "perturbations.",
     "One step of replica symmetry breaking: the dominant saddle point groups the replicas in blocks of one size and "
@@ -333,7 +391,12 @@ _SYMMETRY = (
 
 
 def assumption_section(at: ModelAt, rsb: int = 0) -> Section:
-    """What is assumed, not shown."""
+    """Return the section of the assumptions.
+
+    Args:
+        at: the model.
+        rsb: number of steps of replica symmetry breaking.
+    """
     assumed = [
         "The calculation that follows is the replica method of theoretical physics and not a proof. It assumes:",
         "(1) Size: d and the number of sentences are large at a fixed ratio; L, s, t and K are of order one.",
@@ -346,20 +409,25 @@ def assumption_section(at: ModelAt, rsb: int = 0) -> Section:
         "not depend on the draw of the data and of the teacher.",
         "(5) Replicas: moments of the partition function, computed for integer n, are continued to n = 0, and this "
         "limit is exchanged with that of large d.",
-        f"(6) {_SYMMETRY[rsb]}",
+        f"(6) {_SYMMETRY_ASSUMPTIONS[rsb]}",
         "(7) Zero temperature: its limit is exchanged with that of large d, and integrals are dominated by the largest "
         "value of their exponent.",
         "Where the loss is not convex several solutions may coexist: minima and saddle points of the risk, of which "
         "the one of least training loss is the global minimum. None of them describes the course of a training.",
     ]
-    return Section("Assumptions", tuple(said(text) for text in assumed))
+    return Section("Assumptions", tuple(plain_words(text) for text in assumed))
 
 
 def gamp_section(at: ModelAt, works: Bibliography) -> Section:
-    """Generalised approximate message passing at finite d (docs/theory.md section 10)."""
+    """Return the section on generalised approximate message passing at finite d (docs/theory.md section 10).
+
+    Args:
+        at: the model.
+        works: bibliography that citations are added to.
+    """
     step = message_passing.step(at.regulariser.rows.kind, len(at.trained), at.loss_holds_q)
     p, after = generic_symbols(at), step.after
-    A = message_passing.reaction(p)
+    A = message_passing.onsager_matrix(p)
     moments = [Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS if name in after]
     names = {p.omega: "omega", p.V: "V", p.g: "g", A: "A_row", p.b: "b", sp.MatrixSymbol("N_row", p.s, p.s): "N_row"}
     items: Items = [
@@ -367,7 +435,7 @@ def gamp_section(at: ModelAt, works: Bibliography) -> Section:
             "{} is coordinate {row_index} of a token with its encoding, over the root of d, {} the field of the step "
             "before; {}, {b} and {w} belong to row {row_index} of the weights, and {mean_coordinate} is here the mean "
             "over the d coordinates.",
-            (message_passing.ENTRY, message_passing.previous(p), A),
+            (message_passing.ENTRY, message_passing.previous_field(p), A),
         ),
         *[Relation(left, after[name]) for left, name in names.items() if name in after],
         Words("where {x} and the row {w} solve"),

@@ -1,4 +1,4 @@
-"""What holds for every model of a kind: order parameters, free entropy, saddle point, domain and stability."""
+"""The equations of all models of a kind: order parameters, free entropy, saddle point, domain and stability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...authoring.regulariser import Regulariser, Sphere
 from ...calculus.averages import CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, envelope_gradient
 from ...theory.free_entropy import FreeEntropy, free_entropy
 from ...theory.norms import norm_condition
-from ...theory.saddle_point import SaddlePoint, in_terms_of_teacher_conjugate, saddle_point
+from ...theory.saddle_point import SaddlePoint, saddle_point, write_with_teacher_conjugate
 from ...theory.stability import TOKENS, entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
 from ..blocks import Items, Relation, Section, Stacked, Table, Words
 
@@ -20,7 +20,7 @@ _THEORY_SECTIONS: dict[tuple[str, int, bool], tuple[Section, ...]] = {}
 
 
 def theory_sections(at: ModelAt) -> tuple[Section, ...]:
-    """The sections that depend on the kind of model only, derived once a kind."""
+    """Return the sections that depend on the kind of model only, derived once for each kind."""
     kind = at.regulariser.kind, len(at.trained), at.loss_holds_q
     if kind not in _THEORY_SECTIONS:
         _THEORY_SECTIONS[kind] = _derived_sections(at.regulariser, len(at.trained), at.loss_holds_q)
@@ -41,14 +41,20 @@ def _derived_sections(regulariser: Regulariser, trained: int, loss_holds_q: bool
 
 
 def order_parameter_table(p: Symbols, covariances: Mapping[MatrixExpr, str], variance_of: str) -> Table:
-    """Every overlap with its shape, its conjugate and what it means."""
+    """Return every overlap with its shape, its conjugate and its meaning.
+
+    Args:
+        p: the symbols of a generic context.
+        covariances: covariance overlaps -> their meaning.
+        variance_of: words for the quantity whose susceptibility V is.
+    """
     meaning = {
         **covariances,
         p.V: f"variance: the susceptibility of {variance_of}",
         p.m: "overlap with the mean and the positional encoding",
         p.theta: "covariance of the student's with the teacher's fields",
     }
-    rows = [(z, _shape(z), sp.MatrixSymbol(f"{z.name}_hat", *z.shape), words) for z, words in meaning.items()]
+    rows = [(z, _shape_text(z), sp.MatrixSymbol(f"{z.name}_hat", *z.shape), words) for z, words in meaning.items()]
     return Table(("overlap", "shape", "conjugate", "meaning"), tuple(rows))
 
 
@@ -62,7 +68,7 @@ def _order_parameter_section(p: Symbols) -> Section:
             Words(
                 "Given by the law of the tokens: {rho_star} ({}) and {m_star} ({}), the covariance and mean of the "
                 "teacher's fields.",
-                (_shape(p.rho_star), _shape(p.m_star)),
+                (_shape_text(p.rho_star), _shape_text(p.m_star)),
             ),
             Words(
                 "{mean_coordinate} is the average over one coordinate, {mean_context} that over a sentence and its "
@@ -73,7 +79,7 @@ def _order_parameter_section(p: Symbols) -> Section:
     )
 
 
-def _shape(matrix: MatrixExpr) -> str:
+def _shape_text(matrix: MatrixExpr) -> str:
     return " x ".join(map(str, matrix.shape))
 
 
@@ -101,7 +107,7 @@ def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dic
 
 
 def _row_items(phi: FreeEntropy) -> Items:
-    """What N is, where the regulariser's potential is the envelope of a row; and the ridges of phi."""
+    """Return the definition of N, where the potential is the envelope of a row, and the ridges of phi."""
     p = phi.symbols
     items: Items = []
     if entropic_potential(phi) == p.envelope:
@@ -123,7 +129,7 @@ def _saddle_section(saddle: SaddlePoint, regulariser: Regulariser, short: dict[M
         Relation(p.dY, p.Y - p.m_star),
     ]
     for equation in saddle.equations:
-        value = in_terms_of_teacher_conjugate(saddle) if equation.target == p.V_hat else equation.value
+        value = write_with_teacher_conjugate(saddle) if equation.target == p.V_hat else equation.value
         forms = {value: ""}
         if equation.jacobian_form != equation.value:
             forms = {
@@ -204,8 +210,8 @@ def _longitudinal_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[Matri
     if p.trained or p.loss_holds_q or entropic_potential(phi) == p.envelope:
         return [Words(f"{meaning} For this kind of model it is taken by differences.")]
     linear = longitudinal(saddle)
-    changes = [Relation(_change(z), e) for z, e in linear.composites.items()]
-    changes += [Relation(_change(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()]
+    changes = [Relation(_change_symbol(z), e) for z, e in linear.composites.items()]
+    changes += [Relation(_change_symbol(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()]
     multipliers = Words(
         "where the change of the diagonal matrix {Lambda} by which the norms stay what they are is to be added to {dG}."
     )
@@ -226,5 +232,5 @@ def _longitudinal_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[Matri
     ]
 
 
-def _change(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+def _change_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
     return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)

@@ -1,4 +1,4 @@
-"""Bayes-optimal message passing at finite d: what state evolution predicts, of one draw of teacher and data.
+"""Bayes-optimal message passing at finite d, on draws of teacher and data: state evolution predicts its overlaps.
 
 With centred tokens z, posterior means g of (13.4) and f of (13.3) (docs/theory.md section 13) and contexts c,
 
@@ -19,18 +19,33 @@ import numpy as np
 
 from ...base import budget
 from ...base.errors import InputError, NotConvergedError, require_in, require_whole
+from ...base.options import AlgorithmOptions
 from ...base.presenting import Result
-from ...base.progress import bar
+from ...base.progress import progress_bar
 from ...problems.problem import Problem
-from ..simulation.instance import DEFAULT_MEMORY, STARTS, Instance, stream
+from ..simulation.instance import DEFAULT_MEMORY, STARTS, Instance, random_stream
 from .channel import Channel
 from .prior import Prior
-from .sampling import Planted, suits
+from .sampling import PlantedRule, supports_planted_sampling
 
-_LOOK, _ROUGH = 10, 2e-2  # iterations between looks at the sum over what is hidden, and how finely it is taken
-_NOTHING = 1e-12  # of V beside rho*, below which the teacher is known
-_NO_ENTRY = 1e-3  # of the same times d, where rows take few values: less than one of them is another, by far
-_BEGIN = 0.1  # size of the random posterior means at the start, in units of the teacher's rows
+
+@dataclass(frozen=True)
+class BayesMessageOptions(AlgorithmOptions):
+    """Options of Bayes-optimal message passing.
+
+    Attributes:
+        check_interval: iterations between checks of the sum over hidden coordinates.
+        sum_tolerance: accuracy of that sum; smaller costs more evaluations.
+        recovered_fraction: variance V relative to rho* below which the teacher is known.
+        recovered_entries: the same times d for rows with few values: much less than one of them is wrong.
+        initial_size: size of the random posterior means at the start, in units of the teacher's rows.
+    """
+
+    check_interval: int = 10
+    sum_tolerance: float = 2e-2
+    recovered_fraction: float = 1e-12
+    recovered_entries: float = 1e-3
+    initial_size: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -38,11 +53,11 @@ class MessageRun:
     """Message passing on one draw.
 
     Attributes:
-        status: "converged", "max_iterations", "not_finite", or "unresolved" where the messages are so sure in the end
-            that the sum over hidden coordinates is too coarse to tell.
-        overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), columns of f exchanged where that is not told,
-            each with the sign that makes its own positive, or all of them turned to the teacher's where no rotation is
-            told; known: rho* - V, what the messages say of themselves, (C, t, t).
+        status: "converged", "max_iterations", "not_finite", or "unresolved" where the variance of the messages is so
+            small in the end that the sum over hidden coordinates is too coarse.
+        overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), up to symmetries of the model: columns of f
+            permuted and with the sign that makes their overlap positive, or all of them rotated to the teacher's;
+            known: rho* - V, the overlap that the messages predict of themselves, (C, t, t).
         change: of f in the last iteration, relative to the teacher's size.
     """
 
@@ -74,7 +89,7 @@ class BayesMessages(Result):
         return all(run.status == "converged" for run in self.runs)
 
     def estimate(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Mean of `overlaps` or `known` over the runs, and its standard error (nan of a single run), (C, t, t)."""
+        """Return the mean of `overlaps` or `known` over the runs and its standard error (NaN of one run)."""
         values = np.array([getattr(run, name) for run in self.runs])
         if len(values) < 2:
             return values[0], np.full_like(values[0], np.nan)
@@ -94,8 +109,12 @@ def bayes_messages(
     """Pass messages on draws of teacher and data at the problem's alpha.
 
     Args:
-        d: number of coordinates; seeds, first_seed: how many draws, and the first.
-        most, tolerance: iterations at most, and the change of f, relative to the teacher's rows, at which to stop.
+        problem: the problem with its alpha.
+        d: number of coordinates.
+        seeds: number of draws.
+        first_seed: seed of the first of them.
+        most: iterations at most.
+        tolerance: change of f in an iteration, relative to the teacher's rows, at which to stop.
         damping: weight on the old f and g, in [0, 1).
 
     Raises:
@@ -111,104 +130,109 @@ def bayes_messages(
         require_whole(name, value, lowest)
     require_in("damping", damping, "[0, 1)")
     module = problem.solver.bayes
-    if not suits(module):
+    if not supports_planted_sampling(module):
         raise InputError(
-            f"messages of {problem.solver.name} cannot be passed: what is observed does not follow from its fields by "
+            f"messages of {problem.solver.name} cannot be passed: observed coordinates do not follow from fields by "
             "linear equations"
         )
     if any(group.known.any() for group in Prior(problem).groups):
         raise InputError("messages are passed for rows that are independent of the means")
     runs = []
-    with bar("message passing", seeds) as task:
+    with progress_bar("message passing", seeds) as task:
         for seed in range(first_seed, first_seed + seeds):
-            runs.append(_run(Instance(problem, d, seed, memory=DEFAULT_MEMORY), most, tolerance, damping))
+            runs.append(_pass_messages(Instance(problem, d, seed, memory=DEFAULT_MEMORY), most, tolerance, damping))
             task.advance(f"seed {seed}: {runs[-1].status.replace('_', ' ')} after {runs[-1].iterations} iterations")
     return BayesMessages(problem, d, tuple(runs))
 
 
-def _run(instance: Instance, most: int, tolerance: float, damping: float) -> MessageRun:
+def _pass_messages(instance: Instance, most: int, tolerance: float, damping: float) -> MessageRun:
     problem, known, d = instance.problem, instance.coordinates, instance.d
     channel = Channel(instance.problem)
     rho, t, planted = problem.law.rho_star, problem.teacher_rank, channel.planted
-    fields = _fields(instance, known.pi)
-    observed = [planted.observed(fields[rows].reshape(len(rows), -1), labels) for labels, rows in instance.groups]
+    fields = _fields_at(instance, known.pi)
+    observed = [planted.observe(fields[rows].reshape(len(rows), -1), labels) for labels, rows in instance.groups]
     size = np.sqrt(np.mean(known.pi**2))
-    nothing = _NOTHING if problem.law.rows is None else _NO_ENTRY / d
-    f = _BEGIN * size * stream(instance.seed, STARTS).standard_normal((d, t))
+    options = BayesMessageOptions.current()
+    recovered = options.recovered_fraction if problem.law.rows is None else options.recovered_entries / d
+    f = options.initial_size * size * random_stream(instance.seed, STARTS).standard_normal((d, t))
     g = np.zeros((instance.n, problem.tokens, t))
     V, status, change = rho.copy(), "max_iterations", np.inf
     done = 0
     while done < most and status == "max_iterations":
-        budget.check()
-        if done % _LOOK == 0:
-            _is_fine(planted, rho - V)
+        budget.check_time_limit()
+        if done % options.check_interval == 0:
+            _is_sum_resolved(planted, rho - V)
         done += 1
-        field, V_hat, g = _channel(instance, planted, observed, f, V, g, damping)
+        field, V_hat, g = _update_channel(instance, planted, observed, f, V, g, damping)
         A = np.einsum("ic,cab->iab", known.gamma, V_hat)
         field += np.einsum("iab,ib->ia", A, f)
-        new, spread = _rows(problem, known.gamma, field, A)
+        new, spread = _update_rows(problem, known.gamma, field, A)
         if not (np.isfinite(new).all() and np.isfinite(spread).all()):
             status = "not_finite"
             continue
         change = float(np.sqrt(np.mean((new - f) ** 2))) / size
         f = damping * f + (1 - damping) * new
         V = np.einsum("ic,iab->cab", known.gamma, spread) / d
-        if change < tolerance or np.linalg.eigvalsh(V).max() < nothing * rho.max():
+        if change < tolerance or np.linalg.eigvalsh(V).max() < recovered * rho.max():
             status = "converged"
-    if status != "not_finite" and not _is_fine(planted, rho - V):
+    if status != "not_finite" and not _is_sum_resolved(planted, rho - V):
         status = "unresolved"
     with_teacher = np.einsum("ic,ia,ib->cab", known.gamma, f, known.pi) / d
-    if channel.kept_by_rotations:
+    if channel.is_rotation_invariant:
         left, _, right = np.linalg.svd(with_teacher.sum(axis=0))
         turn = (left @ right).T
     else:
-        turn = max(channel.exchanges, key=lambda turn: np.abs(np.einsum("ab,cba->ca", turn, with_teacher)).sum())
+        turn = max(
+            channel.column_permutations, key=lambda turn: np.abs(np.einsum("ab,cba->ca", turn, with_teacher)).sum()
+        )
         signs = np.einsum("ab,cba->a", turn, with_teacher)
         turn = np.where(signs < 0, -1.0, 1.0)[:, None] * turn
     return MessageRun(instance.seed, status, done, turn @ with_teacher, turn @ (rho - V) @ turn.T, change)
 
 
-def _is_fine(planted: Planted, known: np.ndarray) -> bool:
-    """Whether the sum over what is hidden is fine enough with so much known, refined where it can be."""
-    if not planted.is_rough:
+def _is_sum_resolved(planted: PlantedRule, known: np.ndarray) -> bool:
+    """Return whether the sum over hidden coordinates, refined where possible, resolves the posterior."""
+    if not planted.has_node_sum:
         return True
     try:
-        planted.settle(known, _ROUGH)
-    except (NotConvergedError, np.linalg.LinAlgError):  # the finest sum that there is; nothing left that is unknown
+        planted.refine_rule(known, BayesMessageOptions.current().sum_tolerance)
+    except (NotConvergedError, np.linalg.LinAlgError):  # the finest sum is too coarse; or V = 0
         return False
     return True
 
 
-def _fields(instance: Instance, weights: np.ndarray) -> np.ndarray:
-    """Fields of all samples of weights (d, t), about the teacher's mean, (n, L, t)."""
+def _fields_at(instance: Instance, weights: np.ndarray) -> np.ndarray:
+    """Return the fields of all samples at weights (d, t), with the teacher's mean, (n, L, t)."""
     fields = instance.problem.law.teacher_means[instance.contexts]
     instance.add_fields(fields, weights)
     return fields
 
 
-def _channel(
-    instance: Instance, planted: Planted, observed: list[np.ndarray], f: np.ndarray, V: np.ndarray, old: np.ndarray,
+def _update_channel(
+    instance: Instance, planted: PlantedRule, observed: list[np.ndarray], f: np.ndarray, V: np.ndarray, old: np.ndarray,
     damping: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """sum_mu sum_l z g / sqrt(d) (d, t), V^ (C, t, t), without what is negative in it, and g (n, L, t)."""
+    """Return sum_mu sum_l z g / sqrt(d) (d, t), the positive part of V^ (C, t, t), and g (n, L, t)."""
     problem, d = instance.problem, instance.d
     L, t, rho = problem.tokens, problem.teacher_rank, problem.law.rho_star
-    omega = _fields(instance, f) - np.einsum("nlab,nlb->nla", V[instance.contexts], old)
+    omega = _fields_at(instance, f) - np.einsum("nlab,nlb->nla", V[instance.contexts], old)
     g, V_hat = old.copy(), np.zeros_like(V)
     for (labels, rows), seen in zip(instance.groups, observed, strict=True):
         at = omega[rows].reshape(len(rows), -1)
         _, slopes, curvature = planted.posterior(seen, at, rho - V, labels, curved=True)
         g[rows] = damping * old[rows] + (1 - damping) * slopes.reshape(-1, L, t)
         whole = curvature.sum(axis=0).reshape(L, t, L, t)
-        for l, c in enumerate(problem.context_of(labels)):
+        for l, c in enumerate(problem.context_indices(labels)):
             V_hat[c] -= (whole[l, :, l] + whole[l, :, l].T) / (2 * d)
     values, vectors = np.linalg.eigh(V_hat)
     V_hat = (vectors * np.maximum(values, 0.0)[:, None]) @ np.swapaxes(vectors, 1, 2)
     return instance.sum_tokens(g), V_hat, g
 
 
-def _rows(problem: Problem, gamma: np.ndarray, fields: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior means (d, t) and covariances (d, t, t) of the rows, those of one set of eigenvalues together."""
+def _update_rows(
+    problem: Problem, gamma: np.ndarray, fields: np.ndarray, A: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the posterior means (d, t) and covariances (d, t, t) of the rows, by sets of equal eigenvalues."""
     means, spreads = np.empty_like(fields), np.empty_like(A)
     for group in Prior(problem).groups:
         own = np.flatnonzero(np.abs(gamma - group.gamma).max(axis=1) < 1e-9 * np.abs(group.gamma).max())

@@ -1,7 +1,7 @@
 """Averages over a row of the teacher: the posterior mean given its field, and log Z_w (derive/theory/bayes.py).
 
 A learner knows the eigenvalues gamma and the mean coordinates tau of a coordinate, so that spectral atoms with the same
-gamma are one mixture to it, and atoms with different gamma are told apart.
+gamma are one mixture to it, and atoms with different gamma are distinguished.
 """
 
 from __future__ import annotations
@@ -12,24 +12,41 @@ from functools import cached_property
 import numpy as np
 
 from ...base.errors import InputError, NotConvergedError
-from ...channel.nodes import gauss_hermite, midpoints, tensor
+from ...base.options import AlgorithmOptions
+from ...channel.nodes import gauss_hermite, midpoint_rule, tensor_product_rule
 from ...problems.problem import Problem
-from .averages import root
+from .averages import symmetric_sqrt
 
-_REACH, START_POINTS, _GROWTH = 9.0, 32, 1.5
-_MOST_POINTS = 20_000
-_TOLERANCE = 1e-10
-_WIDEST = 2.0  # spacing of nodes in standard deviations of the noise of a field
+_ROUNDING = 1e-10  # of entries of Gram matrices, absolute: below it rows count as equal, or as independent of the means
+
+
+@dataclass(frozen=True)
+class PriorOptions(AlgorithmOptions):
+    """Options of averages over the field of a teacher row.
+
+    Attributes:
+        reach: standard deviations of a field that are integrated over.
+        start_points: points of an axis at the beginning.
+        refinement_factor: ratio of the points after and before a refinement.
+        max_points: points of an axis beyond which an average fails.
+        max_node_spacing: spacing of nodes in standard deviations of the noise of a field; smaller costs more points.
+    """
+
+    reach: float = 9.0
+    start_points: int = 32
+    refinement_factor: float = 1.5
+    max_points: int = 20_000
+    max_node_spacing: float = 2.0
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Coordinates that look alike to the learner.
+    """Coordinates with the same eigenvalues, which the learner cannot distinguish.
 
     Attributes:
-        weight: their share; gamma: (C,).
+        weight: fraction of all coordinates; gamma: eigenvalues, (C,).
         shares, means, factors: components of the law of a row given tau, (K,), (K, t) and (K, t, t).
-        known: factor of the part of the mean that tau tells, (t, t); zero unless there is one Gaussian component.
+        known: factor of the part of the row that tau determines, (t, t); zero unless there is one Gaussian component.
     """
 
     weight: float
@@ -40,24 +57,24 @@ class _Group:
     known: np.ndarray
 
     @property
-    def gaussian(self) -> bool:
+    def is_gaussian(self) -> bool:
         return len(self.shares) == 1
 
-    def precision(self, hats: np.ndarray) -> np.ndarray:
-        """Of the field of a row, (t, t), from q^, (C, t, t)."""
+    def field_precision(self, hats: np.ndarray) -> np.ndarray:
+        """Return the precision of the field of a row, (t, t), from q^, (C, t, t)."""
         return np.einsum("c,cij->ij", self.gamma, hats)
 
 
 class Prior:
-    """The law of a teacher row as its posterior sees it."""
+    """The prior law of a teacher row, with averages over its posterior."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.count = START_POINTS
+        self.count = PriorOptions.current().start_points
 
     @cached_property
     def groups(self) -> list[_Group]:
-        """One for each distinct set of eigenvalues.
+        """The groups of coordinates, one for each distinct set of eigenvalues.
 
         Raises:
             InputError: a mixture of rows that depends on the means.
@@ -73,37 +90,47 @@ class Prior:
             weights, grams = law.weights[atoms], law.gram[atoms]
             teacher_grams = grams[:, contexts:, contexts:]
             cross = grams[:, contexts:, :contexts]
-            alike = np.abs(grams - grams[0]).max() < _TOLERANCE
-            told = np.abs(cross).max() > _TOLERANCE
+            is_single_component = np.abs(grams - grams[0]).max() < _ROUNDING
+            depends_on_means = np.abs(cross).max() > _ROUNDING
             known = np.zeros((t, t))
             if law.rows is not None:
                 shares, means = law.rows
                 factors = np.zeros((len(shares), t, t))
-            elif alike:
+            elif is_single_component:
                 explained = cross[0] @ np.linalg.pinv(grams[0, :contexts, :contexts], hermitian=True) @ cross[0].T
-                shares, means, factors = np.ones(1), np.zeros((1, t)), root(teacher_grams[0] - explained)[None]
-                known = root(explained)
+                shares, means, factors = (
+                    np.ones(1),
+                    np.zeros((1, t)),
+                    symmetric_sqrt(teacher_grams[0] - explained)[None],
+                )
+                known = symmetric_sqrt(explained)
             else:
-                shares, means, factors = weights / weights.sum(), np.zeros((len(atoms), t)), root(teacher_grams)
-            varied = np.abs(grams[:, :contexts, :contexts] - grams[0, :contexts, :contexts]).max() > _TOLERANCE
-            if (not alike and varied) or (told and (not alike or law.rows is not None)):
+                shares, means, factors = (
+                    weights / weights.sum(),
+                    np.zeros((len(atoms), t)),
+                    symmetric_sqrt(teacher_grams),
+                )
+            varied = np.abs(grams[:, :contexts, :contexts] - grams[0, :contexts, :contexts]).max() > _ROUNDING
+            if (not is_single_component and varied) or (
+                depends_on_means and (not is_single_component or law.rows is not None)
+            ):
                 raise InputError(
                     "Bayes-optimal inference of rows that are not Gaussian needs rows independent of the means"
                 )
             groups.append(_Group(float(weights.sum()), gamma, shares, means, factors, known))
         return groups
 
-    def _posterior(self, group: _Group, hats: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Weights (N,), log Z_w (N,), posterior means (N, t) and covariances (N, t, t) at the fields of a group."""
-        Q, t = group.precision(hats), hats.shape[1]
-        if group.gaussian:  # quadratic in the fields: three nodes an axis are exact
-            nodes, weights = tensor([gauss_hermite(3)] * (2 * t))
+    def _posterior_moments(self, group: _Group, hats: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return weights, log Z_w (N,), posterior means (N, t) and covariances (N, t, t) at the fields of a group."""
+        Q, t = group.field_precision(hats), hats.shape[1]
+        if group.is_gaussian:  # quadratic in the fields: three nodes an axis are exact
+            nodes, weights = tensor_product_rule([gauss_hermite(3)] * (2 * t))
             means = nodes[:, :t] @ group.known.T
-            width = root(Q @ group.factors[0] @ group.factors[0].T @ Q + Q)
+            width = symmetric_sqrt(Q @ group.factors[0] @ group.factors[0].T @ Q + Q)
             fields, means = means @ Q + nodes[:, t:] @ width, means[:, None, :]
         else:
-            nodes, weights = tensor([midpoints(self.count, _REACH)] * t)
-            widths = [root(Q @ factor @ factor.T @ Q + Q) for factor in group.factors]
+            nodes, weights = tensor_product_rule([midpoint_rule(self.count, PriorOptions.current().reach)] * t)
+            widths = [symmetric_sqrt(Q @ factor @ factor.T @ Q + Q) for factor in group.factors]
             fields = np.concatenate([Q @ mean + nodes @ width for mean, width in zip(group.means, widths, strict=True)])
             weights = np.concatenate([share * weights for share in group.shares])
             means = np.broadcast_to(group.means, (len(fields), *group.means.shape))
@@ -112,66 +139,81 @@ class Prior:
         )
 
     def averages(self, hats: np.ndarray) -> tuple[np.ndarray, float]:
-        """q_c = E_nu[gamma_c f f^T] from q^_c, both (C, t, t), and E_nu log Z_w."""
+        """Return q_c = E_nu[gamma_c f f^T] from q^_c, both (C, t, t), and E_nu log Z_w."""
         overlaps, log_integral = np.zeros_like(hats), 0.0
         for group in self.groups:
-            weights, values, moments, _ = self._posterior(group, hats)
+            weights, values, moments, _ = self._posterior_moments(group, hats)
             outer = np.einsum("n,ni,nj->ij", weights, moments, moments)
             overlaps += group.weight * group.gamma[:, None, None] * outer
             log_integral += group.weight * float(weights @ values)
         return overlaps, log_integral
 
     def overlaps(self, hats: np.ndarray) -> np.ndarray:
-        """Return the first of `averages`."""
+        """Return the overlaps q alone, (C, t, t), from q^, (C, t, t)."""
         return self.averages(hats)[0]
 
-    def slope(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
-        """What `overlaps` change by at changes of q^: E[gamma_c S (sum gamma dq^) S], S = Cov(pi | b) (docs/theory.md
-        (13.10)).
+    def overlap_changes(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
+        """Return the changes of overlaps by changes of q^: E[gamma_c S (sum gamma dq^) S], S = Cov(pi | b).
+
+        See docs/theory.md (13.10).
 
         Args:
-            hats: (C, t, t); changes: any number of them, (K, C, t, t).
+            hats: q^, (C, t, t).
+            changes: K changes of it, (K, C, t, t).
         """
         out = np.zeros_like(changes)
         for group in self.groups:
-            weights, _, _, spreads = self._posterior(group, hats)
+            weights, _, _, spreads = self._posterior_moments(group, hats)
             moved = np.einsum("c,kcij->kij", group.gamma, changes)
             squares = np.einsum("n,nai,nbj->abij", weights, spreads, spreads, optimize=True)
             out += group.weight * group.gamma[:, None, None] * np.einsum("abij,kij->kab", squares, moved)[:, None]
         return out
 
-    def settle(self, hats: np.ndarray, tolerance: float) -> float:
-        """Refine the rule until overlaps and log Z_w move by less than `tolerance`; returns the last move."""
-        if all(group.gaussian for group in self.groups):
+    def refine_rule(self, hats: np.ndarray, tolerance: float) -> float:
+        """Refine the rule until overlaps and log Z_w change by less than a tolerance; return the last change.
+
+        Args:
+            hats: q^, (C, t, t).
+            tolerance: the largest change by a finer rule, of overlaps relative to rho*.
+
+        Raises:
+            NotConvergedError: the rule would need too many points.
+        """
+        options = PriorOptions.current()
+        if all(group.is_gaussian for group in self.groups):
             return 0.0
         scale = np.abs(self.problem.law.rho_star).max()
-        self._resolve(hats)
+        self._resolve_components(hats)
         before = self.averages(hats)
         while True:
-            count, self.count = self.count, int(self.count * _GROWTH)
+            count, self.count = self.count, int(self.count * options.refinement_factor)
             after = self.averages(hats)
             change = max(np.abs(after[0] - before[0]).max() / scale, abs(after[1] - before[1]))
             if change < tolerance:
                 self.count = count
                 return float(change)
-            if self.count > _MOST_POINTS:
-                raise NotConvergedError(f"averages over a teacher's row need more than {_MOST_POINTS} points an axis")
+            if self.count > options.max_points:
+                raise NotConvergedError(
+                    f"averages over a teacher's row need more than {options.max_points} points an axis"
+                )
             before = after
 
-    def _resolve(self, hats: np.ndarray) -> None:
-        """Divide fields of wide components until nodes are no farther apart than the noise of a field.
+    def _resolve_components(self, hats: np.ndarray) -> None:
+        """Refine the fields of wide components until the spacing of nodes resolves the noise of a field.
 
-        On coarser nodes it seems to be known everywhere which component a row is of, and all coarse rules agree.
+        On coarser nodes the component of a row seems to be known everywhere, and all coarse rules agree.
         """
+        options = PriorOptions.current()
         for group in self.groups:
-            Q = group.precision(hats)
+            Q = group.field_precision(hats)
             widest = max(float(np.linalg.eigvalsh(factor.T @ Q @ factor).max()) for factor in group.factors)
-            if not group.gaussian:
-                self.count = max(self.count, int(np.ceil(2 * _REACH * np.sqrt(1 + max(widest, 0.0)) / _WIDEST)))
+            if not group.is_gaussian:
+                span = 2 * options.reach * np.sqrt(1 + max(widest, 0.0))
+                self.count = max(self.count, int(np.ceil(span / options.max_node_spacing)))
 
     @cached_property
     def continuous_dimension(self) -> float:
-        """Rank of the continuous part of a row's law, averaged: the information dimension of the prior."""
+        """The mean rank of the continuous part of a row's law: the information dimension of the prior."""
         return sum(
             group.weight * share * np.linalg.matrix_rank(factor, tol=1e-10)
             for group in self.groups
@@ -180,5 +222,5 @@ class Prior:
 
     @cached_property
     def entropy(self) -> float:
-        """Of rows that take few values, nats a row."""
+        """The entropy of rows that take few values, in nats a row."""
         return -sum(group.weight * float(group.shares @ np.log(group.shares)) for group in self.groups)

@@ -1,27 +1,42 @@
-"""Where two branches have equal training loss, replica symmetric or with one or two steps of breaking."""
+"""Crossings: values at which two branches have equal training loss, replica symmetric or with steps of breaking."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...base.errors import InputError, NotConvergedError, TimeLimitError
-from ...base.progress import bar
+from ...base.options import AlgorithmOptions
+from ...base.progress import progress_bar
 from ...branches.branch import Branch
 from ...problems.problem import Problem, check_is_problem
 from ...saddle_point.iteration import Status
-from ...thresholds.crossing import symmetric_crossing
+from ...thresholds.crossing import replica_symmetric_crossing
 from ...thresholds.root import Evaluation
 from ...thresholds.threshold import Threshold
 from .curve import BrokenBranch
-from .deeper import deepened
+from .second_step import add_second_step
 from .solution import BrokenSolution
-from .solve import checked_steps
+from .solve import check_steps
 
-_EVALUATIONS = 8  # of both energies
-_OVERLAPS, _FINEST = 1e-3, 1e-5  # accuracy of the overlaps, at first and at last
-_FINER = 5.0  # from one to the next
-_ENOUGH = 0.1  # of the accuracy, which the last step may take
+
+@dataclass(frozen=True)
+class BrokenCrossingOptions(AlgorithmOptions):
+    """Options of crossings of energies with broken replica symmetry.
+
+    Attributes:
+        max_evaluations: secant steps, each with both energies.
+        first_accuracy: accuracy of the overlaps at first.
+        min_accuracy: the finest accuracy of the overlaps.
+        accuracy_factor: ratio of successive accuracies.
+        root_share: fraction of the accuracy that the last step may take; larger stops earlier.
+    """
+
+    max_evaluations: int = 8
+    first_accuracy: float = 1e-3
+    min_accuracy: float = 1e-5
+    accuracy_factor: float = 5.0
+    root_share: float = 0.1
 
 
 def crossing(
@@ -36,20 +51,23 @@ def crossing(
     branches: tuple[Branch, Branch] | None = None,
     verify: bool | None = None,
 ) -> Threshold:
-    """Where two branches have equal training loss: a first-order transition.
+    """Locate the value at which two branches have equal training loss: a first-order transition.
 
     Args:
+        problem: the problem.
+        parameter: the parameter.
         between: names of the branches.
         bracket: interval to search; default [0.1, 2.5] for alpha.
-        accuracy: half width asked for; seed: of the scramblings.
-        rsb: 0 for replica symmetry; 1 for the energies of one step of breaking it, as of `solve`, by secants that begin
-            at the replica symmetric crossing; 2 for those of two, by what the second moves them there.
-        branches: replica symmetric followers to reuse, with the solutions they already know.
+        accuracy: required error bar.
+        seed: of the scramblings of sampled rules.
+        rsb: 0 for replica symmetry; 1 for the energies of one step of breaking it, as of `solve`, by secants from the
+            replica symmetric crossing; 2 for those of two, by the changes due to the second step there.
+        branches: replica symmetric branches to reuse, with their solutions.
         verify: compare with a rule of another family; by default where the accuracy is below 1e-6, and never with
             rsb > 0.
 
     Raises:
-        InputError: unknown names, or with rsb > 0 a model that is out of its reach or a second rule asked for.
+        InputError: unknown names, or with rsb > 0 a model for which it is not implemented, or a second rule.
         NotConvergedError: no sign change of the difference where both branches exist.
 
     Example:
@@ -60,30 +78,31 @@ def crossing(
     """
     check_is_problem(problem)
     if rsb != 0:
-        checked_steps(rsb, problem, along=True)
+        check_steps(rsb, problem, along=True)
         if verify:
             raise InputError("verify = True goes with rsb = 0: steps of breaking have no second family of rules")
     one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
-    symmetric = symmetric_crossing(problem, parameter, between, bracket, accuracy, seed, (one, other), verify)
+    symmetric = replica_symmetric_crossing(problem, parameter, between, bracket, accuracy, seed, (one, other), verify)
     if rsb == 0:
         return symmetric
-    followers = [BrokenBranch(problem, parameter, f.name, f.at, _OVERLAPS, seed) for f in (one, other)]
-    once = _by_secants(symmetric, followers, accuracy)
-    return once if rsb == 1 else _moved(once, accuracy)
+    coarse = BrokenCrossingOptions.current().first_accuracy
+    followers = [BrokenBranch(problem, parameter, f.name, f.at, coarse, seed) for f in (one, other)]
+    once = _locate_by_secants(symmetric, followers, accuracy)
+    return once if rsb == 1 else _add_second_steps(once, accuracy)
 
 
-def _moved(once: Threshold, accuracy: float) -> Threshold:
-    """The crossing of two steps, from what the second moves the energies by where those of one step were compared.
+def _add_second_steps(once: Threshold, accuracy: float) -> Threshold:
+    """Return the crossing with two steps, from the changes of the energies by the second one at that of one step.
 
     Raises:
-        NotConvergedError: a second step is looked for and lost.
-        TimeLimitError: the time limit came first.
+        NotConvergedError: the search for a second step failed.
+        TimeLimitError: the time limit ended the search.
     """
     slope, pair = float(once.evidence["slope"]), []
-    with bar("crossing, two steps of breaking", len(once.broken)) as task:
+    with progress_bar("crossing, two steps of breaking", len(once.broken)) as task:
         for solution in once.broken:
             task.describe(f"crossing, two steps of breaking, {solution.branch}")
-            found = deepened(solution, _OVERLAPS)
+            found = add_second_step(solution, BrokenCrossingOptions.current().first_accuracy)
             if found.status is Status.TIME_LIMIT:
                 raise TimeLimitError("the time limit ended the search for a second step")
             if found.steps == 1 and not found.success:
@@ -91,7 +110,7 @@ def _moved(once: Threshold, accuracy: float) -> Threshold:
                 raise NotConvergedError(f"crossing: on the {solution.branch} branch {why}")
             pair.append(found)
             task.advance()
-    # None moves where there is no second step.
+    # An energy does not change without a second step.
     moves = [found.energy_moved_further if found.steps == 2 else (0.0, 0.0) for found in pair]
     moved = -(moves[0][0] - moves[1][0]) / slope
     further = sum(width for _, width in moves) / abs(slope)
@@ -105,7 +124,7 @@ def _moved(once: Threshold, accuracy: float) -> Threshold:
         evidence={
             **once.evidence,
             "rsb": 2,
-            "half_width_second_step": further,
+            "error_second_step": further,
             "energies_moved_further": [list(move) for move in moves],
             "integrators": [found.rule.describe() for found in pair],
             "found": [found.found or ("two steps of breaking" if found.steps == 2 else "one step") for found in pair],
@@ -115,41 +134,43 @@ def _moved(once: Threshold, accuracy: float) -> Threshold:
     )
 
 
-def _by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], accuracy: float) -> Threshold:
-    """The crossing of energies of one step, by secants from the replica symmetric one, whose slope serves until two
-    values give another.
+def _locate_by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], accuracy: float) -> Threshold:
+    """Return the crossing of energies of one step, by secants from the replica symmetric crossing and its slope.
 
     Raises:
-        NotConvergedError: a branch is lost, or the steps come to no end.
-        TimeLimitError: the time limit came first.
+        NotConvergedError: a branch is lost, or the steps do not converge.
+        TimeLimitError: the time limit ended the search.
     """
+    options = BrokenCrossingOptions.current()
     value, slope = symmetric.value, float(symmetric.evidence["slope"])
-    doubt = 1.0  # of the slope, relative: what the last evaluation has changed of it
+    slope_error = 1.0  # relative: its change by the last evaluation
     seen: list[Evaluation] = []
-    with bar("crossing, one step of breaking", _EVALUATIONS) as task:
-        for _ in range(_EVALUATIONS):
-            pair = tuple(_energy(follower, value, 0.3 * accuracy * abs(slope)) for follower in followers)
+    with progress_bar("crossing, one step of breaking", options.max_evaluations) as task:
+        for _ in range(options.max_evaluations):
+            pair = tuple(
+                _solve_to_energy_tolerance(follower, value, 0.3 * accuracy * abs(slope)) for follower in followers
+            )
             first, second = pair
             error = first.energy_error + second.energy_error
             here = Evaluation(value, first.energy - second.energy, error, 0.0, None, pair)
             task.advance(f"crossing, one step of breaking, {symmetric.parameter} = {value:.4g}")
-            secant = _secant(seen[-1], here) if seen else None
+            secant = _secant_slope(seen[-1], here) if seen else None
             if secant is not None:
-                # Noise of both differences is a doubt as much as what the slope has changed by.
+                # Noise of both differences is an error of the slope as much as its change.
                 noise = (here.error + seen[-1].error) / abs(here.difference - seen[-1].difference)
-                doubt = min(1.0, 2 * abs(secant - slope) / abs(secant) + noise)
+                slope_error = min(1.0, 2 * abs(secant - slope) / abs(secant) + noise)
                 slope = secant
             seen.append(here)
             step = -here.difference / slope
             value = here.value + step
-            if doubt * abs(step) <= max(_ENOUGH * accuracy, here.error / abs(slope)):
+            if slope_error * abs(step) <= max(options.root_share * accuracy, here.error / abs(slope)):
                 break
         else:
             raise NotConvergedError(
-                f"crossing: {_EVALUATIONS} secant steps did not converge; the last led from {here.value:.6g} to "
-                f"{value:.6g}"
+                f"crossing: {options.max_evaluations} secant steps did not converge; the last led from "
+                f"{here.value:.6g} to {value:.6g}"
             )
-    integration, root = here.error / abs(slope), doubt * abs(step)
+    integration, root = here.error / abs(slope), slope_error * abs(step)
     error = integration + root
     return Threshold(
         kind="crossing",
@@ -167,8 +188,8 @@ def _by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], accurac
             "slope": slope,
             "evaluated_at": here.value,
             "difference": here.difference,
-            "half_width_integration": integration,
-            "half_width_root": root,
+            "error_integration": integration,
+            "error_root": root,
             "visited": [[one.value, one.difference, one.error] for one in seen],
             "energies": [[s.energy, s.energy_error] for s in pair],
             "integrators": [s.rule.describe() for s in pair],
@@ -179,20 +200,21 @@ def _by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], accurac
     )
 
 
-def _secant(before: Evaluation, here: Evaluation) -> float | None:
-    """The slope between two values; None where the difference has not changed by more than its half widths."""
+def _secant_slope(before: Evaluation, here: Evaluation) -> float | None:
+    """Return the slope between two values; None where the difference has not changed by more than its error bars."""
     change = here.difference - before.difference
     if here.value == before.value or abs(change) <= here.error + before.error:
         return None
     return change / (here.value - before.value)
 
 
-def _energy(follower: BrokenBranch, value: float, tolerance: float) -> BrokenSolution:
-    """A branch at a value, solved as finely as a tolerance of its energy asks for and is to be had."""
+def _solve_to_energy_tolerance(follower: BrokenBranch, value: float, tolerance: float) -> BrokenSolution:
+    """Return a branch at a value, refined until the error bar of its energy is below a tolerance, if possible."""
+    options = BrokenCrossingOptions.current()
     found = follower.at(value)
-    while found is not None and found.energy_error > tolerance and follower.accuracy > _FINEST:
-        follower.accuracy /= _FINER
-        found = follower.refined(found)
+    while found is not None and found.energy_error > tolerance and follower.accuracy > options.min_accuracy:
+        follower.accuracy /= options.accuracy_factor
+        found = follower.refine(found)
     if found is None or found.status is Status.MAX_ITERATIONS:
         why = "was not found" if found is None else found.found or "did not converge"
         raise NotConvergedError(

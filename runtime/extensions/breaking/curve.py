@@ -1,4 +1,4 @@
-"""A branch of one-step breaking along a parameter, every solution from the states of its neighbour."""
+"""A branch of one-step breaking along a parameter, every solution started from the states of its neighbour."""
 
 from __future__ import annotations
 
@@ -10,29 +10,39 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from ...base.errors import TimeLimitError
-from ...base.progress import bar
-from ...branches.along import Along, Curve
-from ...branches.curve import bisected, continue_along, outward
+from ...base.options import AlgorithmOptions
+from ...base.progress import progress_bar
+from ...branches.curve import bisect, continue_naturally, values_outward
 from ...branches.curve import curve as symmetric_curve
-from ...branches.grid import checked_grid
+from ...branches.curve_results import Curve, CurveResults
+from ...branches.grid import check_grid
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, check_is_problem
 from ...saddle_point.iteration import Status
 from ...saddle_point.starts import default_start
-from ...solving.solution import Solution, has_lost
+from ...solving.solution import Solution, has_lost_overlap
 from ...solving.solve import solve as solve_symmetric
 from .solution import BrokenSolution
-from .solve import broken, checked_steps, continued
-from .state import Broken
-
-_HALVINGS = 2  # of a step along the parameter that leads away from the states
+from .solve import break_replica_symmetry, check_steps, solve_from_neighbour
+from .state import BrokenState
 
 
 @dataclass(frozen=True)
-class BrokenCurve(Along[BrokenSolution]):
-    """One step of breaking along a branch, each solution beside its replica symmetric one.
+class BrokenCurveOptions(AlgorithmOptions):
+    """Options of branches with one step of breaking.
 
-    It may go on where replica symmetry has none (`BrokenSolution.alone`).
+    Attributes:
+        max_halvings: halvings of a step along the parameter by which states are lost; more cost more solutions.
+    """
+
+    max_halvings: int = 2
+
+
+@dataclass(frozen=True)
+class BrokenCurve(CurveResults[BrokenSolution]):
+    """A branch with one step of breaking, each solution together with its replica symmetric one.
+
+    It may continue where there is no replica symmetric one (`BrokenSolution.alone`).
 
     Example:
         >>> found = sf.curve(sf.problem("perceptron"), rsb=1, alpha=(4, 6, 2), accuracy=1e-2)
@@ -64,23 +74,29 @@ def curve(
     seeds: Mapping[float, Overlaps] | None = None,
     **ranges: Any,
 ) -> Curve | BrokenCurve:
-    """Follow a branch along a parameter from whichever end it is found at.
+    """Return a branch along a parameter, continued from the end of the grid at which it is found.
 
     Args:
+        problem: the problem.
         rsb: 0 for replica symmetry; 1 for one step of breaking it, as of `solve`: from the highest value where the
-            replica symmetric branch was found, each from its neighbour's states, and on where replica symmetry ends.
+            replica symmetric branch was found, each from its neighbour's states, also beyond the end of replica
+            symmetry.
         start: named start, see `Branch`.
-        accuracy, seed: as for `solve`.
-        over, values: parameter and its grid; or give `alpha=(0.1, 2)`, `alpha=(0.1, 2, 40)` or `alpha=[0.5, 1, 4]`.
-            `A=(first, last, 11)` with two arrays goes along the line between them (`Between`), by `path_A` from 0 to 1.
+        over: the parameter.
+        values: its grid; or give `alpha=(0.1, 2)`, `alpha=(0.1, 2, 40)` or `alpha=[0.5, 1, 4]`. `A=(first, last, 11)`
+            with two arrays is the line between them (`Between`), with `path_A` from 0 to 1.
+        accuracy: as for `solve`.
+        seed: as for `solve`.
         refine_end: bisections of the interval in which the branch ends.
-        reached: what the solutions go by where that is not the start's name (see `Branch`).
-        on_point: called with every solution found, as it is found.
-        seeds: overlaps of a problem nearby at values of the grid, to begin from where the named start leads to the
-            branch at neither end nor in the middle.
+        reached: name of the branch of the solutions if it is not the start's (see `Branch`).
+        on_point: called with every solution as soon as it is found.
+        seeds: overlaps of a problem nearby at values of the grid, used as starts if the named start leads to the branch
+            at neither end nor in the middle.
+        ranges: the parameter and its grid, as above.
 
     Raises:
-        InputError: no grid, an unknown parameter, no such start, or with rsb = 1 a model that is out of its reach.
+        InputError: no grid, an unknown parameter, no such start, or with rsb = 1 a model for which it is not
+            implemented.
 
     Example:
         >>> found = sf.curve(sf.problem("ridge_regression"), alpha=(1, 3, 5))
@@ -93,26 +109,27 @@ def curve(
                               "reached": reached, "seeds": seeds}  # fmt: skip
     if rsb == 0:
         return symmetric_curve(problem, over=over, values=values, on_point=on_point, **chosen, **ranges)
-    checked_steps(rsb, problem, most=1, along=True)
-    problem, over, grid = checked_grid(problem, over, values, ranges)
-    beside = symmetric_curve(problem, over=over, values=grid, **chosen)
-    symmetric = dict(zip(beside.values.tolist(), beside.solutions, strict=True))
+    check_steps(rsb, problem, most=1, along=True)
+    problem, over, grid = check_grid(problem, over, values, ranges)
+    replica_symmetric = symmetric_curve(problem, over=over, values=grid, **chosen)
+    symmetric = dict(zip(replica_symmetric.values.tolist(), replica_symmetric.solutions, strict=True))
     branch = BrokenBranch(problem, over, start, symmetric.get, accuracy, seed)
-    if beside.out_of_time or not beside.solutions:
-        return BrokenCurve(over, start, (), beside.ends, beside.out_of_time)
+    if replica_symmetric.out_of_time or not replica_symmetric.solutions:
+        return BrokenCurve(over, start, (), replica_symmetric.ends, replica_symmetric.out_of_time)
     words = f"{start} branch, one step of breaking"
-    ways, end = outward(grid, float(beside.values[-1])), partial(branch.end, bisections=refine_end)
-    with bar(words, len(grid)) as task:
-        return BrokenCurve(over, start, *continue_along(branch, ways, end, words, task, on_point))
+    directions = values_outward(grid, float(replica_symmetric.values[-1]))
+    end = partial(branch.locate_end, bisections=refine_end)
+    with progress_bar(words, len(grid)) as task:
+        return BrokenCurve(over, start, *continue_naturally(branch, directions, end, words, task, on_point))
 
 
 @dataclass
 class BrokenBranch:
-    """Asked for at one value after another, each beside the last.
+    """A branch with one step of breaking that is solved at one value of the parameter after another.
 
     Attributes:
-        symmetric: the replica symmetric solution of the branch at a value, where it is known; known: what was found, by
-            value.
+        symmetric: returns the replica symmetric solution of the branch at a value, or None.
+        known: solutions by value.
     """
 
     problem: Problem
@@ -123,58 +140,73 @@ class BrokenBranch:
     seed: int
     known: dict[float, BrokenSolution] = field(default_factory=dict)
 
-    def at(self, value: float, halvings: int = _HALVINGS) -> BrokenSolution | None:
-        """From the neighbour's states, else from replica symmetry, else by way of values between; None where the branch
-        has none of them.
+    def at(self, value: float, halvings: int | None = None) -> BrokenSolution | None:
+        """Return the solution at a value: from its neighbour, from replica symmetry, or by values between; else None.
+
+        Args:
+            value: of the parameter.
+            halvings: of the distance from the neighbour, at most.
 
         Raises:
-            TimeLimitError: the time limit came first.
+            TimeLimitError: the time limit ended the search.
         """
+        halvings = BrokenCurveOptions.current().max_halvings if halvings is None else halvings
         if value in self.known:
             return self.known[value]
-        beside = self.symmetric(value)
-        guess = self._guess(value)
+        replica_symmetric = self.symmetric(value)
+        guess = self._extrapolate_states(value)
         found = None
         if guess is not None:
-            found = continued(beside or self._elsewhere(value, guess[0]), *guess, accuracy=self.accuracy)
-        if found is not None and has_lost(found.problem, self.start, found):
+            found = solve_from_neighbour(
+                replica_symmetric or self._symmetric_solution_nearby(value, guess[0]), *guess, accuracy=self.accuracy
+            )
+        if found is not None and has_lost_overlap(found.problem, self.start, found):
             found = None
-        if found is None and beside is not None:
-            found = broken(beside, accuracy=self.accuracy)
+        if found is None and replica_symmetric is not None:
+            found = break_replica_symmetry(replica_symmetric, accuracy=self.accuracy)
         if found is not None:
-            return self._kept(value, found)
+            return self._store_solution(value, found)
         if guess is not None and halvings:
             nearest = min(self.known, key=lambda known: abs(known - value))
             if self.at((nearest + value) / 2, halvings - 1) is not None:
                 return self.at(value, 0)
         return None
 
-    def refined(self, solution: BrokenSolution) -> BrokenSolution | None:
-        """The same solution to the accuracy that is asked for now; None where it is lost.
+    def refine(self, solution: BrokenSolution) -> BrokenSolution | None:
+        """Return the same solution to the current accuracy of the branch; None where it is lost.
 
         Raises:
-            TimeLimitError: the time limit came first.
+            TimeLimitError: the time limit ended the search.
         """
         found: BrokenSolution | None
         if solution.state is None:
             finer = solve_symmetric(solution.problem, solution.symmetric, accuracy=self.accuracy, seed=self.seed)
-            found = replace(solution, symmetric=finer) if not finer.success else broken(finer, accuracy=self.accuracy)
+            found = (
+                replace(solution, symmetric=finer)
+                if not finer.success
+                else break_replica_symmetry(finer, accuracy=self.accuracy)
+            )
         else:
-            found = continued(solution.symmetric, solution.state, solution.rates, accuracy=self.accuracy)
-        return None if found is None else self._kept(solution.problem.value_of(self.parameter), found)
+            found = solve_from_neighbour(solution.symmetric, solution.state, solution.rates, accuracy=self.accuracy)
+        return None if found is None else self._store_solution(solution.problem.value_of(self.parameter), found)
 
-    def _kept(self, value: float, found: BrokenSolution) -> BrokenSolution:
+    def _store_solution(self, value: float, found: BrokenSolution) -> BrokenSolution:
         if found.status is Status.TIME_LIMIT:
             raise TimeLimitError("the time limit ended the search for a branch")
         self.known[value] = found
         return found
 
-    def end(self, missing: float, bisections: int) -> tuple[float, float]:
-        """Bisect between the nearest value where the branch was found and one where it was not."""
-        return bisected(self.known, partial(self.at, halvings=0), missing, bisections)
+    def locate_end(self, missing: float, bisections: int) -> tuple[float, float]:
+        """Return the interval in which the branch ends, by bisection.
 
-    def _guess(self, value: float) -> tuple[Broken, tuple[float, ...]] | None:
-        """Where the two nearest broken solutions point to in the state and log y; None without one."""
+        Args:
+            missing: a value where it was not found; the other end is the nearest one where it was.
+            bisections: their number.
+        """
+        return bisect(self.known, partial(self.at, halvings=0), missing, bisections)
+
+    def _extrapolate_states(self, value: float) -> tuple[BrokenState, tuple[float, ...]] | None:
+        """Return state and y extrapolated from the two nearest broken solutions, in log y; None without one."""
         broken_at = [known for known, solution in self.known.items() if solution.state is not None]
         if not broken_at:
             return None
@@ -186,15 +218,15 @@ class BrokenBranch:
         other = self.known[others[0]]
         step = (value - nearest) / (nearest - others[0])
         assert other.state is not None
-        state = Broken.unpack(one.state.pack() + step * (one.state.pack() - other.state.pack()), one.state.sizes)
+        state = BrokenState.unpack(one.state.pack() + step * (one.state.pack() - other.state.pack()), one.state.sizes)
         grown = np.linalg.eigvalsh(state.distance).min() > 0.5 * np.linalg.eigvalsh(one.state.distance).min()
         turned = np.any(state.between.pack() * one.state.between.pack() < 0)
         if abs(step) > 2 or turned or not grown:
             return one.state, one.rates
         return state, tuple(y * (y / there) ** step for y, there in zip(one.rates, other.rates, strict=True))
 
-    def _elsewhere(self, value: float, near: Broken) -> Solution:
-        """What replica symmetry has where its branch has ended: something that starts nearby leads to."""
+    def _symmetric_solution_nearby(self, value: float, near: BrokenState) -> Solution:
+        """Return a replica symmetric solution beyond the end of its branch, from a start nearby."""
         problem = self.problem.with_(**{self.parameter: value})
         found = solve_symmetric(problem, near.within, accuracy=self.accuracy, seed=self.seed)
         return replace(found, start=self.start)

@@ -7,50 +7,67 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...base.errors import DomainError
-from ...base.progress import left
-from ...saddle_point.slopes import differences
-from .state import Broken
-from .state_map import Answer, BreakingMap
-
-_LARGEST = 0.5  # step, in the same units
-_TELLING = 1e-4  # least step from which differences are updated: of a shorter one kinks on a grid tell more than slopes
-_HALVINGS = 20
-_SETTLING = 0.5  # weight on the new iterate of a damped step
+from ...base.options import AlgorithmOptions
+from ...base.progress import report_remaining
+from ...saddle_point.slopes import jacobian_by_differences
+from .state import BrokenState
+from .state_map import BreakingMap, MapEvaluation
 
 
 @dataclass(frozen=True)
-class Reached:
-    """Where an iteration ended.
+class BreakingNewtonOptions(AlgorithmOptions):
+    """Options of Newton's method for states with broken replica symmetry.
 
     Attributes:
-        state, rates: there, y of every level (K,); answer: what follows from them.
-        residual: max |G(u) - u| over block scales, and of y dPhi/dy over |Phi| where y is solved for.
-        matrix: Jacobian of the equations in (u, log y); None where it was not taken.
-        evaluations: of the map.
+        max_step: largest step of an unknown, in block scales; smaller is safer, and slower.
+        min_update_step: least step with a Broyden update: kinks on a grid dominate the difference of a shorter one.
+        max_halvings: halvings of a step that leaves the domain.
+        damping: weight of the new iterate in a damped step.
+        min_distance: Delta relative to q below which there is no breaking.
     """
 
-    state: Broken
+    max_step: float = 0.5
+    min_update_step: float = 1e-4
+    max_halvings: int = 20
+    damping: float = 0.5
+    min_distance: float = 1e-6
+
+
+@dataclass(frozen=True)
+class NewtonResult:
+    """The result of a Newton iteration.
+
+    Attributes:
+        state, rates: the last state, and y of every level (K,); answer: the map evaluated there.
+        residual: max |G(u) - u| over block scales, and of y dPhi/dy over |Phi| where y is solved for.
+        matrix: Jacobian of the equations in (u, log y); None where it was not taken.
+        evaluations: number of evaluations of the map.
+    """
+
+    state: BrokenState
     rates: np.ndarray
-    answer: Answer
+    answer: MapEvaluation
     residual: float
     matrix: np.ndarray | None
     evaluations: int
 
     @property
-    def y(self) -> float:
-        """Of the outermost level: the one of one step."""
+    def outer_rate(self) -> float:
+        """The Parisi parameter of the outermost level."""
         return float(self.rates[0])
 
     @property
-    def slope(self) -> float:
-        """dPhi/dy of the same level."""
+    def outer_slope(self) -> float:
+        """The derivative dPhi/dy of the outermost level."""
         return float(self.answer.slopes[0])
 
 
 @dataclass
 class Equations:
-    """G(u) - u in coordinates along the directions that the symmetry leaves, and y dPhi/dy where y is an unknown, too:
-    its logarithms stand last."""
+    """The equations G(u) - u = 0 in coordinates along symmetric directions, and y dPhi/dy = 0 if y is unknown.
+
+    The unknowns log y are the last ones.
+    """
 
     breaking_map: BreakingMap
     with_y: bool
@@ -58,114 +75,168 @@ class Equations:
     evaluations: int = 0
 
     @classmethod
-    def around(cls, breaking_map: BreakingMap, state: Broken, rates: np.ndarray, with_y: bool) -> Equations:
-        """For looking around a state."""
-        return cls(breaking_map.around(state, rates), with_y, breaking_map.directions(state))
+    def at_state(cls, breaking_map: BreakingMap, state: BrokenState, rates: np.ndarray, with_y: bool) -> Equations:
+        """Return the equations with a rule of integration that is fixed at a state.
+
+        Args:
+            breaking_map: the map of states.
+            state: the state.
+            rates: y of every level, (K,).
+            with_y: whether y is unknown.
+        """
+        return cls(breaking_map.fixed_at(state, rates), with_y, breaking_map.directions(state))
 
     def coordinates(self, packed: np.ndarray) -> np.ndarray:
-        """Of a packed state, (k,)."""
+        """Return the coordinates of a packed state, (k,)."""
         return self.directions @ packed / np.abs(self.directions).sum(axis=1)
 
-    def packed(self, coordinates: np.ndarray) -> np.ndarray:
-        """The packed state of coordinates, log y left out."""
+    def packed_state(self, coordinates: np.ndarray) -> np.ndarray:
+        """Return the packed state of coordinates, without log y."""
         return coordinates[: len(self.directions)] @ self.directions
 
-    def unknowns(self, state: Broken, rates: np.ndarray) -> np.ndarray:
-        """Coordinates, and log y."""
+    def unknowns_of(self, state: BrokenState, rates: np.ndarray) -> np.ndarray:
+        """Return the unknowns: coordinates, and log y if it is unknown.
+
+        Args:
+            state: the state.
+            rates: y of every level, (K,).
+        """
         z = self.coordinates(state.pack())
         return np.append(z, np.log(rates)) if self.with_y else z
 
-    def state(self, z: np.ndarray, like: Broken, rates: np.ndarray) -> tuple[Broken, np.ndarray]:
-        """Unpacked; `rates` where they are no unknowns."""
-        own = np.exp(z[len(self.directions) :]) if self.with_y else rates
-        return Broken.unpack(self.packed(z), like.sizes), own
+    def state_of(self, z: np.ndarray, like: BrokenState, rates: np.ndarray) -> tuple[BrokenState, np.ndarray]:
+        """Return state and y of unknowns.
 
-    def values(self, state: Broken, rates: np.ndarray) -> tuple[np.ndarray, Answer]:
-        """What is to vanish."""
+        Args:
+            z: the unknowns.
+            like: a state of the same sizes.
+            rates: y of every level where it is not unknown, (K,).
+        """
+        own = np.exp(z[len(self.directions) :]) if self.with_y else rates
+        return BrokenState.unpack(self.packed_state(z), like.sizes), own
+
+    def evaluate(self, state: BrokenState, rates: np.ndarray) -> tuple[np.ndarray, MapEvaluation]:
+        """Return the residuals of the equations and the map evaluated at a state.
+
+        Args:
+            state: the state.
+            rates: y of every level, (K,).
+        """
         self.evaluations += 1
         answer = self.breaking_map(state, rates)
-        return self.gap(answer, state, rates), answer
+        return self.residuals(answer, state, rates), answer
 
-    def gap(self, answer: Answer, state: Broken, rates: np.ndarray) -> np.ndarray:
-        """What is to vanish, of what follows from a state."""
+    def residuals(self, answer: MapEvaluation, state: BrokenState, rates: np.ndarray) -> np.ndarray:
+        """Return the residuals of the equations.
+
+        Args:
+            answer: the map evaluated at the state.
+            state: the state.
+            rates: y of every level, (K,).
+        """
         gap = self.coordinates(answer.image.pack() - state.pack())
         return np.append(gap, rates * answer.slopes) if self.with_y else gap
 
-    def units(self, state: Broken, answer: Answer) -> tuple[np.ndarray, np.ndarray]:
-        """Scales of the unknowns and of the equations."""
+    def scales(self, state: BrokenState, answer: MapEvaluation) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scales of the unknowns and of the equations.
+
+        Args:
+            state: the state.
+            answer: the map evaluated there.
+        """
         scales = np.max(np.abs(self.directions) * state.block_scales, axis=1)
         if not self.with_y:
             return scales, scales
         ones = np.ones(len(answer.slopes))
         return np.append(scales, ones), np.append(scales, abs(answer.free_entropy) * ones)
 
-    def matrix(self, z: np.ndarray, like: Broken, rates: np.ndarray, base: np.ndarray, answer: Answer) -> np.ndarray:
-        """Derivatives of the equations by one-sided differences.
+    def jacobian(
+        self, z: np.ndarray, like: BrokenState, rates: np.ndarray, base: np.ndarray, answer: MapEvaluation
+    ) -> np.ndarray:
+        """Return the Jacobian of the equations by one-sided differences.
+
+        Args:
+            z: the unknowns.
+            like: a state of the same sizes.
+            rates: y of every level where it is not unknown, (K,).
+            base: residuals at z.
+            answer: the map evaluated there.
 
         Raises:
             DomainError: both sides leave the domain.
         """
-        scales, _ = self.units(self.state(z, like, rates)[0], answer)
+        scales, _ = self.scales(self.state_of(z, like, rates)[0], answer)
 
         def gap_at(moved: np.ndarray) -> np.ndarray:
-            return self.values(*self.state(moved, like, rates))[0]
+            return self.evaluate(*self.state_of(moved, like, rates))[0]
 
-        return differences(gap_at, z, self.breaking_map.rule.step * scales, base)
+        return jacobian_by_differences(gap_at, z, self.breaking_map.rule.step * scales, base)
 
 
-def settled(breaking_map: BreakingMap, state: Broken, rates: np.ndarray, steps: int) -> Broken:
-    """The state after damped steps of V and Delta at given y, everything else of one minimiser being held.
+def iterate_damped(breaking_map: BreakingMap, state: BrokenState, rates: np.ndarray, steps: int) -> BrokenState:
+    """Return the state after damped steps of V and Delta at given y, with q of one minimiser, m and theta fixed.
+
+    Args:
+        breaking_map: the map of states.
+        state: the start.
+        rates: y of every level, (K,).
+        steps: number of steps.
 
     Raises:
         DomainError: they leave the domain.
     """
-    held = state.within
+    held, weight = state.within, BreakingNewtonOptions.current().damping
     for _ in range(steps):
         image = breaking_map(state, rates).image
-        V = (1 - _SETTLING) * state.between.V + _SETTLING * image.between.V
-        distances = (1 - _SETTLING) * state.distances + _SETTLING * image.distances
-        state = Broken(replace(held, q=held.q - distances.sum(axis=0), V=V), distances)
+        V = (1 - weight) * state.between.V + weight * image.between.V
+        distances = (1 - weight) * state.distances + weight * image.distances
+        state = BrokenState(replace(held, q=held.q - distances.sum(axis=0), V=V), distances)
     return state
 
 
-def newton(
+def solve_newton(
     breaking_map: BreakingMap,
-    state: Broken,
+    state: BrokenState,
     rates: np.ndarray,
     tolerance: float,
     with_y: bool = False,
     matrix: np.ndarray | None = None,
     most: int = 40,
-) -> Reached:
-    """Newton's method, no step longer than half of a block, from a state; it may end above the tolerance.
+) -> NewtonResult:
+    """Solve for a state by Newton's method with a limited step; it may end above the tolerance.
 
-    Differences are taken again where a step with those updated (Broyden) leads the residual down too little.
+    The Jacobian is updated (Broyden), and recomputed where a step reduces the residual too little.
 
     Args:
+        breaking_map: the map of states.
+        state: the start.
+        rates: y of every level, (K,); the start where it is unknown.
+        tolerance: of the residual.
         with_y: whether y is solved for as well, by dPhi/dy = 0.
-        matrix: derivatives of the same equations nearby.
+        matrix: Jacobian of the same equations nearby.
+        most: iterations at most.
 
     Raises:
         DomainError: no step stays inside the domain.
     """
-    equations = Equations.around(breaking_map, state, rates, with_y)
-    z = equations.unknowns(state, rates)
-    gap, answer = equations.values(*equations.state(z, state, rates))
+    equations, options = Equations.at_state(breaking_map, state, rates, with_y), BreakingNewtonOptions.current()
+    z = equations.unknowns_of(state, rates)
+    gap, answer = equations.evaluate(*equations.state_of(z, state, rates))
     best, before = np.inf, np.inf
     stalls = 0
     fresh = False
     for _ in range(most):
-        at, rates_at = equations.state(z, state, rates)
-        scales, units = equations.units(at, answer)
+        at, rates_at = equations.state_of(z, state, rates)
+        scales, units = equations.scales(at, answer)
         residual = float(np.max(np.abs(gap) / units))
-        told = ", ".join(f"{y:.4g}" for y in rates_at)
-        left(f"breaking at y = {told}: residual {residual:.0e}, asked {tolerance:.0e}")
+        shown = ", ".join(f"{y:.4g}" for y in rates_at)
+        report_remaining(f"breaking at y = {shown}: residual {residual:.0e}, asked {tolerance:.0e}")
         stalls = 0 if residual < 0.5 * best else stalls + 1
         best = min(best, residual)
         if (residual < tolerance and matrix is not None) or stalls > 3:
             break
-        if matrix is None or (not fresh and residual > breaking_map.rule.least_fall * before):
-            matrix, fresh = equations.matrix(z, state, rates, gap, answer), True
+        if matrix is None or (not fresh and residual > breaking_map.rule.max_residual_ratio * before):
+            matrix, fresh = equations.jacobian(z, state, rates, gap, answer), True
         else:
             fresh = False
         before = residual
@@ -173,21 +244,21 @@ def newton(
             move = np.linalg.solve(matrix / units[:, None] * scales, -gap / units) * scales
         except np.linalg.LinAlgError:
             break
-        length = min(1.0, _LARGEST / max(float(np.max(np.abs(move) / scales)), 1e-300))
-        for _ in range(_HALVINGS):
+        length = min(1.0, options.max_step / max(float(np.max(np.abs(move) / scales)), 1e-300))
+        for _ in range(options.max_halvings):
             try:
                 tried = z + length * move
-                gap_there, answer = equations.values(*equations.state(tried, state, rates))
+                gap_there, answer = equations.evaluate(*equations.state_of(tried, state, rates))
                 break
             except DomainError:
                 length /= 2
         else:
             raise DomainError("no step stays inside the domain of broken replica symmetry")
         step = (tried - z) / scales
-        if np.abs(step).max() > _TELLING:
+        if np.abs(step).max() > options.min_update_step:
             matrix = matrix + np.outer(gap_there - gap - matrix @ (tried - z), step / scales) / float(step @ step)
         z, gap = tried, gap_there
-    at, rates_at = equations.state(z, state, rates)
-    _, units = equations.units(at, answer)
+    at, rates_at = equations.state_of(z, state, rates)
+    _, units = equations.scales(at, answer)
     residual = float(np.max(np.abs(gap) / units))
-    return Reached(at, rates_at, answer, residual, matrix, equations.evaluations)
+    return NewtonResult(at, rates_at, answer, residual, matrix, equations.evaluations)

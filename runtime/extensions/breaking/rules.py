@@ -1,5 +1,7 @@
-"""The rules that average over the channel of a problem with replica symmetry broken: panels of a line for one student
-field, grids for two, samples for more; their tolerances, and how long they take."""
+"""The rules that average over the channel with replica symmetry broken, and their expected cost.
+
+They are panels of a line for one student field, grids for two, samples for more.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,24 @@ import numpy as np
 from ...base.errors import InputError
 from ...integration import pace
 from ...integration.tilted import PANELS
-from ...integration.tilted_grid import LADDER
+from ...integration.tilted_grid import GRID_SIZES
 from ...integration.tilted_samples import SAMPLES
 from ...integration.tilted_sums import TiltedRule
 from ...problems.problem import Problem
 from ...solving.solution import Solution
-from .state import Broken
+from .state import BrokenState
 
-_SOFT = 1e-3  # of the Parisi parameter, at which all copies weigh the same but for what is accounted for
+_SMALL_RATE = 1e-3  # relative to y: small enough for first order in it, where all copies have nearly equal weights
 
 
 def rules_for(problem: Problem) -> Sequence[TiltedRule]:
     """Return the rules for a problem, from coarse to fine.
 
     Raises:
-        InputError: the loss reads more fields, or bends in two.
+        InputError: the loss has kinks in more than one student field.
     """
-    for rules in (PANELS, LADDER, SAMPLES):
-        if rules[0].suits(problem):
+    for rules in (PANELS, GRID_SIZES, SAMPLES):
+        if rules[0].is_applicable(problem):
             return rules
     raise InputError(
         "one-step breaking of losses of more than one student field is solved where they have no corners; that "
@@ -37,31 +39,36 @@ def rules_for(problem: Problem) -> Sequence[TiltedRule]:
     )
 
 
-def offsets(symmetric: Solution, rules: Sequence[TiltedRule], state: Broken, y: float) -> list[float]:
-    """Return how far above the training loss of replica symmetry what rules make of it lies: the energy of a solution
-    with blocks is off by nearly the same.
+def energy_offsets(symmetric: Solution, rules: Sequence[TiltedRule], state: BrokenState, y: float) -> list[float]:
+    """Return the error of rules for the replica symmetric training loss, nearly that of the energy with breaking.
 
-    Of copies that weigh the same f_1 is -E_z M, and q_0 + Delta the replica symmetric q: its average is E M.
+    For copies of equal weight f_1 is -E_z M, and q_0 + Delta the replica symmetric q: its average is E M.
+
+    Args:
+        symmetric: the replica symmetric solution.
+        rules: rules of integration.
+        state: the state with breaking.
+        y: its Parisi parameter.
     """
     problem, overlaps = symmetric.problem, symmetric.overlaps
     exact = float(symmetric.rule.averages(problem, overlaps).moreau.mean())
     copies = replace(state, between=replace(overlaps, q=overlaps.q - state.distance))
-    soft = np.array([_SOFT * y])
+    soft = np.array([_SMALL_RATE * y])
     found = [rule.tilted_averages(problem, copies.between, copies.distances, soft) for rule in rules]
     # f_1 = -E M + y Var M / 2 and <M> = E M - y Var M, to first order.
     return [problem.alpha * (-2 * float(one.free[0]) - one.moreau - exact) for one in found]
 
 
 def expected_seconds(solution: Solution) -> float:
-    """Return how many seconds one step of breaking from a solution takes, to a factor of three or so.
+    """Return the expected seconds for one step of breaking from a solution, to a factor of about three.
 
     Raises:
-        InputError: it is not solved for this loss.
+        InputError: it is not implemented for this loss.
     """
     problem, rule = solution.problem, solution.rule
-    seconds = pace.expected(problem, rule)
+    seconds = pace.predicted_seconds(problem, rule)
     if not seconds:
-        begun = perf_counter()
+        started = perf_counter()
         rule.averages(problem, solution.overlaps)
-        seconds = perf_counter() - begun
+        seconds = perf_counter() - started
     return seconds * rules_for(problem)[0].search_effort(rule.cost(problem))

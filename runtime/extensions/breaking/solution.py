@@ -1,4 +1,4 @@
-"""A solution with replica symmetry broken: a plain value."""
+"""A solution with replica symmetry broken, as a plain value."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...base.numbers import with_error
+from ...base.numbers import format_with_error
 from ...integration import Rule
 from ...integration.tilted_sums import TiltedRule
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
-from ...saddle_point.starts import branch_of
+from ...saddle_point.starts import name_branch
 from ...solving.solution import SaddlePoint, Solution
-from ...stability.assess import MARGINAL, UNSTABLE, compared_with_one
-from .state import Broken
+from ...stability.assess import MARGINAL, UNSTABLE, verdict_against_one
+from .state import BrokenState
 
-NEGLIGIBLE_JUMPS = 1e-6  # of the measure, tilted
+NEGLIGIBLE_JUMPS = 1e-6  # tilted probability of two minima below which jumps of the proximal map do not count
 _CLUSTERS = {1: "states form clusters", 2: "clusters of states form clusters"}
 
 
 @dataclass(frozen=True)
-class Splitting:
-    """Whether replica symmetry is broken further.
+class BreakingStability:
+    """The stability of a solution against further breaking of replica symmetry.
 
     Attributes:
-        clustering: Perron root of the map by which q_0 would split (type I), stable below 1.
-        splitting: that by which q of one minimiser would (type II), of the smooth part of the slope; with jumps the
-            true one is infinite.
+        clustering: Perron root of the linear map by which q_0 would split (type I), stable below 1.
+        splitting: the same for q of one minimiser (type II), from the smooth part of the slope; with jumps the true
+            root is infinite.
+        clustering_error, splitting_error: their error bars.
         bistable: probability, tilted, that the Moreau objective has a second minimum, so that the proximal map jumps.
-        steps: of breaking.
+        steps: number of steps of breaking.
     """
 
     clustering: float
@@ -43,25 +44,25 @@ class Splitting:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict on both types of instability, in words."""
         words = []
         for name, value, error, meaning in (
             ("type I", self.clustering, self.clustering_error, _CLUSTERS[self.steps]),
             ("type II", self.splitting, self.splitting_error, "states split"),
         ):
-            text = with_error(value, error)
+            text = format_with_error(value, error)
             if name == "type II" and self.bistable > NEGLIGIBLE_JUMPS and value < 1:
                 words.append(f"{name} unstable through proximal jumps ({text} without them): {meaning}")
-            elif compared_with_one(value, error) == UNSTABLE:
+            elif verdict_against_one(value, error) == UNSTABLE:
                 words.append(f"{name} unstable ({text}): {meaning}")
-            elif compared_with_one(value, error) == MARGINAL:
+            elif verdict_against_one(value, error) == MARGINAL:
                 words.append(f"{name} marginal ({text}, 1 within its error)")
             else:
                 words.append(f"{name} stable ({text})")
         return "; ".join(words)
 
 
-def _relative_error(state: Broken, errors: np.ndarray, within_errors: np.ndarray) -> float:
+def _relative_error(state: BrokenState, errors: np.ndarray, within_errors: np.ndarray) -> float:
     """Return `BrokenSolution.relative_error`."""
     count = len(within_errors)
     between = errors[:count] / state.block_scales[:count]
@@ -72,39 +73,49 @@ def status_of(
     symmetric: Solution,
     rule: TiltedRule,
     residual: float,
-    state: Broken,
+    state: BrokenState,
     errors: np.ndarray,
     within_errors: np.ndarray,
     accuracy: float,
 ) -> Status:
-    """Return whether states that a rule left with a residual and error bars are those that were asked for."""
-    if residual > 1e2 * rule.last_residual(accuracy):
+    """Return the status of states: converged, inaccurate, or not converged.
+
+    Args:
+        symmetric: the replica symmetric solution.
+        rule: rule of integration.
+        residual: of the equations.
+        state: the state.
+        errors: error bars of the packed state.
+        within_errors: error bars of the packed overlaps of one minimiser.
+        accuracy: required error bar of overlaps, relative to their blocks.
+    """
+    if residual > 1e2 * rule.residual_for_accuracy(accuracy):
         return Status.MAX_ITERATIONS
     if _relative_error(state, errors, within_errors) > accuracy:
         return Status.ACCURACY_NOT_REACHED
-    if not symmetric.success and branch_of(state.within, within_errors) == symmetric.branch:
+    if not symmetric.success and name_branch(state.within, within_errors) == symmetric.branch:
         return symmetric.status
     return Status.CONVERGED
 
 
 @dataclass(frozen=True, repr=False)
 class BrokenSolution(SaddlePoint):
-    """One or two steps of breaking beside the replica symmetric solution that they start from.
+    """A solution with one or two steps of breaking, and the replica symmetric solution from which it started.
 
     Attributes:
-        symmetric: that solution; shallower: that of a step less, of two.
+        symmetric: the replica symmetric solution; shallower: for two steps, the solution with one.
         state: q_0, V, m, theta and Delta of every step (docs/theory.md (18.1), (18.16)); None where no breaking was
             found, or none converged.
-        rates: Parisi parameters y from q_0 inwards, one a step, given or with dPhi/dy = 0; given: which of the two.
+        rates: Parisi parameters y from q_0 inwards, one a step; given: whether y is fixed, else dPhi/dy = 0.
         errors: error bars of the packed state; within_errors: of the packed overlaps of one minimiser.
-        rate_errors: of y, 0 where it is given.
+        rate_errors: error bars of y, 0 where it is fixed.
         energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y.
         own_error: its error bar; on grids and at samples that of its difference from the energy of a step less.
         complexity: their number per d, -y^2 dPhi/dy, with an error bar; 0 at the lowest states.
         parts: energy of the data and of the penalty, whose sum is the energy.
-        observed: what the overlaps of one of these states determine, as of `Solution`.
+        observed: observables of one of these states, as of `Solution`.
         multipliers: of given norms, (s,), or None; multipliers_error: their error bars.
-        found: in words what was looked for, where there is no state.
+        found: the outcome of the search in words, where there is no state.
 
     Example:
         >>> broken = sf.solve(sf.problem("perceptron", alpha=4), rsb=1, accuracy=1e-2)
@@ -123,7 +134,7 @@ class BrokenSolution(SaddlePoint):
     parts: tuple[float, float]
     observed: Mapping[str, tuple[float, float]]
     multipliers: np.ndarray | None
-    state: Broken | None = None
+    state: BrokenState | None = None
     rates: tuple[float, ...] = ()
     given: bool = False
     evaluations: int = 0
@@ -131,59 +142,59 @@ class BrokenSolution(SaddlePoint):
     rate_errors: tuple[float, ...] = ()
     complexity: float = 0.0
     complexity_error: float = 0.0
-    stability: Splitting | None = None
+    stability: BreakingStability | None = None
     multipliers_error: np.ndarray | None = None
     found: str = ""
     shallower: BrokenSolution | None = None
 
     @property
     def problem(self) -> Problem:
-        """That is solved."""
+        """The problem."""
         return self.symmetric.problem
 
     @property
     def start(self) -> str:
-        """Of the replica symmetric solution."""
+        """The start of the replica symmetric solution."""
         return self.symmetric.start
 
     @property
     def steps(self) -> int:
-        """Of breaking, 0 where none was found."""
+        """The number of steps of breaking, 0 where none was found."""
         return len(self.rates)
 
     @property
     def distances(self) -> np.ndarray:
-        """Delta of every step, (K, C, s, s)."""
+        """The differences Delta of every step, (K, C, s, s)."""
         return np.zeros((0, *self.overlaps.q.shape)) if self.state is None else self.state.distances
 
     @property
     def parisi(self) -> float:
-        """y of the outermost step, of one step the only one; nan without any."""
+        """The Parisi parameter y of the outermost step; NaN without any."""
         return self.rates[0] if self.rates else np.nan
 
     @property
     def parisi_error(self) -> float:
-        """Its error bar."""
+        """The error bar of the Parisi parameter."""
         return self.rate_errors[0] if self.rates else np.nan
 
     @property
     def branch(self) -> str:
-        """What was reached: semantic, positional, mixed or uninformed."""
-        return self.symmetric.branch if self.state is None else branch_of(self.overlaps, self.within_errors)
+        """The branch of the solution: semantic, positional, mixed or uninformed."""
+        return self.symmetric.branch if self.state is None else name_branch(self.overlaps, self.within_errors)
 
     @property
     def alone(self) -> bool:
-        """Whether the replica symmetric solution beside it is on another branch: there is none on this one."""
+        """Whether there is no replica symmetric solution on this branch, so that `symmetric` is on another."""
         return self.branch != self.symmetric.branch
 
     @property
     def advice(self) -> str:
-        """What happened and what to try, in a sentence; empty where it converged."""
+        """The reason of a failure and what to try, in a sentence; empty where it converged."""
         return self.found or (self.symmetric.advice if self.status is self.symmetric.status else self.status.advice)
 
     @property
     def overlaps(self) -> Overlaps:
-        """Of one minimiser: its own q in the place of q."""
+        """The overlaps of one minimiser."""
         return self.symmetric.overlaps if self.state is None else self.state.within
 
     @property
@@ -195,15 +206,16 @@ class BrokenSolution(SaddlePoint):
         return self.within_errors
 
     @property
-    def state_half_widths(self) -> Broken | None:
-        """Errors in the shape of the state, of q_0 and Delta; None without one."""
-        return None if self.state is None else Broken.unpack(self.errors, self.state.sizes)
+    def state_error_bars(self) -> BrokenState | None:
+        """The error bars of q_0, V, m, theta and Delta in the shape of the state; None without one."""
+        return None if self.state is None else BrokenState.unpack(self.errors, self.state.sizes)
 
     @property
     def relative_error(self) -> float:
-        """Largest error bar of an overlap, q_0 and q of one minimiser among them, relative to the size of its block.
+        """The largest error bar of an overlap, q_0 and q of one minimiser among them, relative to its block.
 
-        That of y, along which the energy is flat, and of Delta with it are left out."""
+        That of y, along which the energy is flat, and of Delta with it are left out.
+        """
         if self.state is None:
             return self.symmetric.relative_error
         return _relative_error(self.state, self.errors, self.within_errors)
@@ -219,36 +231,37 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def energy_error(self) -> float:
-        """Error bar of the energy, with that of the energy compared with which it is known."""
-        beside = (self.shallower or self.symmetric).training_loss_error if self._errors_cancel else 0.0
-        return self.own_error + beside
+        """The error bar of the energy, with that of the energy with which it is compared."""
+        reference = (self.shallower or self.symmetric).training_loss_error if self._errors_cancel else 0.0
+        return self.own_error + reference
 
     @property
     def training_loss_error(self) -> float:
-        """The same as `energy_error`."""
+        """The error bar of the training loss, the same as `energy_error`."""
         return self.energy_error
 
     @property
     def energy_moved(self) -> tuple[float, float]:
-        """How far above the replica symmetric training loss of its branch the energy lies, and an error bar; nan where
-        there is none.
+        """The energy less the replica symmetric training loss of its branch, and an error bar; NaN without the latter.
 
-        Energies told beside the replica symmetric one move with it: an error of its overlaps enters in second order."""
+        Energies by comparison with the replica symmetric one change with it: an error of its overlaps enters in second
+        order.
+        """
         if self.alone:
             return np.nan, np.nan
         if self.state is None:
             return 0.0, 0.0
-        beside = self.symmetric.training_loss_error
+        reference = self.symmetric.training_loss_error
         if self.rule.replicated:
-            beside = self.symmetric.relative_error**2 * abs(self.symmetric.training_loss)
+            reference = self.symmetric.relative_error**2 * abs(self.symmetric.training_loss)
         elif self._errors_cancel:
-            beside = self.shallower.energy_moved[1] if self.shallower else 0.0
-        return self.energy - self.symmetric.training_loss, self.own_error + beside
+            reference = self.shallower.energy_moved[1] if self.shallower else 0.0
+        return self.energy - self.symmetric.training_loss, self.own_error + reference
 
     @property
     def energy_moved_further(self) -> tuple[float, float]:
-        """How far the second step moved the energy from that of the first, and an error bar; nan without a second."""
+        """The change of the energy by the second step, and an error bar; NaN without a second step."""
         if self.shallower is None:
             return np.nan, np.nan
-        beside = 0.0 if self._errors_cancel else self.shallower.own_error
-        return self.energy - self.shallower.energy, self.own_error + beside
+        reference = 0.0 if self._errors_cancel else self.shallower.own_error
+        return self.energy - self.shallower.energy, self.own_error + reference

@@ -1,48 +1,69 @@
-"""From a replica symmetric solution to one step of breaking: states at large y, then where dPhi/dy vanishes."""
+"""One step of breaking from a replica symmetric solution: states at large y, continued to y with dPhi/dy = 0."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
 from ...base import budget
 from ...base.errors import DomainError, InputError, TimeLimitError, require_in, require_whole
-from ...base.progress import step
+from ...base.options import AlgorithmOptions
+from ...base.progress import progress_step
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, check_is_problem
-from ...problems.reduced import integrated
-from ...saddle_point.domain import without_teacher
+from ...problems.reduced import reduce_to_loss
+from ...saddle_point.domain import conditional_covariance
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from ...solving.solve import solve as solve_symmetric
-from .deeper import deepened
-from .newton import Reached, newton, settled
-from .refinement import NEGLIGIBLE, map_of, refined, states_near, unbroken
+from .newton import BreakingNewtonOptions, NewtonResult, iterate_damped, solve_newton
+from .refinement import breaking_map_of, find_states_near, refine_solution, symmetric_result
 from .rules import rules_for
+from .second_step import add_second_step
 from .solution import BrokenSolution
-from .state import Broken
-from .state_map import BreakingMap, refuse
-from .vanishing import lowest_by_samples
-
-_FACTOR = 2.0  # from one y to the next
-_FEWER, _ABOVE = 8, 2  # attempts from the first y down, and above it
-_MORE = 24  # steps to where dPhi/dy changes sign
-_SETTLING = 12  # damped steps before Newton's method at the first y
-_SHARE = 0.8  # of V that V~ = V + y Delta leaves to y Delta, at the start
-_SHORTEST = 0.05  # of such a step, where the states change fast
-_LONGER = 1.5  # step after one that led to the states expected
-_FLOOR = 5e-3  # of residuals on the way where kinks that pass places of a coarse grid leave more than is asked
-_OFF = 0.25  # in block scales: what is farther from where states are expected is another one
-
-_BESIDE = 3e-3  # accuracy of the replica symmetric solution that energies by samples are told from: its square enters
+from .state import BrokenState
+from .state_map import BreakingMap, require_supported
+from .zero_complexity import find_lowest_by_samples
 
 
-class Options(TypedDict, total=False):
-    """Options of `solve`, whatever the number of steps."""
+@dataclass(frozen=True)
+class BreakingOptions(AlgorithmOptions):
+    """Options of the search for states with one step of replica symmetry breaking.
+
+    Attributes:
+        rate_factor: ratio of successive Parisi parameters y; smaller steps are safer, and more of them are needed.
+        attempts_below: values of y from the first one down at which states are searched for.
+        attempts_above: the same above it.
+        max_rate_steps: steps in y up to the sign change of dPhi/dy.
+        damped_steps: damped steps before Newton's method at the first y.
+        distance_fraction: fraction of V = V~ that y Delta takes in the start.
+        min_step_fraction: shortest step in log y relative to the first one, where states change fast.
+        step_growth: ratio of a step to the last one that led to the expected states.
+        residual_floor: residual that is accepted during the continuation, where kinks of a coarse grid limit it.
+        max_deviation: distance from extrapolated states, in block scales, above which states are different ones.
+        symmetric_accuracy: accuracy of the replica symmetric solution with which energies by samples are compared: its
+            square enters.
+    """
+
+    rate_factor: float = 2.0
+    attempts_below: int = 8
+    attempts_above: int = 2
+    max_rate_steps: int = 24
+    damped_steps: int = 12
+    distance_fraction: float = 0.8
+    min_step_fraction: float = 0.05
+    step_growth: float = 1.5
+    residual_floor: float = 5e-3
+    max_deviation: float = 0.25
+    symmetric_accuracy: float = 3e-3
+
+
+class SolveArguments(TypedDict, total=False):
+    """Keyword arguments of `solve` for any number of steps."""
 
     parisi: float | None
     accuracy: float
@@ -60,14 +81,16 @@ if TYPE_CHECKING:
 
 
 @overload
-def solve(problem: Problem, start: Start = ..., *, rsb: Literal[0] = ..., **options: Unpack[Options]) -> Solution: ...
+def solve(
+    problem: Problem, start: Start = ..., *, rsb: Literal[0] = ..., **options: Unpack[SolveArguments]
+) -> Solution: ...
 @overload
 def solve(
-    problem: Problem, start: Start = ..., *, rsb: Literal[1, 2], **options: Unpack[Options]
+    problem: Problem, start: Start = ..., *, rsb: Literal[1, 2], **options: Unpack[SolveArguments]
 ) -> BrokenSolution: ...
 @overload
 def solve(
-    problem: Problem, start: Start = ..., *, rsb: int, **options: Unpack[Options]
+    problem: Problem, start: Start = ..., *, rsb: int, **options: Unpack[SolveArguments]
 ) -> Solution | BrokenSolution: ...
 
 
@@ -87,27 +110,28 @@ def solve(
     """Solve the saddle point from a start, replica symmetric or with one or two steps of breaking.
 
     Args:
-        start: a named start of the model (`semantic`, else its first, where none is given); overlaps, whose V is found
-            from the others where it is not a number (`Overlaps.measured`); a `Simulation`, from the mean of its runs;
-            or a solution of a problem nearby (tried first without the damped approach).
+        problem: the problem.
+        start: a named start of the model (by default `semantic`, else its first); overlaps, whose V is computed from
+            the others where it is not a number (`Overlaps.measured`); a `Simulation`, from the mean of its runs; or a
+            solution of a problem nearby (tried first without damped iterations).
         rsb: 0 for replica symmetry, 1 or 2 for steps of breaking it at zero temperature (docs/theory.md section 18), of
-            a loss that reads one student field, or several without corners (two steps: no more than two), and a ridge,
+            a loss of one student field, or of several without kinks (two steps: no more than two fields), and a ridge,
             given norms or any penalty of one column, or, with one step, of two.
-        parisi: y in place of the one at which the complexity vanishes, with rsb = 1.
-        accuracy: half width asked of every overlap, relative to the size of its block.
-        integrator: auto, or a name in `integration.FAMILIES`; points as for `rule_named`. With breaking of the replica
-            symmetric solution that it starts from.
-        seed: of the scramblings.
-        effort: how many sizes of a rule to climb at the most before reporting the accuracy as not reached.
+        parisi: the Parisi parameter y, with rsb = 1; by default the one at which the complexity vanishes.
+        accuracy: required error bar of every overlap, relative to the size of its block.
+        integrator: auto, or a name in `integration.FAMILIES`. With breaking, of the replica symmetric solution.
+        points: size of the rule, as for `rule_by_name`.
+        seed: of the scramblings of sampled rules.
+        effort: sizes of a rule at most before the accuracy is reported as not reached.
         time_limit: seconds, after which the best so far is returned with the status TIME_LIMIT; None for no limit.
 
     Returns:
-        A Solution; with breaking a BrokenSolution, of fewer steps where no more are found. Look at `status`: not
-        converging is a status, not an exception.
+        A Solution; with breaking a BrokenSolution, of fewer steps where no more are found. Check `status`: a failure to
+        converge is a status, not an exception.
 
     Raises:
-        InputError: an unknown start or integrator, an accuracy or y that is not positive, or with breaking a model that
-            is out of its reach, in words.
+        InputError: an unknown start or integrator, an accuracy or y that is not positive, or with breaking a model
+            for which it is not implemented.
 
     Example:
         >>> solution = sf.solve(sf.problem("ridge_regression", alpha=2), accuracy=1e-8)
@@ -121,139 +145,164 @@ def solve(
         raise InputError("parisi is the parameter y of one-step breaking: it goes with rsb=1")
     if rsb == 0:
         return solve_symmetric(problem, start, time_limit=time_limit, **options)
-    checked_steps(rsb, problem)
+    check_steps(rsb, problem)
     if parisi is not None:
         require_in("parisi", parisi, "(0, inf)")
     with budget.time_limit(time_limit):
-        return broken(solve_symmetric(problem, start, **options), parisi, accuracy, rsb)
+        return break_replica_symmetry(solve_symmetric(problem, start, **options), parisi, accuracy, rsb)
 
 
-def checked_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False) -> None:
-    """That this many steps of breaking, one or more, can be solved, and along a branch where that is asked.
+def check_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False) -> None:
+    """Check that one or more steps of breaking are implemented for a problem.
+
+    Args:
+        rsb: number of steps.
+        problem: the problem.
+        most: the largest number of steps that is allowed.
+        along: whether a branch along a parameter is required.
 
     Raises:
-        InputError: they cannot, in words.
+        InputError: they are not; the message has the reason.
     """
     require_whole("rsb", rsb, 0, most)
-    refuse(problem)
+    require_supported(problem)
     if rsb > 1 and not problem.regulariser.is_quadratic and problem.student_rank > 1:
         raise InputError(
             "two steps of breaking are solved for ridges and given norms, and for other penalties of one column; "
             f"{problem.solver.name} has {problem.student_rank}"
         )
     if (rsb > 1 or along) and rules_for(problem)[0].replicated:
-        # Samples do not tell at which Parisi parameter the energy is greatest.
+        # Samples do not resolve the Parisi parameter of the greatest energy.
         what = "branches with a step of breaking are followed" if along else "two steps of breaking are solved"
         raise InputError(
             f"{what} for losses of one or two student fields; that of {problem.solver.name} depends on "
-            f"{integrated(problem).solver.channel.FIELDS}"
+            f"{reduce_to_loss(problem).solver.channel.FIELDS}"
         )
 
 
-@step("replica symmetry breaking")
-def broken(symmetric: Solution, parisi: float | None = None, accuracy: float = 1e-4, steps: int = 1) -> BrokenSolution:
-    """Breaking that starts from a replica symmetric solution.
+@progress_step("replica symmetry breaking")
+def break_replica_symmetry(
+    symmetric: Solution, parisi: float | None = None, accuracy: float = 1e-4, steps: int = 1
+) -> BrokenSolution:
+    """Return the solution with broken replica symmetry that starts from a replica symmetric one.
 
     Args:
-        parisi: y of one step, or None for that at which dPhi/dy = 0; steps: 1 or 2.
+        symmetric: the replica symmetric solution.
+        parisi: y of one step, or None for that at which dPhi/dy = 0.
+        accuracy: required error bar of overlaps, relative to their blocks.
+        steps: 1 or 2.
 
     Raises:
-        InputError: a model that is out of its reach.
+        InputError: a model for which breaking is not implemented.
     """
-    refuse(symmetric.problem)
+    require_supported(symmetric.problem)
     if symmetric.losses is None:
-        return unbroken(symmetric, symmetric.status, "replica symmetry did not converge")
+        return symmetric_result(symmetric, symmetric.status, "replica symmetry did not converge")
     try:
-        once = _broken(symmetric, parisi, accuracy)
+        once = _solve_one_step(symmetric, parisi, accuracy)
     except TimeLimitError:
-        return unbroken(symmetric, Status.TIME_LIMIT, "the time limit came first; what is shown is replica symmetric")
-    return once if steps == 1 else deepened(once, accuracy)
+        return symmetric_result(
+            symmetric, Status.TIME_LIMIT, "the time limit came first; what is shown is replica symmetric"
+        )
+    return once if steps == 1 else add_second_step(once, accuracy)
 
 
-def _broken(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
-    """`broken`, of a problem within reach and a solution that has converged."""
+def _solve_one_step(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
+    """Return the solution with one step of breaking, of a supported problem and a converged symmetric solution."""
     rules = rules_for(symmetric.problem)
-    coarse = map_of(symmetric, rules[0])
-    begun = _begun(coarse, symmetric)
-    if begun is None:
+    coarse = breaking_map_of(symmetric, rules[0])
+    initial = _find_initial_states(coarse, symmetric)
+    if initial is None:
         words = "no breaking found: states that start apart come together at every y tried"
-        return unbroken(symmetric, symmetric.status, words)
+        return symmetric_result(symmetric, symmetric.status, words)
     if coarse.rule.replicated:
-        symmetric = _beside(symmetric, accuracy)
-    left = unbroken(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+        symmetric = _refine_symmetric(symmetric, accuracy)
+    left = symmetric_result(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
     if parisi is None and coarse.rule.replicated:
-        return lowest_by_samples(symmetric, begun, rules, accuracy) or left
-    found = _lowest(coarse, begun) if parisi is None else _at(coarse, begun, parisi)
+        return find_lowest_by_samples(symmetric, initial, rules, accuracy) or left
+    found = _find_zero_complexity(coarse, initial) if parisi is None else _states_at_rate(coarse, initial, parisi)
     if isinstance(found, str):
-        return unbroken(symmetric, Status.MAX_ITERATIONS, found)
-    return refined(symmetric, found, parisi is not None, accuracy) or left
+        return symmetric_result(symmetric, Status.MAX_ITERATIONS, found)
+    return refine_solution(symmetric, found, parisi is not None, accuracy) or left
 
 
-def _beside(symmetric: Solution, accuracy: float) -> Solution:
-    """The replica symmetric solution, its overlaps as fine as energies that are told from its own ask for."""
-    if symmetric.relative_error <= _BESIDE:
+def _refine_symmetric(symmetric: Solution, accuracy: float) -> Solution:
+    """Return the replica symmetric solution refined so that energies can be compared with its own."""
+    finer = BreakingOptions.current().symmetric_accuracy
+    if symmetric.relative_error <= finer:
         return symmetric
-    found = solve_symmetric(symmetric.problem, symmetric, accuracy=_BESIDE)
+    found = solve_symmetric(symmetric.problem, symmetric, accuracy=finer)
     if found.losses is None or found.branch != symmetric.branch or found.relative_error >= symmetric.relative_error:
         return symmetric
     reached = found.status is Status.ACCURACY_NOT_REACHED and found.relative_error <= accuracy
     return replace(found, start=symmetric.start, status=Status.CONVERGED if reached else found.status)
 
 
-def continued(
-    symmetric: Solution, state: Broken, rates: tuple[float, ...], accuracy: float = 1e-4
+def solve_from_neighbour(
+    symmetric: Solution, state: BrokenState, rates: tuple[float, ...], accuracy: float = 1e-4
 ) -> BrokenSolution | None:
-    """The lowest states near those of a neighbouring problem, without a search; None where there are none.
+    """Return the lowest states near those of a neighbouring problem, or None.
 
     Args:
-        symmetric: a replica symmetric solution of the problem itself, for what stands beside them.
+        symmetric: a replica symmetric solution of the problem itself, with which the result is compared.
+        state: states of the neighbouring problem.
+        rates: their Parisi parameters.
+        accuracy: required error bar of overlaps, relative to their blocks.
 
     Raises:
-        TimeLimitError: the time limit came before any were found.
+        TimeLimitError: the time limit ended the search before any were found.
     """
     rule = rules_for(symmetric.problem)[0]
-    found = states_near(map_of(symmetric, rule), state, np.array(rates), rule.rough, with_y=True)
-    if found is None or np.max(np.abs(found.state.pack() - state.pack()) / found.state.block_scales) > _OFF:
+    breaking_map = breaking_map_of(symmetric, rule)
+    found = find_states_near(breaking_map, state, np.array(rates), rule.search_residual, with_y=True)
+    if found is None:
         return None
-    return refined(symmetric, found, False, accuracy)
+    deviations = np.abs(found.state.pack() - state.pack()) / found.state.block_scales
+    if np.max(deviations) > BreakingOptions.current().max_deviation:
+        return None
+    return refine_solution(symmetric, found, False, accuracy)
 
 
-def _begun(breaking_map: BreakingMap, symmetric: Solution) -> Reached | None:
-    """States at a large y, where they are close to one another, or at smaller ones; None where none are apart.
+def _find_initial_states(breaking_map: BreakingMap, symmetric: Solution) -> NewtonResult | None:
+    """Return states at a large y, where they are close to one another, or at smaller ones; None without any.
 
-    At small y solutions even in W break apart into W and -W, whose q_0 is zero: what continues replica symmetry is
-    found from above (docs/theory.md section 18).
+    At small y solutions even in W split into W and -W, whose q_0 is zero: the states that continue replica symmetry
+    are found from above (docs/theory.md section 18).
     """
-    left = without_teacher(symmetric.problem, symmetric.overlaps)
+    options = BreakingOptions.current()
+    left = conditional_covariance(symmetric.problem, symmetric.overlaps)
     V, D = (float(np.trace(block, axis1=1, axis2=2).max()) for block in (symmetric.overlaps.V, left))
     first = breaking_map.rule.first_rate * V / D
-    rough = breaking_map.rule.rough
-    for k in (*range(_FEWER), *range(-1, -_ABOVE - 1, -1)):
-        y = first / _FACTOR**k
-        state, rates = _apart(symmetric, y), np.array([y])
+    rough = breaking_map.rule.search_residual
+    for k in (*range(options.attempts_below), *range(-1, -options.attempts_above - 1, -1)):
+        y = first / options.rate_factor**k
+        state, rates = _separate_states(symmetric, y), np.array([y])
         with suppress(DomainError, np.linalg.LinAlgError):
-            earlier = settled(breaking_map, state, rates, _SETTLING // 2)
-            state = settled(breaking_map, earlier, rates, _SETTLING // 2)
-            if _comes_together(breaking_map, earlier, state, rates):
+            earlier = iterate_damped(breaking_map, state, rates, options.damped_steps // 2)
+            state = iterate_damped(breaking_map, earlier, rates, options.damped_steps // 2)
+            if _is_collapsing(breaking_map, earlier, state, rates):
                 continue
-            if found := states_near(breaking_map, state, rates, rough, _FLOOR):
+            if found := find_states_near(breaking_map, state, rates, rough, options.residual_floor):
                 return found
     return None
 
 
-def _apart(symmetric: Solution, y: float) -> Broken:
-    """Replica symmetry with a part of V read as y Delta, no more than half of what q leaves beside the teacher."""
+def _separate_states(symmetric: Solution, y: float) -> BrokenState:
+    """Return states with a part of V taken as y Delta, at most half of the part of q not due to the teacher."""
     overlaps = symmetric.overlaps
-    distance = _SHARE / y * overlaps.V
-    pairs = zip(without_teacher(symmetric.problem, overlaps), distance, strict=True)
+    distance = BreakingOptions.current().distance_fraction / y * overlaps.V
+    pairs = zip(conditional_covariance(symmetric.problem, overlaps), distance, strict=True)
     share = float(max(np.linalg.eigvals(np.linalg.solve(room, d)).real.max() for room, d in pairs))
     distance = distance * min(1.0, 0.5 / share)
-    return Broken(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance[None])
+    return BrokenState(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance[None])
 
 
-def _comes_together(breaking_map: BreakingMap, earlier: Broken, state: Broken, rates: np.ndarray) -> bool:
-    """Whether Delta is on its way to zero: small ones become a Delta + b Delta^(1/2), b > 0 with jumps, and from two of
-    them follows where that ends, which Newton's method would approach by halves."""
+def _is_collapsing(breaking_map: BreakingMap, earlier: BrokenState, state: BrokenState, rates: np.ndarray) -> bool:
+    """Return whether Delta converges to zero under the map.
+
+    A small Delta is mapped to a Delta + b Delta^(1/2), b > 0 with jumps; a and b from two iterates give the limit,
+    which Newton's method would approach by halves.
+    """
     sizes, factors = [], []
     for at in (earlier, state):
         both = at, breaking_map(at, rates).image
@@ -264,71 +313,77 @@ def _comes_together(breaking_map: BreakingMap, earlier: Broken, state: Broken, r
         return False
     b = max(0.0, (factors[1] - factors[0]) / (sizes[1] ** -0.5 - sizes[0] ** -0.5))
     a = factors[1] - b * sizes[1] ** -0.5
-    return bool((b / (1 - a)) ** 2 < NEGLIGIBLE * np.trace(state.within.q, axis1=1, axis2=2).max())
+    return bool(
+        (b / (1 - a)) ** 2
+        < BreakingNewtonOptions.current().min_distance * np.trace(state.within.q, axis1=1, axis2=2).max()
+    )
 
 
-def _along(breaking_map: BreakingMap, found: Reached, factor: float) -> Iterator[Reached]:
-    """The same states at y times a factor, times it again, ..., in shorter steps where they change fast; it ends where
-    they are lost.
+def _continue_in_rate(breaking_map: BreakingMap, found: NewtonResult, factor: float) -> Iterator[NewtonResult]:
+    """Yield the same states at successive y, in shorter steps where they change fast; end where they are lost.
 
-    They are looked for where the last two point to, in q_0, V, m, theta and y Delta: other states, as those whose q_0
-    is zero, may be near.
+    Every start is extrapolated from the last two states in q_0, V, m, theta and y Delta: other states, as those whose
+    q_0 is zero, may be near.
     """
+    options = BreakingOptions.current()
     longest = stride = float(np.log(factor))
     slope = np.zeros(len(found.state.pack()))
-    rough = breaking_map.rule.rough
-    while abs(stride) > _SHORTEST * abs(longest):
+    rough = breaking_map.rule.search_residual
+    while abs(stride) > options.min_step_fraction * abs(longest):
         rates = found.rates * float(np.exp(stride))
-        expected = _with_product(found) + stride * slope
-        begun = Broken.unpack(expected, found.state.sizes)
-        begun = replace(begun, distances=begun.distances / rates[:, None, None, None])
-        following = states_near(breaking_map, begun, rates, rough, _FLOOR, matrix=found.matrix)
-        if following is None or _is_off(following, expected):
+        expected = _packed_with_product(found) + stride * slope
+        initial = BrokenState.unpack(expected, found.state.sizes)
+        initial = replace(initial, distances=initial.distances / rates[:, None, None, None])
+        following = find_states_near(breaking_map, initial, rates, rough, options.residual_floor, matrix=found.matrix)
+        if following is None or _is_far_from_expected(following, expected):
             stride /= 2
             continue
-        slope = (_with_product(following) - _with_product(found)) / stride
+        slope = (_packed_with_product(following) - _packed_with_product(found)) / stride
         found = following
-        stride = float(np.sign(longest)) * min(abs(longest), _LONGER * abs(stride))
+        stride = float(np.sign(longest)) * min(abs(longest), options.step_growth * abs(stride))
         yield found
 
 
-def _is_off(found: Reached, expected: np.ndarray) -> bool:
-    """Return whether states are others than those expected, by q_0, V, m and theta."""
+def _is_far_from_expected(found: NewtonResult, expected: np.ndarray) -> bool:
+    """Return whether states are others than the expected ones, by q_0, V, m and theta."""
     count = len(found.state.between.pack())
     off = np.abs(found.state.pack() - expected)[:count] / found.state.block_scales[:count]
-    return bool(off.max() > _OFF)
+    return bool(off.max() > BreakingOptions.current().max_deviation)
 
 
-def _with_product(found: Reached) -> np.ndarray:
-    """The packed state, y Delta in place of Delta."""
+def _packed_with_product(found: NewtonResult) -> np.ndarray:
+    """Return the packed state, with y Delta in place of Delta."""
     return replace(found.state, distances=found.rates[:, None, None, None] * found.state.distances).pack()
 
 
-def _at(breaking_map: BreakingMap, found: Reached, y: float) -> Reached | str:
-    """The same states at another y, in steps; where they were lost, in words."""
-    if abs(np.log(y / found.y)) > np.log(_FACTOR):
-        path = _along(breaking_map, found, _FACTOR if y > found.y else 1 / _FACTOR)
-        while abs(np.log(y / found.y)) > np.log(_FACTOR):
+def _states_at_rate(breaking_map: BreakingMap, found: NewtonResult, y: float) -> NewtonResult | str:
+    """Return the same states at another y, reached in steps; a message if they were lost."""
+    factor = BreakingOptions.current().rate_factor
+    if abs(np.log(y / found.outer_rate)) > np.log(factor):
+        path = _continue_in_rate(breaking_map, found, factor if y > found.outer_rate else 1 / factor)
+        while abs(np.log(y / found.outer_rate)) > np.log(factor):
             following = next(path, None)
             if following is None:
-                return f"states were lost near y = {found.y:.4g}, on the way to {y:.4g}"
+                return f"states were lost near y = {found.outer_rate:.4g}, on the way to {y:.4g}"
             found = following
-    return newton(breaking_map, found.state, np.array([y]), breaking_map.rule.rough)
+    return solve_newton(breaking_map, found.state, np.array([y]), breaking_map.rule.search_residual)
 
 
-def _lowest(breaking_map: BreakingMap, found: Reached) -> Reached | str:
-    """Where y dPhi/dy, which increases through zero, does so; else why not, in words."""
-    upward = found.slope < 0
-    path = _along(breaking_map, found, _FACTOR if upward else 1 / _FACTOR)
-    for _ in range(_MORE):
+def _find_zero_complexity(breaking_map: BreakingMap, found: NewtonResult) -> NewtonResult | str:
+    """Return the states at the zero of y dPhi/dy, which increases there; a message if it was not found."""
+    upward, options = found.outer_slope < 0, BreakingOptions.current()
+    path = _continue_in_rate(breaking_map, found, options.rate_factor if upward else 1 / options.rate_factor)
+    for _ in range(options.max_rate_steps):
         following = next(path, None)
         if following is None:
-            return f"states were lost near y = {found.y:.4g}, before the complexity vanished"
-        if (following.slope < 0) != upward:
-            ends = sorted((one.y * one.slope, float(np.log(one.y))) for one in (found, following))
+            return f"states were lost near y = {found.outer_rate:.4g}, before the complexity vanished"
+        if (following.outer_slope < 0) != upward:
+            ends = sorted(
+                (one.outer_rate * one.outer_slope, float(np.log(one.outer_rate))) for one in (found, following)
+            )
             (left, low), (right, high) = ends
             y = float(np.exp(np.interp(0.0, [left, right], [low, high])))
-            nearer = min(found, following, key=lambda one: abs(np.log(one.y / y)))
-            return newton(breaking_map, nearer.state, np.array([y]), breaking_map.rule.rough)
+            nearer = min(found, following, key=lambda one: abs(np.log(one.outer_rate / y)))
+            return solve_newton(breaking_map, nearer.state, np.array([y]), breaking_map.rule.search_residual)
         found = following
-    return f"the complexity did not vanish {'up' if upward else 'down'} to y = {found.y:.4g}"
+    return f"the complexity did not vanish {'up' if upward else 'down'} to y = {found.outer_rate:.4g}"

@@ -1,6 +1,6 @@
 """The saddle point with replica symmetry broken, at given Parisi parameters y: u -> G(u), free entropy and its slopes.
 
-With V~ = V + y Delta and V~^ = V^ - y Delta^, level by level, everything reads as without breaking.
+With V~ = V + y Delta and V~^ = V^ - y Delta^, level by level, all formulas are those without breaking.
 """
 
 from __future__ import annotations
@@ -13,49 +13,48 @@ import numpy as np
 from ...base import budget
 from ...base.errors import InputError
 from ...integration.tilted_sums import TiltedAverages, TiltedRule
-from ...problems.overlaps import Conjugates, Overlaps, packed_length, triangle
+from ...problems.overlaps import Conjugates, Overlaps, packed_length, upper_triangle_indices
 from ...problems.problem import Problem
 from ...problems.symmetry import NO_SYMMETRY, Symmetry
 from ...saddle_point.state_map import conjugates_of
-from .rows import Rows, rows_at
+from .rows import RowStatistics, row_statistics
 from .rules import rules_for
-from .state import Broken
+from .state import BrokenState
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What follows from a state at given y.
+class MapEvaluation:
+    """The map evaluated at a state and given y.
 
     Attributes:
-        image: the next state; averages: at the state.
+        image: G(u), the next state; averages: averages over the channel at the state.
         hats: conjugates, from V~^ and q_0^ inwards to V^ and q_K^, (K + 1).
-        rows: what rows of W make of the conjugates.
-        free_entropy: Phi(y), extremal where the state is the saddle point; slopes: its derivatives in y, others held,
-            (K,).
+        rows: averages over rows of W at the conjugates.
+        free_entropy: Phi(y), stationary at the saddle point; slopes: its partial derivatives in y, (K,).
     """
 
-    image: Broken
+    image: BrokenState
     averages: TiltedAverages
     hats: tuple[Conjugates, ...]
-    rows: Rows
+    rows: RowStatistics
     free_entropy: float
     slopes: np.ndarray
 
-    def parts(self, problem: Problem) -> tuple[float, float]:
-        """Data and penalty, whose sum is the energy at the saddle point."""
+    def energy_parts(self, problem: Problem) -> tuple[float, float]:
+        """Return the energies of data and penalty, whose sum is the energy at the saddle point."""
         penalty = 0.0 if problem.regulariser.keeps_norms else self.rows.penalty()
         return problem.alpha * self.averages.loss, penalty
 
 
 @dataclass(frozen=True)
 class BreakingMap:
-    """u -> G(u) of a problem by a rule, at Parisi parameters y (K,), from the outermost level inwards.
+    """The map u -> G(u) of a problem by a rule, at Parisi parameters y (K,), from the outermost level inwards.
 
     Attributes:
-        symmetry: of the states that are looked for.
+        symmetry: of the states.
 
     Raises:
-        InputError: a model whose equations with replica symmetry broken are not solved here.
+        InputError: a model whose equations with replica symmetry broken are not implemented.
     """
 
     problem: Problem
@@ -63,15 +62,19 @@ class BreakingMap:
     symmetry: Symmetry = NO_SYMMETRY
 
     def __post_init__(self) -> None:
-        refuse(self.problem)
+        require_supported(self.problem)
 
-    def __call__(self, state: Broken, rates: np.ndarray) -> Answer:
-        """What follows from a state.
+    def __call__(self, state: BrokenState, rates: np.ndarray) -> MapEvaluation:
+        """Evaluate the map at a state.
+
+        Args:
+            state: the state.
+            rates: y of every level, (K,).
 
         Raises:
-            DomainError: the state, or what follows from it, is outside the domain.
+            DomainError: the state, or its image, is outside the domain.
         """
-        budget.check()
+        budget.check_time_limit()
         problem, between = self.problem, state.between
         found = self.rule.tilted_averages(problem, between, state.distances, rates)
         outer, *within = (conjugates_of(problem, between, moments) for moments in found.moments)
@@ -79,31 +82,41 @@ class BreakingMap:
         hats = [outer]
         for y, inner in zip(rates, within, strict=True):
             hats.append(replace(inner, V=hats[-1].V + y * (inner.q - hats[-1].q)))
-        rows = rows_at(problem, hats, rates, self.rule)
+        rows = row_statistics(problem, hats, rates, self.rule)
         phi, slopes = self._free_entropy(state, rates, found, hats, rows)
-        return Answer(Broken(rows.between, rows.distances), found, tuple(hats), rows, phi, slopes)
+        return MapEvaluation(BrokenState(rows.between, rows.distances), found, tuple(hats), rows, phi, slopes)
 
-    def around(self, state: Broken, rates: np.ndarray) -> BreakingMap:
-        """The same map for looking around a state."""
-        return replace(self, rule=self.rule.framed(state.between, state.distances, rates))
+    def fixed_at(self, state: BrokenState, rates: np.ndarray) -> BreakingMap:
+        """Return the same map with a rule of integration that is fixed at a state.
 
-    def directions(self, state: Broken) -> np.ndarray:
-        """Directions (k, n) of packed states that span those of the same symmetry, entries 0 and +-1."""
+        Args:
+            state: the state.
+            rates: y of every level, (K,).
+        """
+        return replace(self, rule=self.rule.with_grids_of(state.between, state.distances, rates))
+
+    def directions(self, state: BrokenState) -> np.ndarray:
+        """Return directions (k, n) of packed states that span those of the same symmetry, entries 0 and +-1."""
         from scipy.linalg import block_diag  # slow to load
 
         sizes = state.sizes
         count = packed_length(sizes)
         of_overlaps = self.symmetry.directions(sizes, count)
         numbered = Overlaps.unpack(np.arange(1.0, count + 1), sizes)
-        rows, columns = triangle(sizes[1])
+        rows, columns = upper_triangle_indices(sizes[1])
         places = numbered.q[:, rows, columns].ravel().astype(int) - 1  # of q among the overlaps
         along = of_overlaps[np.abs(of_overlaps[:, places]).sum(axis=1) > 0][:, places]
         return np.asarray(block_diag(of_overlaps, *[along] * len(state.distances)))
 
     def _free_entropy(
-        self, state: Broken, rates: np.ndarray, averages: TiltedAverages, hats: Sequence[Conjugates], rows: Rows
+        self,
+        state: BrokenState,
+        rates: np.ndarray,
+        averages: TiltedAverages,
+        hats: Sequence[Conjugates],
+        rows: RowStatistics,
     ) -> tuple[float, np.ndarray]:
-        """Phi(y) and dPhi/dy with everything else held, (18.8) and (18.19)."""
+        """Return Phi(y) and its partial derivative dPhi/dy, (18.8) and (18.19)."""
         between, outer, alpha = state.between, hats[0], self.problem.alpha
         variances = state.variances(rates)
         trace = float(np.sum(outer.V * between.q) - np.sum(outer.q * variances[0])) / 2
@@ -117,20 +130,20 @@ class BreakingMap:
         ]
         slopes = rows.slopes + (alpha * np.diff(free) - gaps - moved) / rates
         if averages.drift is not None:
-            # What docs/theory.md (18.34) says of V~^: (18.15) would bring most of the noise of the slope.
+            # By docs/theory.md (18.34) for V~^: (18.15) would add most of the noise of the slope.
             stein = float(np.sum(outer.V * state.distance))
             slopes = slopes - (alpha * averages.drift + stein) / (2 * rates)
         return phi, slopes
 
 
-def refuse(problem: Problem) -> None:
-    """
-    Raises:
-        InputError: a finite temperature, a loss that bends in several student fields, holds overlaps or trained
-            numbers, or a penalty of more than two columns that is neither a ridge nor given norms.
+def require_supported(problem: Problem) -> None:
+    """Raise InputError for a model whose breaking is not implemented.
+
+    These are a finite temperature, a loss with kinks in several student fields, with overlaps or trained numbers, or a
+    penalty of more than two columns that is neither a ridge nor given norms.
     """
     name = problem.solver.name
-    problem.only_at_zero_temperature("one-step breaking is solved")
+    problem.require_zero_temperature("one-step breaking is solved")
     rules_for(problem)
     if not problem.regulariser.is_quadratic and problem.student_rank > 2:
         raise InputError(

@@ -1,1 +1,1 @@
-"""Simulation beside theory."""
+"""Comparison of simulations and measurements with theory."""

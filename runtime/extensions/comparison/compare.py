@@ -1,4 +1,4 @@
-"""Simulations beside theory: along a branch, and in the limit d -> infinity."""
+"""Simulations compared with theory: along a branch, and in the limit d -> infinity."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from ...base import presenting
 from ...base.errors import InputError, require_whole
-from ...base.presenting import Shown
-from ...branches.along import Curve
+from ...base.options import AlgorithmOptions
+from ...base.presenting import TextResult
+from ...branches.curve_results import Curve
 from ...problems.columns import block_columns
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
@@ -27,18 +28,33 @@ if TYPE_CHECKING:
 
 LOSSES = ("training_loss", "test_error")
 _POWERS = (1.0, 0.5)
-_CLEARLY = 4.0
-_NEAR, _FAR, _LITTLE = 6.0, 10.0, 0.01
 _ROUNDING = 16 * np.finfo(float).eps
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One number of theory and of simulation.
+class ComparisonOptions(AlgorithmOptions):
+    """Options of the comparison of simulations with theory.
 
     Attributes:
-        theory, half_width: of the saddle point (half width: two standard errors or so).
-        mean, standard_error: over seeds.
+        chi2_margin: decrease of chi^2 for which a 1/sqrt(d) correction is preferred to 1/d.
+        branch_deviations: standard deviations of an overlap within which a run is on the branch.
+        outlier_factor: distance from theory, relative to the median of such runs, beyond which a run is not on it.
+        least_noise: smallest such median, as a fraction of the noise.
+    """
+
+    chi2_margin: float = 4.0
+    branch_deviations: float = 6.0
+    outlier_factor: float = 10.0
+    least_noise: float = 0.01
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number of theory with its measured value.
+
+    Attributes:
+        theory, half_width: value and error bar of the saddle point (about two standard errors).
+        mean, standard_error: mean and standard error over seeds.
     """
 
     theory: float
@@ -48,30 +64,43 @@ class Measured:
 
     @classmethod
     def of(cls, theory: float, half_width: float, estimate: Estimate) -> Measured:
-        """Compare a number of theory with the estimate of it."""
+        """Return a number of theory with its estimate.
+
+        Args:
+            theory: the number.
+            half_width: its error bar.
+            estimate: the estimate.
+        """
         return cls(float(theory), float(half_width), float(estimate.mean), float(estimate.standard_error))
 
     @property
     def deviation(self) -> float:
-        """(simulation - theory) in combined standard errors, rounding among them; nan where both are zero."""
+        """The deviation (simulation - theory) in combined standard errors, including rounding; nan if both are zero."""
         error = np.hypot(np.hypot(self.standard_error, self.half_width / 2), _ROUNDING * abs(self.theory))
         return float((self.mean - self.theory) / error) if error > 0 else np.nan
 
 
 def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measured]:
-    """Entries of q, m, theta (named as the columns of tables), trained numbers, multiplier_1, ... of given norms,
-    training loss and test error; what is simulated is nan where no run converged."""
+    """Return all numbers that theory and simulation have in common, by name.
+
+    They are entries of q, m, theta (named as columns of tables), trained numbers, multiplier_1, ... of given norms,
+    training loss and test error; simulated values are nan if no run converged.
+
+    Args:
+        solution: solution of theory.
+        simulation: simulation of the same problem.
+    """
     problem = solution.problem
-    theory, widths = _named(problem, solution.overlaps), _named(problem, solution.half_widths)
+    theory, widths = _numbers_by_name(problem, solution.overlaps), _numbers_by_name(problem, solution.error_bars)
     measured: dict[str, Measured] = {}
-    runs = [_named(problem, run.overlaps) for run in simulation.converged]
+    runs = [_numbers_by_name(problem, run.overlaps) for run in simulation.converged]
     for name, value in theory.items():
         if runs and not any(run[name] for run in runs):
             continue  # exactly zero: a law without means, say
         measured[name] = Measured.of(value, widths[name], simulation.average([run[name] for run in runs]))
-    strengths, half_widths, kept = solution.multipliers, solution.multipliers_error, simulation.multipliers
-    if strengths is not None and half_widths is not None and kept is not None:
-        columns = zip(strengths, half_widths, kept.mean, kept.standard_error, strict=True)
+    strengths, error_bars, simulated = solution.multipliers, solution.multipliers_error, simulation.multipliers
+    if strengths is not None and error_bars is not None and simulated is not None:
+        columns = zip(strengths, error_bars, simulated.mean, simulated.standard_error, strict=True)
         measured |= {f"multiplier_{a}": Measured(*map(float, column)) for a, column in enumerate(columns, 1)}
     for name in LOSSES:
         if np.isfinite(value := getattr(solution, name)):
@@ -79,8 +108,8 @@ def measurements(solution: Solution, simulation: Simulation) -> dict[str, Measur
     return measured
 
 
-def _named(problem: Problem, overlaps: Overlaps) -> dict[str, float]:
-    """Independent entries of the overlaps that a minimum has: without V, and of q without the lower triangle."""
+def _numbers_by_name(problem: Problem, overlaps: Overlaps) -> dict[str, float]:
+    """Return the independent overlaps of a minimum by name: without V, and without the lower triangle of q."""
     columns = {}
     for name, value in block_columns(problem, overlaps).items():
         index = name.rpartition("_")[2]
@@ -92,12 +121,13 @@ def _named(problem: Problem, overlaps: Overlaps) -> dict[str, float]:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Shown):
-    """A branch and simulations at some of its points, each in the mirror image nearest to theory.
+class Comparison(TextResult):
+    """A comparison of a branch with simulations at some of its points, in mirror images nearest to theory.
 
     Attributes:
-        solutions, simulations: theory and simulation at the same values, in ascending order; simulations hold the runs
-            that ended on the branch, `reached` how many of how many did.
+        solutions, simulations: theory and simulation at the same values, in ascending order; simulations contain the
+            runs that ended on the branch.
+        reached: for every simulation the number of these runs, and of all runs.
     """
 
     curve: Curve
@@ -107,20 +137,20 @@ class Comparison(Shown):
 
     @property
     def values(self) -> np.ndarray:
-        """The parameter at every point, (N,), in ascending order."""
+        """The values of the parameter, (N,), in ascending order."""
         return np.array([s.problem.value_of(self.curve.parameter) for s in self.solutions])
 
     def measurements(self) -> list[dict[str, Measured]]:
-        """Name -> theory and simulation, one dict a point."""
+        """Return theory and simulation by name, one dict a point."""
         pairs = zip(self.solutions, self.simulations, strict=True)
         return [measurements(solution, simulation) for solution, simulation in pairs]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row a point and observable: value of the parameter, d, runs, theory, simulation, deviation, verdict."""
+        """Return a frame with a row for every point and observable: theory, simulation, deviation and verdict."""
         return presenting.to_frame(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Theory as lines, simulations as points with error bars; saved where a path is given."""
+        """Draw theory as lines, simulations as points with error bars; saved if a path is given."""
         return presenting.plot(self, path)
 
 
@@ -138,11 +168,17 @@ def compare(
     """Simulate at some points of a theory curve, from the curve's start.
 
     Args:
-        points: how many of the curve's solutions, evenly spaced; all of them where there are fewer.
-        d, seeds, method, threads, options: as for `simulate`.
+        curve: a curve of theory.
+        d: dimension, as for `simulate`.
+        seeds: seeds, as for `simulate`.
+        points: number of the curve's solutions, evenly spaced; all of them if there are fewer.
+        method: method, as for `simulate`.
+        threads: number of processes, as for `simulate`.
+        on_point: function called with every finished simulation.
+        options: further options of `simulate`.
 
     Raises:
-        InputError: an empty curve, or what `simulate` refuses.
+        InputError: an empty curve, or an error of `simulate`.
 
     Example:
         >>> curve = sf.curve(sf.problem("ridge_regression"), alpha=(1, 3, 3))
@@ -167,51 +203,63 @@ def compare(
         if on_point:
             on_point(simulation)
         simulations.append(simulation.require_complete())
-    return beside(curve, solutions, simulations)
+    return compare_runs(curve, solutions, simulations)
 
 
-def beside(curve: Curve, solutions: Sequence[Solution], simulations: Sequence[Simulation]) -> Comparison:
-    """Keep of every simulation the runs that ended on the solution's branch, in the image nearest to it."""
-    kept = [on_branch(solution, simulation) for solution, simulation in zip(solutions, simulations, strict=True)]
-    reached = tuple((len(one.runs), len(every.runs)) for one, every in zip(kept, simulations, strict=True))
-    return Comparison(curve, tuple(solutions), tuple(kept), reached)
+def compare_runs(curve: Curve, solutions: Sequence[Solution], simulations: Sequence[Simulation]) -> Comparison:
+    """Compare solutions with the runs of simulations that ended on their branch, in the nearest mirror images.
 
-
-def on_branch(solution: Solution, simulation: Simulation) -> Simulation:
-    """The converged runs that ended near a solution, each in the mirror image nearest to it.
-
-    Near: every overlap within six deviations of theory's, those of weights that know nothing (`fluctuations`) and half
-    the half width; and no overlap, trained number or training loss ten times as far away as half of such runs are.
+    Args:
+        curve: the branch.
+        solutions: solutions on it.
+        simulations: a simulation for every solution.
     """
+    runs = [runs_on_branch(solution, simulation) for solution, simulation in zip(solutions, simulations, strict=True)]
+    reached = tuple((len(one.runs), len(every.runs)) for one, every in zip(runs, simulations, strict=True))
+    return Comparison(curve, tuple(solutions), tuple(runs), reached)
+
+
+def runs_on_branch(solution: Solution, simulation: Simulation) -> Simulation:
+    """Return the converged runs that ended near a solution, each in the mirror image nearest to it.
+
+    A run is near if every overlap is within six standard deviations of theory, from the noise of uninformed weights
+    (`fluctuations`) and half the error bar, and if no overlap, trained number or training loss deviates ten times more
+    than the median of such runs.
+
+    Args:
+        solution: the solution.
+        simulation: simulation of the same problem.
+    """
+    options = ComparisonOptions.current()
     problem, theory = solution.problem, solution.overlaps
     aligned = replace(simulation, runs=simulation.converged).aligned(theory)
-    values = _compared(theory, solution.training_loss)
-    away = np.array([np.abs(_compared(run.overlaps, run.training_loss) - values) for run in aligned.runs])
+    values = _comparable_numbers(theory, solution.training_loss)
+    away = np.array([np.abs(_comparable_numbers(run.overlaps, run.training_loss) - values) for run in aligned.runs])
     away = away.reshape(len(aligned.runs), len(values))
-    half_widths = np.nan_to_num(_compared(solution.half_widths, solution.training_loss_error)) / 2
-    noise = _compared(fluctuations(problem, theory, simulation.plan.d), 0.0)
-    known = np.arange(len(values)) < len(values) - 1 - len(theory.phi)  # of others no deviation is
-    usual = np.hypot(noise, half_widths)
-    near = ~np.any(away[:, known] > _NEAR * usual[known] + _ROUNDING, axis=1)
+    error_bars = np.nan_to_num(_comparable_numbers(solution.error_bars, solution.training_loss_error)) / 2
+    noise = _comparable_numbers(fluctuations(problem, theory, simulation.plan.d), 0.0)
+    known = np.arange(len(values)) < len(values) - 1 - len(theory.phi)  # entries with a known noise
+    usual = np.hypot(noise, error_bars)
+    near = ~np.any(away[:, known] > options.branch_deviations * usual[known] + _ROUNDING, axis=1)
     if near.any():
-        least = _LITTLE * np.where(known, noise, np.abs(values)) + _ROUNDING
-        usual = np.hypot(np.median(away[near], axis=0), half_widths) + least
-        near &= ~np.any(away > _FAR * usual, axis=1)
+        least = options.least_noise * np.where(known, noise, np.abs(values)) + _ROUNDING
+        usual = np.hypot(np.median(away[near], axis=0), error_bars) + least
+        near &= ~np.any(away > options.outlier_factor * usual, axis=1)
     return replace(aligned, runs=tuple(run for run, is_near in zip(aligned.runs, near, strict=True) if is_near))
 
 
-def _compared(overlaps: Overlaps, training_loss: float) -> np.ndarray:
-    """All overlaps but V, then trained numbers and the training loss, flat."""
+def _comparable_numbers(overlaps: Overlaps, training_loss: float) -> np.ndarray:
+    """Return all overlaps but V, then trained numbers and the training loss, flat."""
     blocks = (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)
     return np.concatenate([*map(np.ravel, blocks), [training_loss]])
 
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """y(d) = value + slope / d^power, fitted with weights.
+    """An extrapolation y(d) = value + slope / d^power by a weighted fit.
 
     Attributes:
-        error: standard error of the value; chi2: of the fit, with `freedom` degrees of freedom.
+        error: standard error of the value; chi2: chi^2 of the fit; freedom: its degrees of freedom.
     """
 
     value: float
@@ -226,7 +274,9 @@ def extrapolate(dims: Sequence[int], estimates: Sequence[Estimate], power: float
     """Fit a finite-size correction to means with standard errors.
 
     Args:
-        power: of 1/d; by default 1, unless 1/2 fits better by two standard deviations (a chi^2 smaller by 4).
+        dims: dimensions d.
+        estimates: means with standard errors at these d.
+        power: power of 1/d; by default 1, unless 1/2 fits better by two standard deviations (a chi^2 smaller by 4).
 
     Raises:
         InputError: fewer than two dimensions.
@@ -235,7 +285,7 @@ def extrapolate(dims: Sequence[int], estimates: Sequence[Estimate], power: float
         raise InputError("an extrapolation in d needs at least two dimensions")
     found = _fit(np.asarray(dims, float), estimates, power or _POWERS[0])
     other = _fit(np.asarray(dims, float), estimates, _POWERS[1])
-    return other if power is None and other.chi2 < found.chi2 - _CLEARLY else found
+    return other if power is None and other.chi2 < found.chi2 - ComparisonOptions.current().chi2_margin else found
 
 
 def _fit(dims: np.ndarray, estimates: Sequence[Estimate], power: float) -> Extrapolation:
@@ -248,26 +298,25 @@ def _fit(dims: np.ndarray, estimates: Sequence[Estimate], power: float) -> Extra
 
 
 @dataclass(frozen=True, repr=False)
-class Scaling(Shown):
-    """Simulations of one problem at several d beside its solution, runs on its branch only."""
+class Scaling(TextResult):
+    """A comparison of a solution with simulations at several d, with runs on its branch only."""
 
     solution: Solution
     simulations: tuple[Simulation, ...]
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """d of every simulation, in their order."""
+        """The dimension d of every simulation."""
         return tuple(simulation.plan.d for simulation in self.simulations)
 
     def measurements(self) -> list[dict[str, Measured]]:
-        """Name -> theory and simulation, one dict a dimension."""
+        """Return theory and simulation by name, one dict a dimension."""
         return [measurements(self.solution, simulation) for simulation in self.simulations]
 
     def limits(self) -> dict[str, tuple[Measured, Extrapolation]]:
-        """Name -> theory beside the extrapolation to d -> infinity, and the fit.
+        """Return by name theory with the extrapolation to d -> infinity, and the fit.
 
-        Dimensions where fewer than two runs stayed on the branch say nothing; with fewer than two others there is no
-        limit.
+        Dimensions with fewer than two runs on the branch are left out; with fewer than two others there is no limit.
         """
         known = [(d, one) for d, one in zip(self.dims, self.measurements(), strict=True) if _has_errors(one)]
         if len(known) < 2:
@@ -283,12 +332,12 @@ class Scaling(Shown):
         return limits
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Observables against 1/d with the fits; saved where a path is given."""
+        """Draw observables against 1/d with the fits; saved if a path is given."""
         return presenting.plot(self, path)
 
 
 def _has_errors(measured: dict[str, Measured]) -> bool:
-    """Whether there were runs enough for standard errors."""
+    """Return whether there are enough runs for standard errors."""
     return any(np.isfinite(item.standard_error) for item in measured.values())
 
 
@@ -305,11 +354,16 @@ def scaling(
     """Simulate a solution's problem at several d, from the start that led to it.
 
     Args:
-        seeds: at the largest d; smaller ones get as many more as they fluctuate more, so that all means are as sharp.
+        solution: the solution.
+        dims: dimensions d.
+        seeds: number of seeds at the largest d; more at smaller d, in proportion to 1/d, for equal errors.
         first: the first seed.
+        method: method, as for `simulate`.
+        threads: number of processes, as for `simulate`.
+        options: further options of `simulate`.
 
     Raises:
-        InputError: the solution has no named start, or what `simulate` refuses.
+        InputError: the solution has no named start, or an error of `simulate`.
 
     Example:
         >>> found = sf.scaling(sf.solve(sf.problem("ridge_regression", alpha=2)), dims=(50, 100), seeds=4, threads=1)
@@ -329,5 +383,5 @@ def scaling(
             threads=threads,
             **options,
         )
-        simulations.append(on_branch(solution, simulation.require_complete()))
+        simulations.append(runs_on_branch(solution, simulation.require_complete()))
     return Scaling(solution, tuple(simulations))

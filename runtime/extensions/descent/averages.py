@@ -1,7 +1,7 @@
-"""Averages over a sentence of the slope D of the loss, at the fields of the weights themselves.
+"""Averages over a sample of the slope D of the loss, at the fields of the weights themselves.
 
-They are the channel averages of the saddle point with g replaced by -D at X = omega, which is where the proximal map
-goes for V to 0 (docs/theory.md (19.4)): the same moments over the same nodes, and no proximal map to solve.
+They are the channel averages of the saddle point with g replaced by -D at X = omega, the limit of the proximal map for
+V to 0 (docs/theory.md (19.4)): the same moments over the same nodes, and no proximal map to solve.
 """
 
 from __future__ import annotations
@@ -15,29 +15,45 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.errors import DomainError, InputError
+from ...base.options import AlgorithmOptions
 from ...channel.exchange import Reduction
 from ...channel.fields import Fields
-from ...channel.points import noise_choices
+from ...channel.points import noise_values
 from ...integration.lattice import Lattice
-from ...integration.rule import back, moments_by_context
-from ...integration.sampled import FEW, MOST_NODES, Sampled, Sobol
-from ...integration.splitting import Split
+from ...integration.rule import moments_by_context, moments_of_full_problem
+from ...integration.sampled import MAX_PRODUCT_DIMENSION, MAX_PRODUCT_NODES, Sampled, Sobol
+from ...integration.splitting import HyperplaneSplit
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from ...problems.reduced import ReducedProblem, integrated
+from ...problems.reduced import ReducedProblem, reduce_to_loss
 
-_NEGATIVE = 1e-2  # of the covariance of X given Y, relative to that of X: where trial steps in time may go
-_MOST_SPLIT = 6  # dimensions of products that are split where the loss is not smooth
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
-_MOST_KEPT = 2e5  # nodes of a product that are not found again
-_ROOM = 12_288  # numbers of an array that is made anew at every average: below what memory is mapped for by itself
-_FEW_LATTICES = 4
 _SETS = tuple(Sobol(log2) for log2 in range(8, 17))
 
 
 @dataclass(frozen=True)
+class SlopeAverageOptions(AlgorithmOptions):
+    """Options of averages of the slope of the loss.
+
+    Attributes:
+        max_negative: negative eigenvalue of the covariance of X given Y, relative to that of X, that is accepted: trial
+            steps in time may need it.
+        max_split_dimension: dimensions up to which product rules are split at the kinks of the loss.
+        max_cached_nodes: nodes of a product rule up to which they are cached; more take memory.
+        array_size: numbers of an array that is allocated at every average, small enough for the allocator to reuse it.
+        many_lattices: sizes of a lattice above which every second one is used.
+    """
+
+    max_negative: float = 1e-2
+    max_split_dimension: int = 6
+    max_cached_nodes: float = 2e5
+    array_size: int = 12_288
+    many_lattices: int = 4
+
+
+@dataclass(frozen=True)
 class SlopeAverages:
-    """Of D_l = dloss/dX_l, restricted to each context (docs/theory.md (19.3)), C contexts.
+    """Averages of D_l = dloss/dX_l, restricted to each of C contexts (docs/theory.md (19.3)).
 
     Attributes:
         mean: E_c[D], (C, s). square: E_c[D D^T], (C, s, s).
@@ -55,9 +71,13 @@ class SlopeAverages:
 
 
 @dataclass(frozen=True)
-class _Set:
-    """Nodes of one assignment of labels and one value of its labelled noise, with what does not change with the
-    weights: z_omega (L, s, N), z_Y and Y less its mean (L, t, N), features (N, FEATURES), weights (N,)."""
+class _NodeSet:
+    """A set of nodes of one assignment of labels and one value of labelled noise, independent of the model's weights.
+
+    Attributes:
+        z, z_teacher: standard normal coordinates of omega and Y, (L, s, N), (L, t, N).
+        dY: Y less its mean, (L, t, N); known: features, (N, FEATURES); weights: (N,).
+    """
 
     z: np.ndarray
     z_teacher: np.ndarray
@@ -66,9 +86,13 @@ class _Set:
     weights: np.ndarray
 
 
-class _Teacher(NamedTuple):
-    """What of the fields' law does not change with the weights, for one assignment of labels: contexts (L,); means and
-    Cholesky factors of Y (L, t), (L, t, t), the transposed inverse of these; identities (L, s, s)."""
+class _TeacherLaw(NamedTuple):
+    """The law of the teacher's fields for one assignment of labels.
+
+    Attributes:
+        contexts: (L,); mean, factor: means and Cholesky factors of Y, (L, t), (L, t, t).
+        inverse: the transposed inverse of the factors; identity: (L, s, s).
+    """
 
     contexts: np.ndarray
     mean: np.ndarray
@@ -78,30 +102,31 @@ class _Teacher(NamedTuple):
 
 
 class AverageRule:
-    """A rule for `SlopeAverages`, one of a ladder: `sizes_for` says which there are.
+    """A rule of integration for `SlopeAverages`, of one size.
 
     Args:
-        rule: Sobol sets or a lattice; or the nodes a panel of a product that is split where the loss is not smooth.
+        problem: the problem.
+        rule: Sobol sets or a lattice; or the nodes of a panel of a product rule that is split at kinks of the loss.
     """
 
     def __init__(self, problem: Problem, rule: Sampled | int) -> None:
         self.problem, self.rule = problem, rule
-        self.part = integrated(problem)
-        self._kept: dict[Any, list[_Set]] = {}
-        self._teachers: dict[tuple[int, ...], _Teacher] = {}
+        self.part = reduce_to_loss(problem)
+        self._cached_nodes: dict[Any, list[_NodeSet]] = {}
+        self._teacher_laws: dict[tuple[int, ...], _TeacherLaw] = {}
         self.evaluations = 0
 
     def describe(self) -> dict[str, Any]:
-        """rule, points, seed for the JSON contract."""
+        """Return rule, points and seed for JSON."""
         if isinstance(self.rule, Sampled):
             return self.rule.describe()
         return {"rule": "product", "points": self.rule, "seed": None}
 
     def __call__(self, overlaps: Overlaps) -> SlopeAverages:
-        """At overlaps; their V does not count.
+        """Return the averages at overlaps, whose V is not used.
 
         Raises:
-            DomainError: they admit no law of the fields.
+            DomainError: the fields have no law with these overlaps.
         """
         self.evaluations += 1
         problem, part = self.problem, self.part
@@ -110,107 +135,130 @@ class AverageRule:
             raise DomainError("an overlap is not finite")
         channel, rows, loss = part.solver.channel, [], 0.0
         for labels, probability in part.label_choices:
-            if labels not in self._teachers:
-                self._teachers[labels] = _teacher_of(part, labels)
-            fields = law_of_fields(part, there, labels, self._teachers[labels])
-            total, value = self._sums(fields, labels)
+            if labels not in self._teacher_laws:
+                self._teacher_laws[labels] = _teacher_law_of(part, labels)
+            fields = law_of_fields(part, there, labels, self._teacher_laws[labels])
+            total, value = self._sum_moments(fields, labels)
             rows.append(total)
             loss += probability * value
         moments = moments_by_context(part, rows, channel.ROW)
         if isinstance(part, ReducedProblem):
             try:
-                moments = back(part, overlaps, moments)
+                moments = moments_of_full_problem(part, overlaps, moments)
             except np.linalg.LinAlgError:
                 raise DomainError(
                     "the combinations of fields that the loss depends on are linearly dependent"
                 ) from None
-        return _named(problem, moments, loss)
+        return _slope_averages(problem, moments, loss)
 
-    def _sums(self, fields: Fields, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
-        """Token rows (L ROW,) of the moments of D, and E[loss]."""
+    def _sum_moments(self, fields: Fields, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
+        """Return token rows (L ROW,) of the moments of D, and E[loss]."""
         part, channel = self.part, self.part.solver.channel
         total, loss = np.zeros(part.tokens * channel.ROW), 0.0
-        sets: Iterable[_Set]
+        sets: Iterable[_NodeSet]
         if isinstance(self.rule, Sampled):
-            reduction, sets = self._sets(self.rule, fields, labels)
+            reduction, sets = self._sampled_node_sets(self.rule, fields, labels)
         else:
-            reduction, sets = Reduction(()), self._products(fields, labels, self.rule)
+            reduction, sets = Reduction(()), self._product_node_sets(fields, labels, self.rule)
         for each in sets:
-            rows, value = _moments(part, fields, each)
+            rows, value = _slope_moments(part, fields, each)
             total += rows
             loss += value
-        return reduction.moments(total, channel.ROW, channel.MOMENTS), loss
+        return reduction.average_moments(total, channel.ROW, channel.MOMENTS), loss
 
-    def _sets(self, rule: Sampled, fields: Fields, labels: tuple[int, ...]) -> tuple[Reduction, list[_Set]]:
-        """Nodes that stand where they are in standard normal coordinates: the teacher's fields are found once."""
+    def _sampled_node_sets(
+        self, rule: Sampled, fields: Fields, labels: tuple[int, ...]
+    ) -> tuple[Reduction, list[_NodeSet]]:
+        """Return nodes that are fixed in standard normal coordinates, with the teacher's fields computed once."""
         reduction = rule.reduction_of(self.part, fields, labels)
         key = reduction, labels
-        if key not in self._kept:
+        if key not in self._cached_nodes:
             sets = rule.node_sets(self.part, fields, reduction)
             shares = 1 / len(sets)
-            self._kept[key] = [
-                known for nodes, weights in sets for known in _known(self.part, fields, nodes, shares * weights)
+            self._cached_nodes[key] = [
+                known
+                for nodes, weights in sets
+                for known in _make_node_sets(self.part, fields, nodes, shares * weights)
             ]
-        return reduction, self._kept[key]
+        return reduction, self._cached_nodes[key]
 
-    def _products(self, fields: Fields, labels: tuple[int, ...], points: int) -> Iterable[_Set]:
-        """Between the planes on which the loss is not smooth, which move with the weights; without any, where they
-        stand."""
+    def _product_node_sets(self, fields: Fields, labels: tuple[int, ...], points: int) -> Iterable[_NodeSet]:
+        """Return nodes of product rules, split at the kink planes of the loss, which move with the weights."""
         part = self.part
-        planes = part.planes("loss", fields.constants)
+        planes = part.kink_planes("loss", fields.constants)
         if len(planes):
-            return self._between(fields.in_nodes(planes, part.noise_scale), fields, points)
-        if float(points) ** part.dimension > _MOST_KEPT:
-            return self._between(planes, fields, points)
-        if labels not in self._kept:
-            self._kept[labels] = list(self._between(planes, fields, points))
-        return self._kept[labels]
+            return self._split_node_sets(fields.planes_in_normal_coordinates(planes, part.noise_scale), fields, points)
+        if float(points) ** part.dimension > SlopeAverageOptions.current().max_cached_nodes:
+            return self._split_node_sets(planes, fields, points)
+        if labels not in self._cached_nodes:
+            self._cached_nodes[labels] = list(self._split_node_sets(planes, fields, points))
+        return self._cached_nodes[labels]
 
-    def _between(self, planes: np.ndarray, fields: Fields, points: int) -> Iterator[_Set]:
-        for nodes, weights in Split.of(planes, self.part.dimension).blocks(points):
-            yield from _known(self.part, fields, nodes, weights)
+    def _split_node_sets(self, planes: np.ndarray, fields: Fields, points: int) -> Iterator[_NodeSet]:
+        """Yield nodes of a product rule that is split at planes."""
+        for nodes, weights in HyperplaneSplit.on_planes(planes, self.part.dimension).rule_in_blocks(points):
+            yield from _make_node_sets(self.part, fields, nodes, weights)
 
 
-def sizes_for(problem: Problem) -> tuple[AverageRule, ...]:
-    """The ladder of rules for a problem, coarse to fine: products where there are few fields, split where the loss is
-    not smooth; lattices of more where it is smooth; else Sobol sets."""
-    part = integrated(problem)
+def average_rules_for(problem: Problem) -> tuple[AverageRule, ...]:
+    """Return the rules of integration for a problem, from coarse to fine.
+
+    These are product rules for few fields, split at kinks of the loss; lattices for more where it is smooth; else Sobol
+    sets.
+
+    Raises:
+        InputError: the solver of the problem was generated without a loss at given fields.
+    """
+    options = SlopeAverageOptions.current()
+    part = reduce_to_loss(problem)
     if not callable(getattr(part.solver.channel, "losses_at", None)):
         raise InputError(f"{problem.solver.name}: its solver has no loss at given fields")
-    kinked, curved, dimension = _has_planes(part), bool(part.solver.model.CURVED["loss"]), part.dimension
-    if not curved and (dimension <= FEW or (kinked and dimension <= _MOST_SPLIT)):
-        return tuple(AverageRule(problem, n) for n in _SIZES if float(n) ** dimension <= MOST_NODES)
+    kinked, curved, dimension = _has_kinks(part), bool(part.solver.model.CURVED["loss"]), part.dimension
+    if not curved and (dimension <= MAX_PRODUCT_DIMENSION or (kinked and dimension <= options.max_split_dimension)):
+        return tuple(AverageRule(problem, n) for n in _SIZES if float(n) ** dimension <= MAX_PRODUCT_NODES)
     lattices = Lattice.sizes(part)
-    chosen = lattices[2::2] if len(lattices) > _FEW_LATTICES else lattices[1:3]  # the largest of few takes minutes
-    if len(chosen) > 1:  # of one alone nothing would tell how far off it is
+    chosen = (
+        lattices[2::2] if len(lattices) > options.many_lattices else lattices[1:3]
+    )  # the largest of few takes minutes
+    if len(chosen) > 1:  # one alone has no error bar
         return tuple(AverageRule(problem, rule) for rule in chosen)
     return tuple(AverageRule(problem, rule) for rule in _SETS)
 
 
-def _has_planes(part: Problem) -> bool:
-    return any(len(part.planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
+def _has_kinks(part: Problem) -> bool:
+    return any(len(part.kink_planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
 
 
-def across_jumps(problem: Problem, rule: Any) -> str:
-    """How averages by a rule, as `describe` names it, are taken where the slope of the loss jumps; empty where it does
-    not."""
-    part = integrated(problem)
-    if not (_has_planes(part) or part.solver.model.CURVED["loss"]):
+def describe_kinks(problem: Problem, rule: Any) -> str:
+    """Return a sentence on how averages are taken across jumps of the slope of the loss; empty for a smooth loss.
+
+    Args:
+        problem: the problem.
+        rule: name of the rule, as of `AverageRule.describe`.
+    """
+    part = reduce_to_loss(problem)
+    if not (_has_kinks(part) or part.solver.model.CURVED["loss"]):
         return ""
     where = "panel by panel between the planes" if rule == "product" else "by nodes on all sides of"
     return f"the loss is not smooth: averages are taken {where} where it is not, and hold no derivative of its slope"
 
 
-def _teacher_of(problem: Problem, labels: tuple[int, ...]) -> _Teacher:
-    contexts = problem.context_of(labels)
+def _teacher_law_of(problem: Problem, labels: tuple[int, ...]) -> _TeacherLaw:
+    contexts = problem.context_indices(labels)
     factor = np.linalg.cholesky(problem.law.rho_star[contexts])
     mean = np.ascontiguousarray(problem.law.teacher_means[contexts])
     identity = np.broadcast_to(np.eye(problem.student_rank), (len(contexts), *[problem.student_rank] * 2))
-    return _Teacher(contexts, mean, factor, np.swapaxes(np.linalg.inv(factor), 1, 2), identity)
+    return _TeacherLaw(contexts, mean, factor, np.swapaxes(np.linalg.inv(factor), 1, 2), identity)
 
 
-def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], teacher: _Teacher) -> Fields:
-    """As `channel.fields.fields_of`, where X may be a function of Y: its covariance given Y need not be regular.
+def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], teacher: _TeacherLaw) -> Fields:
+    """Return the law of the fields, where X may be a function of Y: its covariance given Y may be singular.
+
+    Args:
+        problem: the problem.
+        overlaps: the overlaps.
+        labels: the assignment of labels.
+        teacher: the law of the teacher's fields.
 
     Raises:
         DomainError: it has a negative eigenvalue.
@@ -220,7 +268,7 @@ def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...],
     left = q - from_teacher @ np.swapaxes(from_teacher, 1, 2)
     values, vectors = np.linalg.eigh((left + np.swapaxes(left, 1, 2)) / 2)
     scale = np.trace(q, axis1=1, axis2=2)[:, None] + np.finfo(float).tiny
-    if np.any(values < -_NEGATIVE * scale):
+    if np.any(values < -SlopeAverageOptions.current().max_negative * scale):
         raise DomainError("q - theta rho*^(-1) theta^T has a negative eigenvalue: there are no such weights")
     roots = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     return Fields(
@@ -237,13 +285,15 @@ def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...],
     )
 
 
-def _known(part: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> Iterator[_Set]:
-    """One for every value of the labelled noise and so many nodes that arrays of them stay in what memory a process has
-    already: larger ones are given back and asked for again at every average."""
+def _make_node_sets(part: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> Iterator[_NodeSet]:
+    """Yield node sets, one for every value of labelled noise and batch of nodes.
+
+    Batches are small, as the allocator returns larger arrays to the system after every average.
+    """
     L, s, t = part.tokens, part.student_rank, part.teacher_rank
     channel: Any = part.solver.channel
     gaussian = part.is_gaussian
-    room = max(1, _ROOM // (L * max(s, t)))
+    room = max(1, SlopeAverageOptions.current().array_size // (L * max(s, t)))
     for first in range(0, len(nodes), room):
         block, shares = nodes[first : first + room], weights[first : first + room]
         count = len(block)
@@ -258,15 +308,15 @@ def _known(part: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
         u = np.zeros((count, len(gaussian)))
         u[:, gaussian] = noise * part.noise_scale
         laws = part.solver.proximal.noise_law_at(teachers, fields.constants) if channel.LABELLED_NOISE else None
-        for choice in noise_choices(part):
+        for choice in noise_values(part):
             if laws is not None:
                 u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
             known = channel.features_at(teachers, u, fields.constants)
-            yield _Set(z, z_teacher, dY, known, shares if laws is None else shares * laws[:, choice])
+            yield _NodeSet(z, z_teacher, dY, known, shares if laws is None else shares * laws[:, choice])
 
 
-def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float]:
-    """Token rows of the moments, D in place of g, and E[loss]."""
+def _slope_moments(part: Problem, fields: Fields, at: _NodeSet) -> tuple[np.ndarray, float]:
+    """Return token rows of the moments, with D in place of g, and E[loss]."""
     channel: Any = part.solver.channel
     L, s = part.tokens, part.student_rank
     count = len(at.weights)
@@ -286,7 +336,9 @@ def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float
         "g*dY.T": np.einsum("lan,lbn->lab", weighted, at.dY),
     }
     if part.solver.model.HOLDS_Q or part.trained:
-        parts |= _own(part, part.solver.proximal.own_gradients_at(flat, at.known, fields.constants), at.weights)
+        parts |= _own_gradients(
+            part, part.solver.proximal.own_gradients_at(flat, at.known, fields.constants), at.weights
+        )
     rows = np.zeros((L, channel.ROW))
     for text, shape, offset in channel.MOMENTS:
         if text in parts:
@@ -295,8 +347,8 @@ def _moments(part: Problem, fields: Fields, at: _Set) -> tuple[np.ndarray, float
     return rows.ravel(), float(np.einsum("n,n->", values, at.weights))
 
 
-def _own(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Of the upper triangles of q of every token, then phi: as symmetric matrices, and with the first token."""
+def _own_gradients(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """Return derivatives in q of every token as symmetric matrices, and those in phi with the first token."""
     slopes = np.einsum("nk,n->k", slopes, weights)
     L, s, trained = part.tokens, part.student_rank, len(part.trained)
     found: dict[str, np.ndarray] = {}
@@ -314,15 +366,21 @@ def _own(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np
 
 
 @cache
-def _places_of(moments: tuple[tuple[str, tuple[int, ...], int], ...]) -> dict[str, slice]:
+def _moment_slices(moments: tuple[tuple[str, tuple[int, ...], int], ...]) -> dict[str, slice]:
     return {name: slice(offset, offset + prod(size)) for name, size, offset in moments}
 
 
-def _named(problem: Problem, moments: np.ndarray, loss: float) -> SlopeAverages:
+def _slope_averages(problem: Problem, moments: np.ndarray, loss: float) -> SlopeAverages:
     contexts, s, t, trained = problem.sizes
-    places = _places_of(problem.solver.channel.MOMENTS)
+    places = _moment_slices(problem.solver.channel.MOMENTS)
 
     def block(text: str, *shape: int) -> np.ndarray:
+        """Return a moment of all contexts, zero where the loss has none.
+
+        Args:
+            text: its name.
+            shape: its shape in a context.
+        """
         if text not in places:
             return np.zeros((contexts, *shape))
         return np.ascontiguousarray(moments[:, places[text]].reshape(contexts, *shape))

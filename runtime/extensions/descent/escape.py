@@ -1,4 +1,4 @@
-"""Leaving the uninformed state: what grows there and how fast, and when overlaps of order d^(-1/2) have grown."""
+"""Escape from the uninformed state: growth rates of overlaps, and times at which those of order d^(-1/2) have grown."""
 
 from __future__ import annotations
 
@@ -9,25 +9,38 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import InputError, NotConvergedError, require_in, require_whole
+from ...base.options import AlgorithmOptions
 from ...base.presenting import Result
-from ...base.progress import left, step
+from ...base.progress import progress_step, report_remaining
 from ...problems.columns import block_columns
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from ...saddle_point.starts import branch_of
+from ...saddle_point.starts import name_branch
 from .flow import Flow
-from .state import RANDOM, Moments, start_of
-from .stationary import StationaryPoint, agreeing, at, constant, newton
+from .state import RANDOM, Moments, named_moments
+from .stationary import StationaryPoint, find_agreeing_flows, require_constant_rate, solve_newton, stationary_point_at
 
-_LEAST_SHARE = 0.2  # of the largest entry: what words about a direction name
-_MOST_EXPONENT = 6
-_SMALL = 2.0 ** -np.arange(3, 9)  # overlaps at which the order of the drift is read off
-_SAME_GROWTH = 1e-6
+_SMALL = 2.0 ** -np.arange(3, 9)  # overlaps at which the order of the drift is fitted
+
+
+@dataclass(frozen=True)
+class EscapeOptions(AlgorithmOptions):
+    """Options of the analysis of the uninformed state.
+
+    Attributes:
+        named_fraction: entries relative to the largest that the description of a direction names.
+        max_exponent: largest information exponent that is reported.
+        drift_tolerance: drift of zero overlaps, relative to that of W W^T, above which the information exponent is 1.
+    """
+
+    named_fraction: float = 0.2
+    max_exponent: int = 6
+    drift_tolerance: float = 1e-6
 
 
 @dataclass(frozen=True)
 class Growth:
-    """An eigenvector of the linearised equations in which overlaps take part: its rate per unit of time, in words."""
+    """The growth rate, per unit of time, of an eigenvector of the linearised equations, and its overlaps in words."""
 
     rate: float
     words: str
@@ -35,14 +48,15 @@ class Growth:
 
 @dataclass(frozen=True, repr=False)
 class Escape(Result):
-    """What happens next to no overlap.
+    """The dynamics close to zero overlaps.
 
     Attributes:
-        point: the stationary point without overlaps. growths: of its eigenvectors that hold m or theta, fastest first.
+        point: the stationary point without overlaps.
+        growths: growth rates of its eigenvectors with m or theta, fastest first.
         information_exponent: order of the first term of the population loss in the overlaps with the teacher: 1 where
-            the drift does not vanish without overlaps, 2 where it is linear in them; None where none up to 6 shows.
-        d, threshold: of the draws; None, and nothing below, without a d.
-        times, branches: when each passes the threshold (infinity where it does not), and what it has reached at last.
+            the drift does not vanish at zero overlaps, 2 where it is linear in them; None if it is above 6.
+        d, threshold: of the draws; without d there are none.
+        times, branches: the time at which each draw passes the threshold (infinity for never), and its last branch.
 
     Example:
         >>> found = sf.escape(sf.problem("phase_retrieval"), 0.01, d=1000, seeds=2)
@@ -60,16 +74,16 @@ class Escape(Result):
 
     @property
     def rate(self) -> float:
-        """Of the fastest growth; overlaps of order d^(-1/2) need about log(d) / (2 rate)."""
+        """The largest growth rate; overlaps of order d^(-1/2) grow in a time of about log(d) / (2 rate)."""
         return max((growth.rate for growth in self.growths), default=-np.inf)
 
     @property
     def reached(self) -> dict[str, int]:
-        """How many draws have reached what."""
+        """The number of draws by their last branch."""
         return dict(Counter(self.branches))
 
 
-@step("escape from no overlap")
+@progress_step("escape from no overlap")
 def escape(
     problem: Problem,
     rate: Any,
@@ -82,14 +96,20 @@ def escape(
     threshold: float = 0.1,
     accuracy: float = 1e-4,
 ) -> Escape:
-    """The uninformed state, linearised, and draws of a random start at finite d followed from it.
+    """Linearise the dynamics at the uninformed state, and integrate them from random starts at finite d.
 
-    A draw takes the overlaps that W standard normal of d rows has, of order d^(-1/2), as its start; the equations are
-    those of infinite d. The draws are told what a simulation at d does up to the noise of its steps.
+    The start of a draw has the overlaps of a standard normal W with d rows, of order d^(-1/2); the equations are those
+    of infinite d. The draws predict a simulation at d up to the noise of its steps.
 
     Args:
-        rate: constant, or flow. time: how long draws are followed. threshold: of the largest cosine,
-            |theta| / sqrt(q rho*) or |m| / sqrt(q E[tau^2] / rho), that a draw is to pass.
+        problem: the problem.
+        rate: constant learning rate, or flow.
+        d: number of coordinates of the draws; without it there are none.
+        seeds: number of draws.
+        first: seed of the first one.
+        time: time of integration.
+        batch: samples of a step.
+        threshold: of the largest cosine, |theta| / sqrt(q rho*) or |m| / sqrt(q E[tau^2] / rho), that counts as escape.
         accuracy: of the rule for averages.
 
     Raises:
@@ -101,30 +121,37 @@ def escape(
         >>> found.information_exponent, round(found.rate, 4)
         (2, 0.0395)
     """
-    schedule, sentences = constant(problem, rate, batch)
+    schedule, sentences = require_constant_rate(problem, rate, batch)
     if d is not None:
         require_whole("d", d, 2)
     require_whole("seeds", seeds, 1)
     require_in("threshold", threshold, "(0, 1)")
     require_in("time", time, "(0, inf)")
-    # A random start with overlaps, at which the slopes of two rules tell whether the finer one will do.
-    some = drawn(problem, 30, 0).pack()
-    _, flow = agreeing(problem, sentences, some, schedule.rate, lambda slope: accuracy * np.abs(slope).max())
-    u = _without_overlaps(flow, schedule.rate)
-    point = at(flow, u, schedule, np.full_like(u, np.nan))
+    # A random start with overlaps, at which the slopes of two rules are compared.
+    random_start = draw_moments(problem, 30, 0).pack()
+    _, flow = find_agreeing_flows(
+        problem, sentences, random_start, schedule.rate, lambda slope: accuracy * np.abs(slope).max()
+    )
+    u = _find_uninformed_point(flow, schedule.rate)
+    point = stationary_point_at(flow, u, schedule, np.full_like(u, np.nan))
     exponent = _information_exponent(flow, point)
     found: list[tuple[float, str]] = []
     if d is not None:
         for number in range(seeds):
-            left(f"draw {number + 1} of {seeds}")
-            begin = drawn(problem, d, first + number)
-            found.append(_followed(flow, begin, schedule.rate, time, threshold, accuracy))
+            report_remaining(f"draw {number + 1} of {seeds}")
+            begin = draw_moments(problem, d, first + number)
+            found.append(_integrate_draw(flow, begin, schedule.rate, time, threshold, accuracy))
     times, branches = np.array([when for when, _ in found]), tuple(branch for _, branch in found)
-    return Escape(point, _growths(point), exponent, d, threshold, times, branches)
+    return Escape(point, _growth_rates(point), exponent, d, threshold, times, branches)
 
 
-def drawn(problem: Problem, d: int, seed: int) -> Moments:
-    """Moments of W standard normal of d rows, (tau, pi) having their Gram matrix exactly, as simulations have it.
+def draw_moments(problem: Problem, d: int, seed: int) -> Moments:
+    """Return the moments of a standard normal W with d rows, with the exact Gram matrix of (tau, pi) as in simulations.
+
+    Args:
+        problem: the problem.
+        d: number of coordinates.
+        seed: of the draw.
 
     Raises:
         InputError: d is too small for the law.
@@ -155,59 +182,62 @@ def drawn(problem: Problem, d: int, seed: int) -> Moments:
         S.append((along.T @ along + other) / count)
         with_z.append((factor @ along).T / np.sqrt(count))
     z = np.array(with_z)
-    phi = start_of(problem, RANDOM)[1].phi
+    phi = named_moments(problem, RANDOM)[1].phi
     return Moments(np.array(S), np.swapaxes(z[..., :contexts], 1, 2), z[..., contexts:], phi)
 
 
-def _without_overlaps(flow: Flow, rate: float) -> np.ndarray:
-    """The stationary point next to a random start, overlaps held at zero.
+def _find_uninformed_point(flow: Flow, rate: float) -> np.ndarray:
+    """Return the stationary point with zero overlaps close to a random start.
 
     Raises:
-        NotConvergedError: overlaps grow without a seed, or there is none.
+        NotConvergedError: overlaps grow from zero, or there is no such point.
     """
     problem = flow.problem
-    nothing = start_of(problem, RANDOM)[1]
+    nothing = named_moments(problem, RANDOM)[1]
     slope = flow.slope(nothing, rate)
     size = max(float(np.abs(slope.S).max()), rate * 1e-6)
-    if max(np.abs(slope.T).max(initial=0.0), np.abs(slope.P).max(initial=0.0)) > _SAME_GROWTH * size:
+    if (
+        max(np.abs(slope.T).max(initial=0.0), np.abs(slope.P).max(initial=0.0))
+        > EscapeOptions.current().drift_tolerance * size
+    ):
         raise NotConvergedError(
             f"{problem.solver.name}: overlaps grow from none at once (information exponent 1): there is nothing to "
             "escape from"
         )
-    u = newton(flow, nothing.pack(), rate)
-    if u is None or branch_of(Moments.unpack(u, problem).overlaps(problem)) != "uninformed":
+    u = solve_newton(flow, nothing.pack(), rate)
+    if u is None or name_branch(Moments.unpack(u, problem).overlaps(problem)) != "uninformed":
         raise NotConvergedError(f"{problem.solver.name}: no stationary point without overlaps is near a random start")
     return u
 
 
-def _growths(point: StationaryPoint) -> tuple[Growth, ...]:
-    """Of the eigenvectors along which m or theta move."""
+def _growth_rates(point: StationaryPoint) -> tuple[Growth, ...]:
+    """Return the growth rates of the eigenvectors along which m or theta change."""
     problem, found = point.problem, []
     for value, direction in zip(point.eigenvalues, point.directions.T, strict=True):
         along = Moments.unpack(np.real(direction), problem)
         overlaps = along.overlaps(problem)
         size = max(np.abs(overlaps.m).max(initial=0.0), np.abs(overlaps.theta).max(initial=0.0))
         if size > 1e-6 * np.abs(direction).max():
-            found.append(Growth(float(value.real), _words(problem, overlaps)))
+            found.append(Growth(float(value.real), _describe_direction(problem, overlaps)))
     return tuple(sorted(found, key=lambda growth: -growth.rate))
 
 
-def _words(problem: Problem, overlaps: Overlaps) -> str:
-    """The entries of m and theta that a direction moves most, as 0.71 m_1 - 0.71 m_2."""
+def _describe_direction(problem: Problem, overlaps: Overlaps) -> str:
+    """Return the largest entries of m and theta in a direction, such as 0.71 m_1 - 0.71 m_2."""
     entries = {k: v for k, v in block_columns(problem, overlaps).items() if k.startswith(("m", "theta"))}
     size = np.sqrt(sum(value**2 for value in entries.values()))
     sign = np.sign(max(entries.values(), key=abs))
     named = [(name, sign * value / size) for name, value in entries.items()]
     largest = max(abs(value) for _, value in named)
-    kept = [(name, value) for name, value in named if abs(value) > _LEAST_SHARE * largest]
+    kept = [(name, value) for name, value in named if abs(value) > EscapeOptions.current().named_fraction * largest]
     text = " ".join(f"{'-' if value < 0 else '+'} {abs(value):.2f} {name}" for name, value in kept)
     return text.removeprefix("+ ")
 
 
 def _information_exponent(flow: Flow, point: StationaryPoint) -> int | None:
-    """1 + the order at which the drift of theta along itself sets in, beyond what the norm of W alone does.
+    """Return 1 + the order of the drift of theta along itself, without the part due to the norm of W.
 
-    The drift of an overlap that the loss does not see is -(A) theta with the A of no overlap; what is left is the pull
+    The drift of an overlap on which the loss does not depend is -A theta with A at zero overlap; the rest is the drift
     toward the teacher, a power of theta.
     """
     rate = point.rate.rate
@@ -215,7 +245,7 @@ def _information_exponent(flow: Flow, point: StationaryPoint) -> int | None:
     if not base.P.size:
         return None
     scale = np.sqrt(np.abs(base.S).max())
-    A, _ = flow.at(base)
+    A, _ = flow.drift_and_averages(base)
     pulls = []
     for small in _SMALL:
         P = np.zeros_like(base.P)
@@ -232,11 +262,11 @@ def _information_exponent(flow: Flow, point: StationaryPoint) -> int | None:
         return None
     orders = -np.diff(np.log2(values[known]))
     order = round(float(orders[-1]))
-    return order + 1 if order + 1 <= _MOST_EXPONENT and abs(orders[-1] - order) < 0.2 else None
+    return order + 1 if order + 1 <= EscapeOptions.current().max_exponent and abs(orders[-1] - order) < 0.2 else None
 
 
-def _cosine(problem: Problem, overlaps: Overlaps) -> float:
-    """The largest of |theta| / sqrt(q rho*) and |m| / sqrt(q / rho E[tau^2])."""
+def _largest_cosine(problem: Problem, overlaps: Overlaps) -> float:
+    """Return the largest of |theta| / sqrt(q rho*) and |m| / sqrt(q / rho E[tau^2])."""
     law = problem.law
     q = np.diagonal(overlaps.q, axis1=1, axis2=2)
     rho = np.diagonal(law.rho_star, axis1=1, axis2=2)
@@ -248,26 +278,31 @@ def _cosine(problem: Problem, overlaps: Overlaps) -> float:
     return float(max(np.nan_to_num(theta).max(initial=0.0), np.nan_to_num(m, posinf=0.0).max(initial=0.0)))
 
 
-def _followed(
+def _integrate_draw(
     flow: Flow, begin: Moments, rate: float, time: float, threshold: float, accuracy: float
 ) -> tuple[float, str]:
-    """When the cosine passes the threshold, and what is reached at the end."""
+    """Return the time at which the cosine of a draw passes the threshold, and its branch at the end."""
     from scipy.integrate import solve_ivp
 
     problem = flow.problem
 
-    def passing(_: float, u: np.ndarray) -> float:
-        return _cosine(problem, Moments.unpack(u, problem).overlaps(problem)) - threshold
+    def threshold_event(_: float, u: np.ndarray) -> float:
+        """Return the cosine less the threshold.
 
-    passing.direction = 1.0  # type: ignore[attr-defined]
+        Args:
+            u: packed moments.
+        """
+        return _largest_cosine(problem, Moments.unpack(u, problem).overlaps(problem)) - threshold
+
+    threshold_event.direction = 1.0  # type: ignore[attr-defined]
     u = begin.pack()
     with np.errstate(all="ignore"):
         found = solve_ivp(
-            lambda _, at_u: flow.packed(at_u, rate), (0.0, time), u, method="DOP853", rtol=accuracy / 10,
-            atol=accuracy / 1e4 * np.abs(u).max(), events=passing,
+            lambda _, at_u: flow.packed_slope(at_u, rate), (0.0, time), u, method="DOP853", rtol=accuracy / 10,
+            atol=accuracy / 1e4 * np.abs(u).max(), events=threshold_event,
         )  # fmt: skip
-    when = float(found.t_events[0][0]) if len(found.t_events[0]) else (0.0 if passing(0.0, u) > 0 else np.inf)
+    when = float(found.t_events[0][0]) if len(found.t_events[0]) else (0.0 if threshold_event(0.0, u) > 0 else np.inf)
     end = found.y[:, -1]
     if not found.success or not np.isfinite(end).all():
         return when, "diverged"
-    return when, branch_of(Moments.unpack(end, problem).overlaps(problem))
+    return when, name_branch(Moments.unpack(end, problem).overlaps(problem))

@@ -1,4 +1,4 @@
-"""Learning rates and batches: what `--rate` and `--batch` say."""
+"""Learning rates and batches, also in the form of `--rate` and `--batch`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _RATE = (
 
 @dataclass(frozen=True)
 class Schedule:
-    """eta(t) = rate min(1, t / warmup) / (1 + t / scale)^power; gradient flow on the population risk is rate 1.
+    """A learning rate eta(t) = rate min(1, t / warmup) / (1 + t / scale)^power; for gradient flow it is 1.
 
     Attributes:
-        rate: eta at the start, after the warm-up.
+        rate: eta at the start, after the warm-up; power, scale, warmup: as in the formula.
+        flow: whether it is gradient flow on the population risk.
     """
 
     rate: float
@@ -28,18 +29,18 @@ class Schedule:
     flow: bool = False
 
     def __call__(self, time: float) -> float:
-        """At a time, in steps over d."""
+        """Return the rate at a time, in steps over d."""
         rising = min(1.0, time / self.warmup) if self.warmup > 0 else 1.0
         return self.rate * rising / (1.0 + time / self.scale) ** self.power if self.power else self.rate * rising
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is the same at all times."""
+        """Whether the rate is the same at all times."""
         return not self.power and not self.warmup
 
     @property
     def words(self) -> str:
-        """As `schedule_of` reads it."""
+        """The text from which `parse_schedule` makes this schedule."""
         if self.flow:
             return FLOW
         text = f"{self.rate:g}"
@@ -48,7 +49,7 @@ class Schedule:
         return text + (f",warmup={self.warmup:g}" if self.warmup else "")
 
     def check(self) -> Schedule:
-        """Itself.
+        """Return the schedule after a check of its numbers.
 
         Raises:
             InputError: a number is out of range.
@@ -60,11 +61,11 @@ class Schedule:
         return self
 
 
-def schedule_of(rate: Schedule | float | str) -> Schedule:
-    """From a number, a text as of `--rate`, or itself.
+def parse_schedule(rate: Schedule | float | str) -> Schedule:
+    """Return a schedule from a number, a text in the form of `--rate`, or a schedule.
 
     Raises:
-        InputError: it is no schedule; the sentence says what is allowed.
+        InputError: it is no schedule; the message has the allowed forms.
     """
     if isinstance(rate, Schedule):
         return rate.check()
@@ -77,12 +78,12 @@ def schedule_of(rate: Schedule | float | str) -> Schedule:
             name, found, value = part.partition("=")
             if not found or name.strip() not in ("power", "scale", "warmup"):
                 raise InputError(f"rate {rate!r}: {_RATE} is expected")
-            given[name.strip()] = _number(value, rate)
-        return replace(Schedule(_number(first, rate)), **given).check()  # type: ignore[arg-type]
-    return Schedule(_number(rate, rate)).check()
+            given[name.strip()] = _parse_number(value, rate)
+        return replace(Schedule(_parse_number(first, rate)), **given).check()  # type: ignore[arg-type]
+    return Schedule(_parse_number(rate, rate)).check()
 
 
-def _number(value: float | str, rate: float | str) -> float:
+def _parse_number(value: float | str, rate: float | str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -91,10 +92,10 @@ def _number(value: float | str, rate: float | str) -> float:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences of a step: a number, or a share of d, with which descent is a map.
+    """A batch size: a number of samples, or a fraction of d, with which descent is a map.
 
     Attributes:
-        sentences: of order one; share: n / d of a step, None for order one.
+        sentences: samples of a step, of order one; share: samples over d, None for order one.
     """
 
     sentences: float = 1.0
@@ -102,12 +103,12 @@ class Batch:
 
     @property
     def words(self) -> str:
-        """As `batch_of` reads it."""
+        """The text from which `parse_batch` makes this batch."""
         return f"{self.sentences:g}" if self.share is None else f"{self.share:g}d"
 
 
-def batch_of(batch: Batch | float | str) -> Batch:
-    """From a number of sentences, or a text as 8 or 0.5d.
+def parse_batch(batch: Batch | float | str) -> Batch:
+    """Return a batch size from a number of samples, or from a text such as 8 or 0.5d.
 
     Raises:
         InputError: it is neither.

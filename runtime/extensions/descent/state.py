@@ -1,4 +1,4 @@
-"""Second moments of the rows of every spectral atom, which the dynamics move, and where they start."""
+"""Second moments of the rows of every spectral atom, the variables of the dynamics, and their starts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 
 from ...base.errors import InputError, describe_unknown
 from ...problems.columns import entry_columns
-from ...problems.overlaps import Overlaps, triangle
+from ...problems.overlaps import Overlaps, upper_triangle_indices
 from ...problems.problem import Problem
-from ...saddle_point.starts import start_mixture
+from ...saddle_point.starts import start_coefficients
 
 RANDOM = "random"
-_SAME = 1e-9  # of overlaps that a start is to have
-_DEPENDENT = 1e-12  # of eigenvalues of a Gram matrix, relative to the largest
+_OVERLAP_ROUNDING = 1e-9  # of overlaps that a start is constructed to have, relative
+_GRAM_ROUNDING = 1e-12  # of eigenvalues of a Gram matrix, relative to the largest
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the rows (w, tau, pi) of each of A atoms (docs/theory.md (19.5)).
+    """Second moments of rows (w, tau, pi), for each of A spectral atoms (docs/theory.md (19.5)).
 
     Attributes:
         S: E[w w^T], (A, s, s); T: E[w tau_c], (A, C, s); P: E[w pi^T], (A, s, t).
@@ -37,15 +37,20 @@ class Moments:
     phi: np.ndarray
 
     def pack(self) -> np.ndarray:
-        """Independent components: upper triangles of S, T, P, phi."""
-        rows, columns = triangle(self.S.shape[1])
+        """Return the independent components: upper triangles of S, T, P, phi."""
+        rows, columns = upper_triangle_indices(self.S.shape[1])
         return np.concatenate([self.S[:, rows, columns].ravel(), self.T.ravel(), self.P.ravel(), self.phi])
 
     @classmethod
     def unpack(cls, vector: np.ndarray, problem: Problem) -> Moments:
-        """Of independent components in the order of `pack`."""
+        """Return the moments of components in the order of `pack`.
+
+        Args:
+            vector: the components.
+            problem: the problem, which fixes the sizes.
+        """
         atoms, (contexts, s, t, _) = len(problem.law.weights), problem.sizes
-        rows, columns = triangle(s)
+        rows, columns = upper_triangle_indices(s)
         after_S = atoms * len(rows)
         after_T = after_S + atoms * contexts * s
         after_P = after_T + atoms * s * t
@@ -55,7 +60,7 @@ class Moments:
         return cls(S, T, P, vector[after_P:])
 
     def overlaps(self, problem: Problem) -> Overlaps:
-        """q, m, theta (docs/theory.md (19.8)); V, which nothing here knows, is the identity."""
+        """Return q, m, theta (docs/theory.md (19.8)); V, which the dynamics do not have, is the identity."""
         law = problem.law
         shares = law.weights[:, None] * law.gamma
         q = np.einsum("ac,aij->cij", shares, self.S)
@@ -70,13 +75,15 @@ class Moments:
 
 @cache
 def _identities(shape: tuple[int, ...]) -> np.ndarray:
-    """Read-only."""
+    """Return identity matrices, read-only."""
     return np.broadcast_to(np.eye(shape[-1]), shape)
 
 
-def possible(problem: Problem) -> np.ndarray:
-    """Orthonormal columns (N, k) of the packed moments that rows can have: of encodings and means that depend on each
-    other, or vanish, so do T and P."""
+def moment_basis(problem: Problem) -> np.ndarray:
+    """Return orthonormal columns (N, k) that span the packed moments of rows.
+
+    T and P are linearly dependent, or vanish, as encodings and means are.
+    """
     law, (contexts, s, t, trained) = problem.law, problem.sizes
     atoms = len(law.weights)
     zero = Moments(np.zeros((atoms, s, s)), np.zeros((atoms, contexts, s)), np.zeros((atoms, s, t)), np.zeros(trained))
@@ -86,7 +93,7 @@ def possible(problem: Problem) -> np.ndarray:
     columns = [*held[:first], *held[size - trained :]]
     for atom, gram in enumerate(law.gram):
         values, vectors = np.linalg.eigh(gram)
-        for vector in vectors[:, values > _DEPENDENT * max(values[-1], 1e-300)].T:
+        for vector in vectors[:, values > _GRAM_ROUNDING * max(values[-1], 1e-300)].T:
             for column in range(s):
                 T, P = zero.T.copy(), zero.P.copy()
                 T[atom, :, column], P[atom, column] = vector[:contexts], vector[contexts:]
@@ -94,11 +101,13 @@ def possible(problem: Problem) -> np.ndarray:
     return np.array(columns).T
 
 
-def of_mixture(problem: Problem, mix: np.ndarray, noise: np.ndarray) -> Moments:
-    """Of rows w = mix z + noise, z = (tau, pi).
+def moments_of_mixture(problem: Problem, mix: np.ndarray, noise: np.ndarray) -> Moments:
+    """Return the moments of rows w = mix z + noise, z = (tau, pi).
 
     Args:
-        mix: (s, C + t); noise: covariance, (s, s); or both of every atom.
+        problem: the problem.
+        mix: (s, C + t), or one for every atom.
+        noise: its covariance, (s, s), or one for every atom.
     """
     law, contexts = problem.law, problem.contexts
     with_z = mix @ law.gram  # (A, s, C + t)
@@ -107,35 +116,36 @@ def of_mixture(problem: Problem, mix: np.ndarray, noise: np.ndarray) -> Moments:
     return Moments(S, np.swapaxes(with_z[..., :contexts], 1, 2), with_z[..., contexts:], phi)
 
 
-def start_of(problem: Problem, start: Any) -> tuple[str, Moments]:
-    """A start by its name, by the overlaps that it is to have, or as moments; and how it is called.
+def named_moments(problem: Problem, start: Any) -> tuple[str, Moments]:
+    """Return the name of a start and its moments.
 
     Args:
-        start: `random` (W standard normal), a named start of the model, a mapping of overlaps (see `with_overlaps`) or
-            a text of it as of `overlaps_in`, or `Moments`.
+        problem: the problem.
+        start: `random` (W standard normal), a named start of the model, a mapping of overlaps (see
+            `moments_with_overlaps`) or its text (see `parse_overlaps`), or `Moments`.
 
     Raises:
-        InputError: it is none of these; the sentence lists what is allowed.
+        InputError: it is none of these; the message lists the allowed ones.
     """
     s = problem.student_rank
     if isinstance(start, Moments):
         return "given", start
     if isinstance(start, Mapping):
         shown = ",".join(f"{name}={json.dumps(np.asarray(value).tolist())}" for name, value in start.items())
-        return shown, with_overlaps(problem, start)
+        return shown, moments_with_overlaps(problem, start)
     if start == RANDOM:
-        return RANDOM, of_mixture(problem, np.zeros((s, problem.contexts + problem.teacher_rank)), np.eye(s))
+        return RANDOM, moments_of_mixture(problem, np.zeros((s, problem.contexts + problem.teacher_rank)), np.eye(s))
     if isinstance(start, str) and "=" in start:
-        return start, with_overlaps(problem, overlaps_in(start))
+        return start, moments_with_overlaps(problem, parse_overlaps(start))
     if start not in problem.solver.model.STARTS:
         known = describe_unknown("start", start, [RANDOM, *problem.solver.model.STARTS], problem.solver.name)
         raise InputError(f"{known}, or overlaps as q=..,theta=..")
-    mix, deviation, _ = start_mixture(problem, start)
-    return str(start), of_mixture(problem, mix, deviation**2 * np.eye(s))
+    mix, deviation, _ = start_coefficients(problem, start)
+    return str(start), moments_of_mixture(problem, mix, deviation**2 * np.eye(s))
 
 
-def overlaps_in(text: str) -> dict[str, Any]:
-    """`q=0.1,m_1=0.2,theta=[[[0.1]],[[0.2]]]` as a mapping, split at the commas outside of brackets.
+def parse_overlaps(text: str) -> dict[str, Any]:
+    """Return the mapping of a text such as `q=0.1,m_1=0.2,theta=[[[0.1]],[[0.2]]]`, split at commas outside brackets.
 
     Raises:
         InputError: it is of another form, or a name is given twice.
@@ -161,14 +171,15 @@ def overlaps_in(text: str) -> dict[str, Any]:
     return values
 
 
-def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
-    """Rows of least norm with given overlaps, and normal noise beside, so that q is what is given.
+def moments_with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
+    """Return the moments of rows of least norm with given m and theta, plus normal noise that completes q.
 
     Args:
-        given: q, m, theta: arrays in the shape of the overlaps, (C, s, s), (C, s), (C, s, t), or with tokens and
-            clusters apart, as in JSON; numbers stand for q times the identity in every context, theta likewise; single
-            entries by the names of tables, as m_1 or theta_2. What is not given of m and theta is what rows of least
-            norm have; q, where it is not given, that of standard normal noise in addition to them.
+        problem: the problem.
+        given: q, m, theta: arrays in the shape of the overlaps, (C, s, s), (C, s), (C, s, t), or with separate
+            axes of tokens and clusters, as in JSON; a number stands for q times the identity in every context, theta
+            likewise; single entries by the names of tables, as m_1 or theta_2. Other entries of m and theta are those
+            of rows of least norm; q, if it is not given, that of standard normal noise in addition to them.
 
     Raises:
         InputError: an unknown name, a wrong shape, or overlaps that no weights have.
@@ -183,12 +194,12 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
     of_theta = np.einsum("a,ac,azb->cbz", law.weights, law.gamma, law.gram[:, :, contexts:])
     rows, values, q = [], [], None
     for name, value in given.items():
-        numbers = _numbers(name, value)
+        numbers = _parse_numbers(name, value)
         if name == "q":
-            q = _block(name, numbers, (contexts, s, s), np.eye(s), problem)
+            q = _parse_block(name, numbers, (contexts, s, s), np.eye(s), problem)
             continue
         if name in shapes:
-            block, wanted = name, [*np.ndenumerate(_block(name, numbers, shapes[name], units[name], problem))]
+            block, wanted = name, [*np.ndenumerate(_parse_block(name, numbers, shapes[name], units[name], problem))]
         elif name in known and numbers.ndim == 0:
             block, place = known[name]
             wanted = [(np.unravel_index(place, shapes[block]), float(numbers))]
@@ -204,25 +215,27 @@ def with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
         matrix, wanted_values = np.array(rows), np.array(values)
         mix = np.linalg.lstsq(matrix, wanted_values, rcond=1e-12)[0].reshape(s, size)
         off = float(np.abs(matrix @ mix.ravel() - wanted_values).max())
-        if off > _SAME * (1 + np.abs(wanted_values).max()):
+        if off > _OVERLAP_ROUNDING * (1 + np.abs(wanted_values).max()):
             raise InputError(
                 f"start: no weights have these m and theta; the nearest are off by {off:.3g} (encodings and means "
                 "tie overlaps to each other)"
             )
-    found = of_mixture(problem, mix, np.eye(s))
+    found = moments_of_mixture(problem, mix, np.eye(s))
     if q is None:
         return found
     # Of one covariance of the noise for all atoms, and of all contexts.
     missing = q - found.overlaps(problem).q
     noise = np.einsum("c,cij->ij", law.rho, missing) / (law.rho @ law.rho) + np.eye(s)
-    if np.abs(q - of_mixture(problem, mix, noise).overlaps(problem).q).max() > _SAME * (1 + np.abs(q).max()):
+    if np.abs(q - moments_of_mixture(problem, mix, noise).overlaps(problem).q).max() > _OVERLAP_ROUNDING * (
+        1 + np.abs(q).max()
+    ):
         raise InputError("start: no weights with one law of their noise have these q in every context")
-    if np.linalg.eigvalsh(noise)[0] < -_SAME:
+    if np.linalg.eigvalsh(noise)[0] < -_OVERLAP_ROUNDING:
         raise InputError("start: q is smaller than m and theta require: no such weights exist")
-    return of_mixture(problem, mix, noise)
+    return moments_of_mixture(problem, mix, noise)
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _parse_numbers(name: str, value: Any) -> np.ndarray:
     try:
         numbers = np.asarray(value, float)
     except (TypeError, ValueError):
@@ -232,10 +245,10 @@ def _numbers(name: str, value: Any) -> np.ndarray:
     return numbers
 
 
-def _block(
+def _parse_block(
     name: str, numbers: np.ndarray, shape: tuple[int, ...], unit: np.ndarray | None, problem: Problem
 ) -> np.ndarray:
-    """An overlap of every context, from a number, a list of them for the contexts, or all entries."""
+    """Return an overlap of every context, from a number, a list for the contexts, or all entries."""
     if numbers.ndim == 0 and unit is not None:
         return np.broadcast_to(numbers * unit, shape)
     if numbers.size == np.prod(shape):

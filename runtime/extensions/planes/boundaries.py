@@ -1,9 +1,9 @@
 """Boundaries along one row of a plane: between which points of its grid they lie, and where they are.
 
 A change from one point to the next brackets an event: the branch of lowest training loss changes (a crossing), a branch
-is there no more (a spinodal), or its replica symmetry becomes unstable, through the replicon or through jumps of the
-proximal map. The event is then located by the machinery of thresholds, which begins from the solutions of the grid; but
-for jumps, which fade away: they are negligible from some point of the grid on.
+ends (a spinodal), or its replica symmetry becomes unstable, through the replicon or through jumps of the proximal map.
+The event is then located like a threshold, starting from the solutions of the grid; except for jumps, which fade away:
+they are negligible from some point of the grid on.
 """
 
 from __future__ import annotations
@@ -16,39 +16,55 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import InputError, NotConvergedError
+from ...base.options import AlgorithmOptions
 from ...branches.branch import Branch
-from ...branches.curve import bisected_end
-from ...following.first_event import walked_to
-from ...following.walk import Walk
+from ...branches.curve import bisect_branch_end
+from ...following.branch_continuation import BranchContinuation
+from ...following.first_event import first_event_on_branch
 from ...problems.problem import Problem
-from ...problems.reduced import integrated
+from ...problems.reduced import reduce_to_loss
 from ...solving.solution import Solution
 from ...thresholds.along_branch import almeida_thouless
-from ...thresholds.crossing import loss_difference, symmetric_crossing
-from ...thresholds.search import Search
+from ...thresholds.crossing import loss_difference, replica_symmetric_crossing
+from ...thresholds.search import ThresholdSearch
 from ...thresholds.threshold import Threshold
 from ..sweeping.line import Record, is_found
-from ..sweeping.memory import recalled
+from ..sweeping.memory import restore_solution
 
 CROSSING, SPINODAL, REPLICON, JUMPS = "crossing", "spinodal", "replicon", "jumps"
 BRACKETED = "bracketed"
 """Status of a boundary that is known to lie between two solved points and was not located further."""
-_SHORT = 0.02  # of the way from an end, where its branch is solved again
-_BEYOND = 1.0  # cells past a missing point that a walk may go to
-_BISECTIONS = 4  # of an end that is not located
-MANY = 4  # dimensions of averages, beyond which sets of samples are too small for equations of folds
-
-_MOST = 100, 4  # sizes of a rule of averages in up to so many dimensions, and in more
+MAX_LOW_DIMENSION = 4  # dimensions of averages, beyond which sets of samples are too small for equations of folds
 _STEPPED = "step by step"
 
 
 @dataclass(frozen=True)
+class BoundaryOptions(AlgorithmOptions):
+    """Options of the location of phase boundaries on a row.
+
+    Attributes:
+        fold_offset: distance from the end of a branch at which it is solved again, as a fraction of the distance to the
+            grid point; smaller brackets more of the crossings close to a fold, where Newton's method is nearly
+            singular.
+        search_beyond: cells past a missing grid point up to which a branch is continued.
+        end_bisections: bisection steps for the end of a branch that is not located.
+        rule_sizes: largest number of sizes of a quadrature rule, for averages in up to MAX_LOW_DIMENSION dimensions and
+            in more.
+    """
+
+    fold_offset: float = 0.02
+    search_beyond: float = 1.0
+    end_bisections: int = 4
+    rule_sizes: tuple[int, int] = (100, 4)
+
+
+@dataclass(frozen=True)
 class Change:
-    """Something that differs between neighbours on a row.
+    """A difference between neighbouring points of a row.
 
     Attributes:
         kind: CROSSING, SPINODAL, REPLICON or JUMPS; branches: one, or the pair that crosses.
-        ends: numbers of the points on both sides; of a spinodal first that with the branch.
+        ends: indices of the points on both sides; for a spinodal the one with the branch first.
     """
 
     kind: str
@@ -61,7 +77,7 @@ class Boundary:
     """A point of a boundary: where an event is along the first parameter, at a value of the second.
 
     Attributes:
-        value, error: place and half width; at: value of the second parameter.
+        value, error: position and error bar; at: value of the second parameter.
         status: converged, accuracy_not_reached, or BRACKETED.
     """
 
@@ -75,11 +91,11 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Row:
-    """Solved points of a row in ascending order of the first parameter.
+    """A row of solved points in ascending order of the first parameter.
 
     Attributes:
         problem: with the second parameter at `at`; parameter, second: names; values: of the first parameter.
-        records: of every branch, one a point; accuracy: of their overlaps.
+        records: records of every branch, one a point; accuracy: accuracy of their overlaps.
     """
 
     problem: Problem
@@ -91,28 +107,48 @@ class Row:
     accuracy: float = 1e-3
 
     def found(self, branch: str, n: int) -> bool:
-        """Whether a branch is there."""
+        """Return whether a branch was found at a point.
+
+        Args:
+            branch: the branch.
+            n: index of the point.
+        """
         return is_found(self.records[branch][n])
 
     def loss(self, branch: str, n: int) -> float:
-        """Training loss of a branch; nan where it is not there."""
+        """Return the training loss of a branch at a point; nan if it does not exist there.
+
+        Args:
+            branch: the branch.
+            n: index of the point.
+        """
         return float(self.records[branch][n]["training_loss"]) if self.found(branch, n) else np.nan
 
-    def lowest(self, n: int, among: Iterable[str] | None = None) -> str:
-        """The branch of lowest training loss, of all or of some; nothing where none is found."""
+    def lowest_branch(self, n: int, among: Iterable[str] | None = None) -> str:
+        """Return the branch of lowest training loss at a point; an empty string if none is found.
+
+        Args:
+            n: index of the point.
+            among: the branches to compare; all by default.
+        """
         there = [branch for branch in (self.records if among is None else among) if self.found(branch, n)]
         return min(there, key=lambda branch: self.loss(branch, n), default="")
 
-    def unstable(self, branch: str, n: int) -> str:
-        """What replica symmetry of a branch is unstable through: its replicon, jumps, or nothing."""
+    def instability_kind(self, branch: str, n: int) -> str:
+        """Return the kind of instability of replica symmetry at a point: REPLICON, JUMPS or an empty string.
+
+        Args:
+            branch: the branch.
+            n: index of the point.
+        """
         return str(self.records[branch][n].get("unstable", ""))
 
     def changes(self) -> list[Change]:
-        """Everything that differs between neighbours, in order."""
+        """Return all changes between neighbouring points, in order."""
         found: list[Change] = []
         for n in range(len(self.values) - 1):
-            pair = tuple(b for b in self.records if b in (self.lowest(n), self.lowest(n + 1)))
-            # Where one of them begins within the cell they may cross behind, or it begins as the lower one.
+            pair = tuple(b for b in self.records if b in (self.lowest_branch(n), self.lowest_branch(n + 1)))
+            # If one of them begins within the cell, they may cross inside it, or it begins as the lower one.
             if len(pair) == 2 and any(all(self.found(b, k) for b in pair) for k in (n, n + 1)):
                 found.append(Change(CROSSING, pair, (n, n + 1)))
             for branch in self.records:
@@ -120,20 +156,22 @@ class Row:
                 if here != there:
                     found.append(Change(SPINODAL, (branch,), (n, n + 1) if here else (n + 1, n)))
                     continue
-                words = [self.unstable(branch, k) for k in (n, n + 1)]
+                words = [self.instability_kind(branch, k) for k in (n, n + 1)]
                 if here and bool(words[0]) != bool(words[1]):
                     found.append(Change(REPLICON if REPLICON in words else JUMPS, (branch,), (n, n + 1)))
         return found
 
-    def everywhere(self, change: Change) -> bool:
-        """Whether the branches of a change are there on both sides."""
+    def exists_on_both_sides(self, change: Change) -> bool:
+        """Return whether the branches of a change exist on both sides of it."""
         return all(self.found(branch, n) for branch in change.branches for n in change.ends)
 
-    def groups(self) -> list[tuple[Change, ...]]:
-        """Changes that are located together: a crossing that may hide behind the end of one of its branches comes
-        after the ends, all others come alone."""
+    def change_groups(self) -> list[tuple[Change, ...]]:
+        """Return groups of changes that are located together.
+
+        A crossing that may lie beyond the end of one of its branches comes after the ends; all others are single.
+        """
         changes = self.changes()
-        hidden = [change for change in changes if change.kind == CROSSING and not self.everywhere(change)]
+        hidden = [change for change in changes if change.kind == CROSSING and not self.exists_on_both_sides(change)]
         behind = {
             change: tuple(
                 end
@@ -147,76 +185,95 @@ class Row:
         return [*alone, *((*ends, change) for change, ends in behind.items())]
 
     @property
-    def cell(self) -> float:
-        """From a point to the next."""
+    def cell_width(self) -> float:
+        """The distance between neighbouring points."""
         return self.values[1] - self.values[0]
 
-    def ends(self, change: Change) -> tuple[float, float]:
+    def parameter_bracket(self, change: Change) -> tuple[float, float]:
         """Return the values of the parameter on both sides of a change."""
         return self.values[change.ends[0]], self.values[change.ends[1]]
 
     def event(self, change: Change, accuracy: float, seed: int) -> Threshold | None:
-        """Locate the event that a change brackets; None for jumps, which have none, and where a branch does not end.
+        """Locate the event that a change brackets; None for jumps, which have none, and if a branch does not end.
+
+        Args:
+            change: a change of this row.
+            accuracy: error bar asked for, in the first parameter.
+            seed: seed of sampled rules.
 
         Raises:
-            NotConvergedError: it is not located.
+            NotConvergedError: the event is not located.
         """
         chosen: dict[str, Any] = {"accuracy": accuracy, "seed": seed}
         if change.kind == CROSSING:
-            one, other = (self.follower(name, change.ends, seed) for name in change.branches)
-            return self.crossing_on((one, other), self.ends(change), **chosen)
+            one, other = (self.branch_from_points(name, change.ends, seed) for name in change.branches)
+            return self.locate_crossing((one, other), self.parameter_bracket(change), **chosen)
         (name,) = change.branches
         if change.kind == SPINODAL:
-            return self.end_of(name, *change.ends, **chosen)
+            return self.locate_end(name, *change.ends, **chosen)
         if change.kind == REPLICON:
-            branch, bracket = self.follower(name, change.ends, seed), self.ends(change)
+            branch, bracket = self.branch_from_points(name, change.ends, seed), self.parameter_bracket(change)
             return almeida_thouless(
                 self.problem, self.parameter, on=name, branch=branch, bracket=bracket, verify=False, **chosen
             )
         return None
 
-    def crossing_on(
+    def locate_crossing(
         self, branches: tuple[Branch, Branch], bracket: tuple[float, float], accuracy: float, seed: int
     ) -> Threshold:
-        """Locate where two branches cross in an interval.
+        """Locate the crossing of two branches in an interval.
+
+        Args:
+            branches: the branches, each with at least one solution.
+            bracket: interval of the first parameter.
+            accuracy: error bar asked for.
+            seed: seed of sampled rules.
 
         Raises:
-            NotConvergedError: as of `crossing`.
+            NotConvergedError: the branches do not cross in the interval, or one is lost.
         """
         between = branches[0].name, branches[1].name
         chosen: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": False}
-        return symmetric_crossing(self.problem, self.parameter, between, branches=branches, **chosen)
+        return replica_symmetric_crossing(self.problem, self.parameter, between, branches=branches, **chosen)
 
-    def end_of(self, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
-        """Locate the end of a branch from a point with it toward one without, and a cell beyond; None without one.
+    def locate_end(self, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
+        """Locate the end of a branch between a point that has it and one that has not; None if it does not end.
 
-        With averages in many dimensions it is followed step by step from the one toward the other.
+        The search goes one cell beyond. With averages in many dimensions the branch is followed by small steps instead.
+
+        Args:
+            name: the branch.
+            inside: index of a point with the branch.
+            outside: index of a point without it.
+            accuracy: error bar asked for.
+            seed: seed of sampled rules.
 
         Raises:
-            NotConvergedError: the branch is not found again where it begins, or cannot be followed.
+            NotConvergedError: the branch is not found again at the first point, or cannot be continued.
         """
         first, last = self.values[inside], self.values[outside]
-        if integrated(self.problem).dimension > MANY:
-            return self._stepped(name, inside, last, accuracy, seed)
-        goal = float(np.clip(last + _BEYOND * np.copysign(self.cell, last - first), self.values[0], self.values[-1]))
-        return self.walked_from(name, inside, goal, accuracy, seed)[0]
+        if reduce_to_loss(self.problem).dimension > MAX_LOW_DIMENSION:
+            return self._bracket_end_by_steps(name, inside, last, accuracy, seed)
+        beyond = BoundaryOptions.current().search_beyond * np.copysign(self.cell_width, last - first)
+        goal = float(np.clip(last + beyond, self.values[0], self.values[-1]))
+        return self.continue_from_point(name, inside, goal, accuracy, seed)[0]
 
-    def _stepped(self, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
+    def _bracket_end_by_steps(self, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
         """Bracket the end of a branch between the last value it is followed to and one that Newton's method misses.
 
-        Steps are halved where it finds no solution, until they are as short as the half width asks for; so that a value
+        Steps are halved where it finds no solution, until they are as short as the error bar asks for; so that a value
         too far away to be reached is not taken for missing.
 
         Raises:
-            NotConvergedError: the branch is not found again where it begins, or is there on all of the way.
+            NotConvergedError: the branch is not found again at the first point, or does not end before `missing`.
         """
-        way = 1 if missing > self.values[inside] else -1
-        inner = inside - way
-        begun = (inside, inner) if 0 <= inner < len(self.values) else (inside,)
-        branch = replace(self.follower(name, begun, seed), followed=True)
+        direction = 1 if missing > self.values[inside] else -1
+        inner = inside - direction
+        numbers = (inside, inner) if 0 <= inner < len(self.values) else (inside,)
+        branch = replace(self.branch_from_points(name, numbers, seed), followed=True)
         last, step = self.values[inside], abs(missing - self.values[inside]) / 2
-        while way * (missing - last) > 0:
-            there = last + way * min(step, way * (missing - last))
+        while direction * (missing - last) > 0:
+            there = last + direction * min(step, direction * (missing - last))
             if branch.at(there) is not None:
                 last = there
             elif step > 2 * accuracy:
@@ -239,67 +296,83 @@ class Row:
             evidence={"type": _STEPPED, "bracket": sorted((last, missing))},
         )
 
-    def walked_from(
+    def continue_from_point(
         self, name: str, inside: int, goal: float, accuracy: float, seed: int
     ) -> tuple[Threshold | None, float]:
-        """Return the end of a branch between a point of the row and a value, or None, and how far it was followed.
+        """Return the end of a branch between a point of the row and a value, or None, and the last value reached.
+
+        Args:
+            name: the branch.
+            inside: index of the point to start from.
+            goal: value of the first parameter to continue to.
+            accuracy: error bar asked for.
+            seed: seed of sampled rules.
 
         Raises:
-            NotConvergedError: as of `end_of`.
+            NotConvergedError: the branch is not found again at the point, or cannot be continued.
         """
         first = self.values[inside]
-        begun = self.follower(name, (inside,), seed).known[first]
-        search = Search(SPINODAL, self.problem, self.parameter, (name,), (first, goal), accuracy, False)
-        walk = Walk(self.problem, begun, self.parameter, (first, goal), self.accuracy, seed)
-        event = walked_to(walk, search)
-        return event, walk.passed[-1].value if walk.passed else first
+        start = self.branch_from_points(name, (inside,), seed).known[first]
+        search = ThresholdSearch(SPINODAL, self.problem, self.parameter, (name,), (first, goal), accuracy, False)
+        continuation = BranchContinuation(self.problem, start, self.parameter, (first, goal), self.accuracy, seed)
+        event = first_event_on_branch(continuation, search)
+        return event, continuation.points_so_far[-1].value if continuation.points_so_far else first
 
-    def follower(self, name: str, numbers: Sequence[int], seed: int) -> Branch:
-        """Return a branch with solutions at some points of the row, begun from their records.
+    def branch_from_points(self, name: str, numbers: Sequence[int], seed: int) -> Branch:
+        """Return a branch with solutions at some points of the row, solved again from their records.
+
+        Args:
+            name: the branch.
+            numbers: indices of the points; those without the branch are left out.
+            seed: seed of sampled rules.
 
         Raises:
-            NotConvergedError: one of them is not found again.
+            NotConvergedError: a solution is not found again.
         """
-        most = _MOST[integrated(self.problem).dimension > MANY]
+        most = BoundaryOptions.current().rule_sizes[reduce_to_loss(self.problem).dimension > MAX_LOW_DIMENSION]
         branch = Branch(self.problem, self.parameter, name, self.accuracy, seed, effort=2, most=most)
         for n in numbers:
             if not self.found(name, n):
                 continue
             value = self.values[n]
-            guess: Solution = recalled(self.problem.with_(**{self.parameter: value}), name, self.records[name][n])
+            guess: Solution = restore_solution(
+                self.problem.with_(**{self.parameter: value}), name, self.records[name][n]
+            )
             if branch.at(value, guess=guess) is None:
                 raise NotConvergedError(f"the {name} branch was not found again at {self.parameter} = {value:g}")
         return branch
 
 
-Places = Mapping[Change, Boundary | None]
-"""What was located on a row; None where branches do not cross after all."""
-Series = tuple[str, tuple[str, ...], bool, int]
+LocatedBoundaries = Mapping[Change, Boundary | None]
+"""The located boundaries of a row; None if branches do not cross after all."""
+BoundaryKey = tuple[str, tuple[str, ...], bool, int]
 
 
-def located(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> list[Boundary | None]:
-    """The events that changes of one group bracket, by the machinery of thresholds; what it cannot locate is bracketed.
+def locate_group(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> list[Boundary | None]:
+    """Locate the events that the changes of one group bracket, or bracket those that cannot be located.
 
-    None for branches that do not cross where one of them begins as the lower one.
+    A boundary is None if the branches do not cross because one of them begins as the lower one.
 
     Args:
-        changes: a group of `Row.groups`.
-        accuracy: half width asked for, in the first parameter.
+        row: the row of the changes.
+        changes: a group of `Row.change_groups`.
+        accuracy: error bar asked for, in the first parameter.
+        seed: seed of sampled rules.
     """
     ends: dict[str, Threshold] = {}
     found: list[Boundary | None] = []
     for change in changes:
         event: Threshold | None = None
         try:
-            if change.kind == CROSSING and not row.everywhere(change):
-                found.append(_hidden(row, change, ends, accuracy, seed))
+            if change.kind == CROSSING and not row.exists_on_both_sides(change):
+                found.append(_locate_hidden_crossing(row, change, ends, accuracy, seed))
                 continue
             event = row.event(change, accuracy, seed)
         except (NotConvergedError, InputError):
             pass
         low, high = sorted(row.values[n] for n in change.ends)
         if event is None or not low - (high - low) <= event.value <= high + (high - low):
-            found.append(_bracketed(row, change, *_bracket(row, change, seed)))
+            found.append(_bracketed_boundary(row, change, *_bracketing_interval(row, change, seed)))
             continue
         if change.kind == SPINODAL:
             ends[change.branches[0]] = event
@@ -307,32 +380,39 @@ def located(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> 
     return found
 
 
-def bracketed(row: Row, change: Change) -> Boundary:
-    """Between the neighbours of a change, and located no further."""
-    return _bracketed(row, change, *row.ends(change))
+def bracketed_boundary(row: Row, change: Change) -> Boundary:
+    """Return a boundary between the neighbouring points of a change, not located further.
+
+    Args:
+        row: the row of the change.
+        change: the change.
+    """
+    return _bracketed_boundary(row, change, *row.parameter_bracket(change))
 
 
-def _bracketed(row: Row, change: Change, one: float, other: float) -> Boundary:
+def _bracketed_boundary(row: Row, change: Change, one: float, other: float) -> Boundary:
     middle, width = (one + other) / 2, abs(other - one) / 2
     return Boundary(change.kind, change.branches, middle, width, row.at, BRACKETED)
 
 
-def _bracket(row: Row, change: Change, seed: int) -> tuple[float, float]:
-    """Between neighbours; narrower, by bisection, where a branch ends."""
-    ends = row.ends(change)
+def _bracketing_interval(row: Row, change: Change, seed: int) -> tuple[float, float]:
+    """Return the interval between neighbouring points; narrower, by bisection, for the end of a branch."""
+    ends = row.parameter_bracket(change)
     if change.kind != SPINODAL:
         return ends
     try:
-        return bisected_end(row.follower(change.branches[0], change.ends[:1], seed), ends[1], _BISECTIONS)
+        bisections = BoundaryOptions.current().end_bisections
+        return bisect_branch_end(row.branch_from_points(change.branches[0], change.ends[:1], seed), ends[1], bisections)
     except NotConvergedError:
         return ends
 
 
-def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: float, seed: int) -> Boundary | None:
-    """Whether two branches cross between a point that both reach and the end of one of them, and where.
+def _locate_hidden_crossing(
+    row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: float, seed: int
+) -> Boundary | None:
+    """Locate the crossing of two branches between a point that has both and the end of one; None if they do not cross.
 
-    Args:
-        ends: of branches of this cell, located.
+    `ends` are the located ends of branches of this cell.
     """
     (one, other), n = change.branches, next(n for n in change.ends if all(row.found(b, n) for b in change.branches))
     here = row.values[n]
@@ -341,46 +421,51 @@ def _hidden(row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: f
     name = min((b for b in change.branches if b in ends), key=lambda b: abs(ends[b].value - here))
     end = ends[name].solutions[0]
     last = end.problem.value_of(row.parameter)
-    beside = other if name == one else one
-    opposite = _solved(row, beside, n, last, seed)
+    opponent = other if name == one else one
+    opposite = _solve_between_points(row, opponent, n, last, seed)
     difference, error = loss_difference(end, opposite)
-    before = row.loss(name, n) - row.loss(beside, n)
+    before = row.loss(name, n) - row.loss(opponent, n)
     if difference * before > 0 and abs(difference) > error:
         return None
-    pair = (row.follower(one, (n,), seed), row.follower(other, (n,), seed))
+    pair = (row.branch_from_points(one, (n,), seed), row.branch_from_points(other, (n,), seed))
     if ends[name].evidence.get("type") == _STEPPED:  # this side of the end
         within = last
         for branch in pair:
             branch.known[last] = end if branch.name == name else opposite
     else:
-        within = last + _SHORT * (here - last)  # where Newton's method is not singular
+        within = last + BoundaryOptions.current().fold_offset * (here - last)  # where Newton's method is not singular
         for branch in pair:
             branch.at(within)
     try:
-        found = row.crossing_on(pair, (here, within), accuracy, seed)
+        found = row.locate_crossing(pair, (here, within), accuracy, seed)
     except NotConvergedError:
-        if difference * before > 0:  # equal there, as far as is known: how far back they may be
-            share = min(1.0, (abs(difference) + error) / abs(before - difference))
-            return _bracketed(row, change, last + share * (here - last), last)
-        return _bracketed(row, change, here, last)
+        if difference * before > 0:  # equal there within errors: how far back they may be equal
+            fraction = min(1.0, (abs(difference) + error) / abs(before - difference))
+            return _bracketed_boundary(row, change, last + fraction * (here - last), last)
+        return _bracketed_boundary(row, change, here, last)
     return Boundary(change.kind, change.branches, found.value, found.error, row.at, found.status)
 
 
-def _solved(row: Row, name: str, n: int, value: float, seed: int) -> Solution:
-    """A branch at a value between points of the row, from its solution at one of them.
+def _solve_between_points(row: Row, name: str, n: int, value: float, seed: int) -> Solution:
+    """Return the solution of a branch at a value between points of the row, from its solution at one of them.
 
     Raises:
-        NotConvergedError: it is not found.
+        NotConvergedError: the branch is not found.
     """
-    found = row.follower(name, (n,), seed).at(value)
+    found = row.branch_from_points(name, (n,), seed).at(value)
     if found is None:
         raise NotConvergedError(f"the {name} branch was not found at {row.parameter} = {value:g}")
     return found
 
 
-def series(places: Places, kind: str | None = None) -> dict[Series, tuple[Change, Boundary]]:
-    """The located boundaries of a row by kind, branches, side of a branch's end, and number of several of this kind."""
-    found: dict[Series, tuple[Change, Boundary]] = {}
+def index_boundaries(places: LocatedBoundaries, kind: str | None = None) -> dict[BoundaryKey, tuple[Change, Boundary]]:
+    """Return the located boundaries of a row by kind, branches, side of a branch's end, and count among equal ones.
+
+    Args:
+        places: located boundaries by their changes.
+        kind: only boundaries of this kind.
+    """
+    found: dict[BoundaryKey, tuple[Change, Boundary]] = {}
     for change, place in sorted(places.items(), key=lambda item: min(item[0].ends)):
         if place is not None and kind in (None, change.kind):
             name = change.kind, change.branches, change.ends[1] > change.ends[0]
@@ -388,27 +473,26 @@ def series(places: Places, kind: str | None = None) -> dict[Series, tuple[Change
     return found
 
 
-def further(rows: Sequence[tuple[Row, Places]], bend: float, reach: float) -> list[float]:
-    """Values of the second parameter half way between neighbouring rows that are to be halved.
-
-    Different things happen on them, or a boundary moves by more than `reach` cells, or it is more than `bend` cells off
-    the straight line between the rows on both sides of it.
+def rows_to_insert(rows: Sequence[tuple[Row, LocatedBoundaries]], bend: float, reach: float) -> list[float]:
+    """Return values of the second parameter half way between neighbouring rows whose boundaries differ too much.
 
     Args:
-        rows: in ascending order.
+        rows: rows with their located boundaries, in ascending order.
+        bend: largest distance, in cells, of a boundary from the straight line between the rows on both sides of it.
+        reach: largest distance, in cells, between boundaries of neighbouring rows.
     """
-    # Where jumps are negligible is known to a cell, and from which row on is no event.
-    lines = [{key: there for key, there in series(places).items() if key[0] != JUMPS} for _, places in rows]
+    # Jumps become negligible at a point known to one cell only: no event.
+    lines = [{key: there for key, there in index_boundaries(places).items() if key[0] != JUMPS} for _, places in rows]
     chosen: set[int] = set()
     for n, (one, other) in enumerate(pairwise(lines)):
-        cell = rows[n][0].cell
+        cell_width = rows[n][0].cell_width
         moved = [abs(one[key][1].value - other[key][1].value) for key in one if key in other]
-        if one.keys() != other.keys() or any(move > reach * cell for move in moved):
+        if one.keys() != other.keys() or any(move > reach * cell_width for move in moved):
             chosen.add(n)
     for n, (below, here, above) in enumerate(zip(lines, lines[1:], lines[2:], strict=False)):
         at = [rows[k][0].at for k in (n, n + 1, n + 2)]
         for key in below.keys() & here.keys() & above.keys():
             straight = float(np.interp(at[1], at[::2], [below[key][1].value, above[key][1].value]))
-            if abs(here[key][1].value - straight) > bend * rows[n][0].cell:
+            if abs(here[key][1].value - straight) > bend * rows[n][0].cell_width:
                 chosen |= {n, n + 1}
     return [(rows[n][0].at + rows[n + 1][0].at) / 2 for n in sorted(chosen)]

@@ -14,49 +14,74 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ...base import presenting
+from ...base.deprecation import DeprecatedName, renamed_attribute
 from ...base.errors import InputError, TimeLimitError, require_in, require_whole
-from ...base.files import write_whole
-from ...base.interrupts import held_back, keeping_results
-from ...base.presenting import Recorded, Result
-from ...base.progress import bar, say
+from ...base.files import write_atomically
+from ...base.interrupts import defer_interrupts, keep_partial_results
+from ...base.options import AlgorithmOptions
+from ...base.presenting import DatasetResult, Result
+from ...base.progress import print_message, progress_bar
 from ...branches.branch import Branch
 from ...problems.problem import Problem, parameter_name
-from ...problems.reduced import integrated
+from ...problems.reduced import reduce_to_loss
 from ..sweeping.engine import Engine
 from ..sweeping.line import Record
-from ..sweeping.plan import Plan, Simulated, planned
-from ..sweeping.records import folder_of, remove
-from ..sweeping.sweep import Sweep, kept_nowhere, run_together
-from .boundaries import MANY, Boundary, Change, Places, Row, bracketed, further, located
-from .doubts import Doubt, decided, doubts, without
-from .meetings import Meeting, Suspect, met, suspects
+from ..sweeping.plan import Plan, SimulationSettings, make_plan
+from ..sweeping.records import records_folder, remove_records
+from ..sweeping.sweep import Sweep, run_together, temporary_records_folder
+from .boundaries import (
+    MAX_LOW_DIMENSION,
+    Boundary,
+    Change,
+    LocatedBoundaries,
+    Row,
+    bracketed_boundary,
+    locate_group,
+    rows_to_insert,
+)
+from .codim2_points import Codim2Candidate, Codim2Point, find_candidates, locate_codim2_point
+from .uncertain_segments import UncertainSegment, locate_segment_end, remove_beyond_end, uncertain_segments
 
 if TYPE_CHECKING:
     import xarray
 
-_PROBES = 3  # an axis, at which it is seen which starts lead anywhere
-_REACH = 2.0  # cells that a boundary may move from row to row
-_BEND = 0.4  # cells that it may be off the straight line between the rows on both sides
-_COARSE = 1e-2  # accuracy of probes
-# Of averages with up to MANY dimensions, and with more.
-_POINTS = (9, 5), (5, 3)
-_ACCURACIES = 1e-3, 1e-2
-_BOUNDARY_ACCURACIES = 3e-3, 3e-2
-_REFINEMENTS = 1, 0
-_EFFORTS = 4, 2  # sizes of a rule, with which a point may miss its accuracy: farther on doubts are decided by a walk
+
+@dataclass(frozen=True)
+class PhaseDiagramOptions(AlgorithmOptions):
+    """Options of phase diagrams; pairs are for averages with up to MAX_LOW_DIMENSION dimensions, and with more.
+
+    Attributes:
+        probes: points an axis at which starts are tried; more find branches that exist in a small region only.
+        probe_accuracy: accuracy of the overlaps at these points.
+        row_shift: cells that a boundary may move from row to row before a row is inserted between them.
+        row_bend: cells that a boundary may be off the straight line between the rows on both sides.
+        grid_points, accuracies, boundary_accuracies, refinements: defaults of the parameters of `phases`.
+        rule_sizes: sizes of a quadrature rule that are tried at a point, which may then miss its accuracy; larger is
+            dearer, but leaves fewer uncertain segments to continuation.
+    """
+
+    probes: int = 3
+    probe_accuracy: float = 1e-2
+    row_shift: float = 2.0
+    row_bend: float = 0.4
+    grid_points: tuple[tuple[int, int], tuple[int, int]] = ((9, 5), (5, 3))
+    accuracies: tuple[float, float] = (1e-3, 1e-2)
+    boundary_accuracies: tuple[float, float] = (3e-3, 3e-2)
+    refinements: tuple[int, int] = (1, 0)
+    rule_sizes: tuple[int, int] = (4, 2)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PhaseDiagram(Result, Recorded):
-    """Solutions on a grid whose rows are finest where they differ, and the boundaries between them.
+class PhaseDiagram(Result, DatasetResult):
+    """A phase diagram: solutions on a grid whose rows are finest where they differ, and located boundaries.
 
     Attributes:
         first, second: names of the parameters; rows run along the first one.
         rows: in ascending order of the second parameter.
-        boundaries: by row, in the order of the first parameter; meetings: points where they meet.
-        interrupted, out_of_time: whether Ctrl-C or a time limit ended it; what is finished is here: rows on which all
-            branches are solved, and their boundaries, between points of the grid where no more is known.
-        judged: whether replica symmetry of the solutions was.
+        boundaries: by row, in the order of the first parameter; codim2_points: codimension-2 points.
+        interrupted, out_of_time: whether Ctrl-C or a time limit ended it; the diagram then has the rows on which all
+            branches are solved, and their boundaries, some only bracketed by points of the grid.
+        judged: whether replica symmetry of the solutions was judged.
 
     Example:
         >>> plane = {"alpha": (5, 10), "Delta": (0.8, 1.2)}
@@ -70,39 +95,46 @@ class PhaseDiagram(Result, Recorded):
     second: str
     rows: tuple[Row, ...]
     boundaries: tuple[Boundary, ...]
-    meetings: tuple[Meeting, ...] = ()
+    codim2_points: tuple[Codim2Point, ...] = ()
     interrupted: bool = False
     out_of_time: bool = False
     judged: bool = True
 
+    meetings = renamed_attribute("meetings", DeprecatedName("codim2_points", "0.1.0", "0.3.0"))
+
     @property
     def branches(self) -> tuple[str, ...]:
-        """Those that were found anywhere, in the order of the model's starts."""
+        """The branches that were found, in the order of the model's starts."""
         return tuple(self.rows[0].records) if self.rows else ()
 
     @cached_property
     def phases(self) -> dict[tuple[str, tuple[str, ...]], int]:
-        """(lowest branch, other branches that exist) -> how many points of the grid, most first."""
+        """The number of grid points of every phase (lowest branch, other branches that exist), largest first."""
         return dict(Counter(self.phase(row, n) for row in self.rows for n in range(len(row.values))).most_common())
 
     def phase(self, row: Row, n: int) -> tuple[str, tuple[str, ...]]:
-        """The lowest branch at a point, and which others exist."""
-        lowest = row.lowest(n)
-        return lowest, tuple(b for b in self.branches if b != lowest and row.found(b, n))
+        """Return the lowest branch at a point of the grid, and the other branches that exist there.
+
+        Args:
+            row: a row of the diagram.
+            n: index of the point on the row.
+        """
+        lowest_branch = row.lowest_branch(n)
+        return lowest_branch, tuple(b for b in self.branches if b != lowest_branch and row.found(b, n))
 
     def lines(self) -> dict[tuple[str, tuple[str, ...]], list[Boundary]]:
-        """Boundaries by kind and branches, along the second parameter."""
+        """Return the boundaries by kind and branches, along the second parameter."""
         found: dict[tuple[str, tuple[str, ...]], list[Boundary]] = {}
         for boundary in sorted(self.boundaries, key=lambda b: (b.kind, b.branches, b.at, b.value)):
             found.setdefault((boundary.kind, boundary.branches), []).append(boundary)
         return found
 
     def to_xarray(self) -> xarray.Dataset:
-        """Lowest branch, losses, replicons of every branch on the grid; the points of boundaries along `point`."""
+        """Return a dataset: lowest branch, losses and replicons on the grid; points of boundaries along `point`."""
         return presenting.to_dataset(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Named regions, boundaries with half widths, hatching where replica symmetry is unstable."""
+        """Draw named regions, boundaries with error bars, and hatching where replica symmetry is unstable."""
         return presenting.plot(self, path)
 
 
@@ -122,32 +154,34 @@ def phases(
     processes: int | None = None,
     **parameters: Any,
 ) -> PhaseDiagram:
-    """Which solution has the lowest training loss in a plane, where branches exist, and where replica symmetry holds.
+    """Return the phase diagram of a plane: lowest branch, existence of branches, stability of replica symmetry.
 
-    Every start that leads anywhere is swept along rows of the first parameter, from the side where its branch is. The
-    crossings, ends of branches and passages of the replicon through 1 that neighbours on a row bracket are located.
-    Between rows on which different things happen, or boundaries bend or move far, others are put. In the end points
-    where boundaries meet are located.
+    Every start that leads to a branch is swept along rows of the first parameter, from the side where it exists.
+    Crossings, ends of branches and passages of the replicon through 1 that neighbours on a row bracket are located.
+    Rows are inserted where neighbouring rows differ in kind, or boundaries bend or move far. Finally codimension-2
+    points, where boundaries meet, are located.
 
     Args:
+        model: a name of the catalogue, a model or a problem, as for `sweep`.
         over: two parameters and their intervals, as {"alpha": (0.3, 3), "omega": (0, 0.45)}.
-        starts: named starts; by default all of the model that lead to a branch at one of nine probes (three, in a row
-            half way, where averages have many dimensions).
-        points: of the grid, along both, by default (9, 5), or (5, 3) where averages have many dimensions; refinements:
-            how often rows are halved where they differ (once, or never).
-        accuracy: of overlaps, as of `solve` (1e-3, or 1e-2 of many dimensions); boundary_accuracy: half width of
-            boundaries, in the first parameter, and of points where they meet (3e-3, or 3e-2); in the second it is asked
-            for in proportion to the intervals.
-        stability: whether replica symmetry is judged at every point, by default where averages have few dimensions:
-            beyond, that takes several times as long as the solutions.
-        output: a file for `save`; solutions and boundaries are kept in the folder `NAME.records` beside it.
-        force: remove what is kept there.
-        processes: as of `sweep`.
-        parameters: of the problem.
+        starts: named starts; by default all of the model that lead to a branch at one of nine probes (three, in the
+            middle row, if averages have many dimensions).
+        points: numbers of grid points along both parameters; (9, 5), or (5, 3) for averages in many dimensions.
+        refinements: how often rows are inserted between rows that differ (once, or never).
+        accuracy: accuracy of overlaps, as for `solve` (1e-3, or 1e-2 in many dimensions).
+        boundary_accuracy: error bar of boundaries and codimension-2 points in the first parameter (3e-3, or 3e-2); in
+            the second it is in proportion to the intervals.
+        stability: whether replica symmetry is judged at every point; by default only if averages have few dimensions:
+            otherwise it takes several times as long as the solutions.
+        seed: seed of sampled rules.
+        output: a file for `save`; solutions and boundaries are stored in the folder `NAME.records` next to it.
+        force: remove earlier records there.
+        processes: number of processes, as for `sweep`.
+        parameters: values of the other parameters of the problem.
 
     Raises:
-        InputError: not two parameters and intervals, something unknown or out of range, or records of something else.
-        NotConvergedError: no start leads anywhere.
+        InputError: not two parameters and intervals, an unknown name, a value out of range, no start that leads to a
+            branch, or records of another diagram in the folder.
 
     Example:
         >>> plane = {"alpha": (5, 10), "Delta": (0.8, 1.2)}
@@ -155,7 +189,7 @@ def phases(
         >>> [(boundary.kind, boundary.at, round(boundary.value, 2)) for boundary in found.boundaries]
         [('replicon', 0.8, 5.19), ('replicon', 1.2, 9.9)]
     """
-    first, second = _spans(over)
+    first, second = _parameter_intervals(over)
     engine = Engine(processes)
     engine.check()
     for number in points or ():
@@ -163,33 +197,36 @@ def phases(
     require_whole("refinements", refinements or 0, 0)
     if boundary_accuracy is not None:
         require_in("boundary_accuracy", boundary_accuracy, "(0, inf)")
-    asked = _ACCURACIES[0] if accuracy is None else accuracy
-    chosen = _Chosen(model, first, second, points or _POINTS[0], asked, seed, parameters, "solve")
+    options = PhaseDiagramOptions.current()
+    asked = options.accuracies[0] if accuracy is None else accuracy
+    chosen = _SweepSettings(
+        model, first, second, points or options.grid_points[0], asked, seed, parameters, "solve", options.rule_sizes[0]
+    )
     base = chosen.plan(None, [second[1]], False).problem
-    many = integrated(base).dimension > MANY
+    many = reduce_to_loss(base).dimension > MAX_LOW_DIMENSION
     chosen = replace(
         chosen,
-        points=points or _POINTS[many],
-        accuracy=_ACCURACIES[many] if accuracy is None else accuracy,
+        points=points or options.grid_points[many],
+        accuracy=options.accuracies[many] if accuracy is None else accuracy,
         ask="stability" if (not many if stability is None else stability) else "solve",
-        effort=_EFFORTS[many],
+        effort=options.rule_sizes[many],
     )
     if starts is None:
         starts = tuple(base.solver.model.STARTS)
     known = chosen.plan(starts, [second[1]], False).starts
     with ExitStack() as stack:
-        folder = folder_of(Path(output)) if output is not None else stack.enter_context(kept_nowhere())
+        folder = records_folder(Path(output)) if output is not None else stack.enter_context(temporary_records_folder())
         if force:
-            _remove(folder)
-        return _Study(chosen, base, known, engine, folder).done(
-            _REFINEMENTS[many] if refinements is None else refinements,
-            _BOUNDARY_ACCURACIES[many] if boundary_accuracy is None else boundary_accuracy,
+            _remove_records(folder)
+        return _DiagramBuilder(chosen, base, known, engine, folder).build(
+            options.refinements[many] if refinements is None else refinements,
+            options.boundary_accuracies[many] if boundary_accuracy is None else boundary_accuracy,
         )
 
 
 @dataclass(frozen=True)
-class _Chosen:
-    """What is asked of all sweeps of a diagram."""
+class _SweepSettings:
+    """Settings that all sweeps of a diagram share."""
 
     model: Any
     first: tuple[str, float, float]
@@ -199,13 +236,19 @@ class _Chosen:
     seed: int
     parameters: Mapping[str, Any]
     ask: str
-    effort: int = _EFFORTS[0]
+    effort: int
 
     def plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> Plan:
-        """A sweep of some starts along rows, up or down."""
+        """Return the plan of a sweep of some starts along rows.
+
+        Args:
+            starts: named starts; None for all.
+            at: values of the second parameter.
+            upward: whether rows are swept in ascending order.
+        """
         name, low, high = self.first
         ends = (low, high) if upward else (high, low)
-        return planned(
+        return make_plan(
             self.model,
             grid={name: (*ends, self.points[0]), self.second[0]: list(at)},
             rows=None,
@@ -214,114 +257,126 @@ class _Chosen:
             accuracy=self.accuracy,
             both_ways=False,
             seed=self.seed,
-            simulated=Simulated(),
+            simulated=SimulationSettings(),
             given=self.parameters,
             ends=False,
             effort=self.effort,
         )
 
 
-class _Study:
-    """The work on a diagram, level by level."""
+class _DiagramBuilder:
+    """A construction of a diagram by levels of refinement."""
 
-    def __init__(self, chosen: _Chosen, base: Problem, starts: Sequence[str], engine: Engine, folder: Path) -> None:
+    def __init__(
+        self, chosen: _SweepSettings, base: Problem, starts: Sequence[str], engine: Engine, folder: Path
+    ) -> None:
         self._chosen, self._base, self._engine, self._folder = chosen, base, engine, folder
         self._starts = tuple(starts)
         self._rows: dict[float, Row] = {}
-        self._places: dict[float, Places] = {}
-        self._meetings: list[Meeting] = []
+        self._places: dict[float, LocatedBoundaries] = {}
+        self._codim2_points: list[Codim2Point] = []
 
-    def done(self, refinements: int, accuracy: float) -> PhaseDiagram:
-        """The diagram, or what there is of it when Ctrl-C or the time ends it."""
-        with keeping_results() as early:
-            self._work(refinements, accuracy)
+    def build(self, refinements: int, accuracy: float) -> PhaseDiagram:
+        """Return the diagram, or its finished part if Ctrl-C or a time limit ends it.
+
+        Args:
+            refinements: how often rows are inserted.
+            accuracy: error bar of boundaries asked for.
+        """
+        with keep_partial_results() as early:
+            self._refine_levels(refinements, accuracy)
         rows = tuple(self._rows[at] for at in sorted(self._rows))
-        known = ({**{c: bracketed(row, c) for c in row.changes()}, **self._places.get(row.at, {})} for row in rows)
+        known = (
+            {**{c: bracketed_boundary(row, c) for c in row.changes()}, **self._places.get(row.at, {})} for row in rows
+        )
         return PhaseDiagram(
             problem=self._base,
             first=self._chosen.first[0],
             second=self._second,
             rows=rows,
             boundaries=tuple(there for places in known for there in places.values() if there is not None),
-            meetings=tuple(self._meetings),
+            codim2_points=tuple(self._codim2_points),
             interrupted=early.interrupted,
             out_of_time=early.out_of_time,
             judged=self._chosen.ask == "stability",
         )
 
-    def _work(self, refinements: int, accuracy: float) -> None:
-        with self._engine.held() as self._engine:
-            ways = self._ways()
+    def _refine_levels(self, refinements: int, accuracy: float) -> None:
+        options = PhaseDiagramOptions.current()
+        with self._engine.keep_workers() as self._engine:
+            directions = self._sweep_directions()
             _, low, high = self._chosen.second
             wanted = np.linspace(low, high, self._chosen.points[1]).tolist()
-            kept = _Kept(self._folder / f"boundaries-{accuracy:g}.json")
+            store = _ResultFile(self._folder / f"boundaries-{accuracy:g}.json")
             for level in range(refinements + 1):
-                self._solve(level, wanted, ways)
-                self._decide(kept, accuracy)
-                self._locate(kept, accuracy)
-                wanted = further(self._located, _BEND, _REACH)
+                self._solve_rows(level, wanted, directions)
+                self._locate_segment_ends(store, accuracy)
+                self._locate_boundaries(store, accuracy)
+                wanted = rows_to_insert(self._located_rows, options.row_bend, options.row_shift)
                 if not wanted:
                     break
-            self._meet(kept, accuracy)
+            self._locate_codim2_points(store, accuracy)
 
     @property
-    def _located(self) -> list[tuple[Row, Places]]:
-        """Rows in ascending order, with what was located on them."""
+    def _located_rows(self) -> list[tuple[Row, LocatedBoundaries]]:
+        """Rows in ascending order, with their located boundaries."""
         return [(row, self._places[at]) for at, row in sorted(self._rows.items())]
 
-    def _ways(self) -> dict[str, bool]:
-        """Of every start that leads to a branch of its own at a probe: whether rows are gone up, as it is met more
-        often at the lower end.
+    def _sweep_directions(self) -> dict[str, bool]:
+        """Return for every start that leads to its own branch at a probe whether its rows are swept upward.
+
+        They are if the branch was found more often at the lower end.
 
         Raises:
-            InputError: none does.
+            InputError: no start leads to its own branch.
         """
         (name, low, high), (other, bottom, top) = self._chosen.first, self._chosen.second
-        places = np.linspace(low, high, _PROBES).tolist()
-        few = integrated(self._base).dimension <= MANY
-        heights = np.linspace(bottom, top, _PROBES).tolist() if few else [(bottom + top) / 2]
+        probes = PhaseDiagramOptions.current().probes
+        places = np.linspace(low, high, probes).tolist()
+        few = reduce_to_loss(self._base).dimension <= MAX_LOW_DIMENSION
+        heights = np.linspace(bottom, top, probes).tolist() if few else [(bottom + top) / 2]
         asked = [(start, at) for start in self._starts for at in heights]
-        kept = _Kept(self._folder / "probes.json")
+        store = _ResultFile(self._folder / "probes.json")
         keys = [self._chosen.plan([start], [at], False).lines[0].key for start, at in asked]
         calls = [
             _Call((key,), (self._base.with_(**{other: at}), name, start, places, self._chosen.seed))
             for key, (start, at) in zip(keys, asked, strict=True)
         ]
-        self._compute("probes", _probed, calls, kept)
-        score, met = dict.fromkeys(self._starts, 0.0), dict.fromkeys(self._starts, False)
+        self._compute_missing("probes", _probe_start, calls, store)
+        score, has_branch = dict.fromkeys(self._starts, 0.0), dict.fromkeys(self._starts, False)
         for (start, _), key in zip(asked, keys, strict=True):
-            probe = kept.get(key, _Probe)
+            probe = store.get(key, _ProbeResult)
             assert probe is not None
-            score[start] += float(np.dot(probe.there, np.linspace(1, -1, _PROBES)))
-            met[start] |= any(probe.there)
-        ways = {start: score[start] > 0 for start in self._starts if met[start]}
-        if not ways:
+            score[start] += float(np.dot(probe.there, np.linspace(1, -1, probes)))
+            has_branch[start] |= any(probe.there)
+        directions = {start: score[start] > 0 for start in self._starts if has_branch[start]}
+        if not directions:
             raise InputError(
                 f"none of the starts {', '.join(self._starts)} leads to a branch of its name at "
-                f"{_PROBES * len(heights)} points of the plane; choose other intervals"
+                f"{probes * len(heights)} points of the plane; choose other intervals"
             )
-        say(f"branches: {', '.join(ways)}")
-        return ways
+        print_message(f"branches: {', '.join(directions)}")
+        return directions
 
-    def _solve(self, level: int, wanted: Sequence[float], ways: Mapping[str, bool]) -> None:
-        """Rows of all starts at values of the second parameter."""
+    def _solve_rows(self, level: int, wanted: Sequence[float], directions: Mapping[str, bool]) -> None:
+        """Solve rows of all starts at values of the second parameter."""
         plans = []
         for upward in (True, False):
-            starts = [start for start, way in ways.items() if way == upward]
+            starts = [start for start, is_upward in directions.items() if is_upward == upward]
             if starts:
                 folder = self._folder / f"level-{level}-{'up' if upward else 'down'}"
                 plans.append((self._chosen.plan(starts, wanted, upward), folder))
         made: dict[float, dict[str, tuple[Record, ...]]] = {at: {} for at in wanted}
-        order = {at: n for n, at in enumerate(_outside_in(sorted(wanted)))}
+        order = {at: n for n, at in enumerate(_order_outside_in(sorted(wanted)))}
         sweeps = run_together(plans, self._engine, before=lambda line: order[line.problem.value_of(self._second)])
         for sweep in sweeps:
-            for at, start, records in _lines_of(sweep):
-                made[at][start] = records if ways[start] else records[::-1]
+            for at, start, records in _finished_lines(sweep):
+                made[at][start] = records if directions[start] else records[::-1]
         values = tuple(sorted(plans[0][0].axes[0].values))
         first, accuracy = self._chosen.first[0], self._chosen.accuracy
         for at, every in made.items():
-            if every.keys() == ways.keys():
-                problem, known = self._base.with_(**{self._second: at}), {start: every[start] for start in ways}
+            if every.keys() == directions.keys():
+                problem, known = self._base.with_(**{self._second: at}), {start: every[start] for start in directions}
                 self._rows[at] = Row(problem, first, self._second, at, values, known, accuracy)
         if any(sweep.interrupted for sweep in sweeps):
             raise KeyboardInterrupt
@@ -332,93 +387,102 @@ class _Study:
     def _second(self) -> str:
         return self._chosen.second[0]
 
-    def _compute(self, title: str, function: Callable[..., Any], calls: Sequence[_Call], kept: _Kept) -> None:
-        """Call a function, in processes, for what is not kept yet; what it returns is kept under the call's keys."""
-        work = [call for call in calls if not all(key in kept for key in call.keys)]
+    def _compute_missing(
+        self, title: str, function: Callable[..., Any], calls: Sequence[_Call], store: _ResultFile
+    ) -> None:
+        """Call a function, in processes, unless its results are stored; store what it returns under the call's keys."""
+        work = [call for call in calls if not all(key in store for key in call.keys)]
         if not calls:
             return
-        with bar(title, len(work)) as task:
+        with progress_bar(title, len(work)) as task:
 
-            def take(number: int, found: Any) -> None:
+            def _store_result(number: int, found: Any) -> None:
                 keys = work[number].keys
-                kept.add(dict(zip(keys, found if isinstance(found, list) else [found], strict=True)))
-                task.advance(work[number].words or None)
+                store.add(dict(zip(keys, found if isinstance(found, list) else [found], strict=True)))
+                task.advance(work[number].progress_words or None)
 
-            self._engine.each(function, [call.arguments for call in work], take)
+            self._engine.call_on_each(function, [call.arguments for call in work], _store_result)
 
-    def _new_rows(self) -> list[Row]:
+    def _unlocated_rows(self) -> list[Row]:
         """Rows on which boundaries are not located yet, in ascending order."""
         return [row for at, row in sorted(self._rows.items()) if at not in self._places]
 
-    def _decide(self, kept: _Kept, accuracy: float) -> None:
-        """Which branches end before points of theirs that were reached without the accuracy, on new rows."""
-        every = [(row, doubt, _doubtful(row, doubt)) for row in self._new_rows() for doubt in doubts(row)]
+    def _locate_segment_ends(self, store: _ResultFile, accuracy: float) -> None:
+        """Locate ends of branches before points that missed the accuracy, on rows without located boundaries."""
+        every = [
+            (row, segment, _segment_key(row, segment))
+            for row in self._unlocated_rows()
+            for segment in uncertain_segments(row)
+        ]
         calls = [
-            _Call((key,), (row, doubt, accuracy, self._chosen.seed), f"{doubt.branch} at {row.at:.4g}")
-            for row, doubt, key in every
+            _Call((key,), (row, segment, accuracy, self._chosen.seed), f"{segment.branch} at {row.at:.4g}")
+            for row, segment, key in every
         ]
         try:
-            self._compute("branches without the accuracy", decided, calls, kept)
+            self._compute_missing("branches without the accuracy", locate_segment_end, calls, store)
         finally:
-            for row, doubt, key in every:
-                end = kept.get(key, Boundary)
+            for row, segment, key in every:
+                end = store.get(key, Boundary)
                 if end is not None:
-                    row, change = without(self._rows[row.at], doubt, end)
+                    row, change = remove_beyond_end(self._rows[row.at], segment, end)
                     self._rows[row.at] = row
-                    kept.add({_key(row, change): end})
+                    store.add({_boundary_key(row, change): end})
 
-    def _locate(self, kept: _Kept, accuracy: float) -> None:
-        """Every boundary of rows on which they are not located yet."""
-        rows = self._new_rows()
+    def _locate_boundaries(self, store: _ResultFile, accuracy: float) -> None:
+        """Locate the boundaries of rows on which they are not located yet."""
+        rows = self._unlocated_rows()
         calls = [
             _Call(
-                tuple(_key(row, change) for change in group),
+                tuple(_boundary_key(row, change) for change in group),
                 (row, group, accuracy, self._chosen.seed),
                 f"{group[-1].kind} of {' and '.join(group[-1].branches)} at {row.at:.4g}",
             )
             for row in rows
-            for group in row.groups()
+            for group in row.change_groups()
         ]
         try:
-            self._compute("boundaries", located, calls, kept)
+            self._compute_missing("boundaries", locate_group, calls, store)
         finally:
             for row in rows:
-                keys = {change: _key(row, change) for change in row.changes()}
-                self._places[row.at] = {c: kept.get(key, Boundary) for c, key in keys.items() if key in kept}
+                keys = {change: _boundary_key(row, change) for change in row.changes()}
+                self._places[row.at] = {c: store.get(key, Boundary) for c, key in keys.items() if key in store}
 
-    def _meet(self, kept: _Kept, accuracy: float) -> None:
-        """Every point where boundaries meet."""
+    def _locate_codim2_points(self, store: _ResultFile, accuracy: float) -> None:
+        """Locate the codimension-2 points."""
         (_, low, high), (_, bottom, top) = self._chosen.first, self._chosen.second
         accuracies = accuracy, accuracy * (top - bottom) / (high - low)
-        calls = [_Call((_name(each),), (each, accuracies, self._chosen.seed)) for each in suspects(self._located)]
+        calls = [
+            _Call((_candidate_key(each),), (each, accuracies, self._chosen.seed))
+            for each in find_candidates(self._located_rows)
+        ]
         try:
-            self._compute("points where boundaries meet", met, calls, kept)
+            self._compute_missing("points where boundaries meet", locate_codim2_point, calls, store)
         finally:
-            there = (kept.get(call.keys[0], Meeting) for call in calls)
-            self._meetings = [meeting for meeting in there if meeting is not None]
+            there = (store.get(call.keys[0], Codim2Point) for call in calls)
+            self._codim2_points = [point for point in there if point is not None]
 
 
 @dataclass(frozen=True)
 class _Call:
-    """Arguments of a function, the keys under which what it returns is kept, and words for its progress."""
+    """A call of a function: its arguments, the keys of its results in the file, and words for its progress."""
 
     keys: tuple[str, ...]
     arguments: tuple[Any, ...]
-    words: str = ""
+    progress_words: str = ""
 
 
 @dataclass(frozen=True)
-class _Probe:
-    """Whether a start leads to a branch of its own, at every value of the first parameter that is probed."""
+class _ProbeResult:
+    """Results of a probe: whether a start leads to its own branch at every probed value of the first parameter."""
 
     there: tuple[bool, ...]
 
 
-Kept = TypeVar("Kept", Boundary, Meeting, _Probe)
+Stored = TypeVar("Stored", Boundary, Codim2Point, _ProbeResult)
 
 
-class _Kept:
-    """What was found beside solutions, in a file."""
+class _ResultFile:
+    """A JSON file of located boundaries, codimension-2 points or probes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -431,33 +495,38 @@ class _Kept:
     def __contains__(self, key: str) -> bool:
         return key in self._found
 
-    def get(self, key: str, kind: type[Kept]) -> Kept | None:
-        """A boundary, a point where some meet, or a probe; None where there is none after all, or none is kept."""
+    def get(self, key: str, kind: type[Stored]) -> Stored | None:
+        """Return a stored boundary, codimension-2 point or probe; None if it does not exist or is not stored.
+
+        Args:
+            key: its key in the file.
+            kind: its class.
+        """
         found = self._found.get(key)
         if found is None:
             return None
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
         return kind(**values)
 
-    def add(self, found: Mapping[str, Boundary | Meeting | _Probe | None]) -> None:
-        """Put away."""
-        with held_back():
+    def add(self, found: Mapping[str, Boundary | Codim2Point | _ProbeResult | None]) -> None:
+        """Add results and write the file."""
+        with defer_interrupts():
             self._found |= {key: None if there is None else asdict(there) for key, there in found.items()}
-            write_whole(self._path, json.dumps(self._found, indent=1, sort_keys=True))
+            write_atomically(self._path, json.dumps(self._found, indent=1, sort_keys=True))
 
 
-def _key(row: Row, change: Change) -> str:
-    """Of a boundary, in the file that keeps them."""
+def _boundary_key(row: Row, change: Change) -> str:
+    """Return the key of a boundary in the file."""
     return json.dumps([change.kind, change.branches, row.at, *(row.values[n] for n in change.ends)])
 
 
-def _doubtful(row: Row, doubt: Doubt) -> str:
-    """Of points without the accuracy, in that file."""
-    return json.dumps(["doubt", doubt.branch, row.at, *(row.values[n] for n in (doubt.inside, *doubt.points))])
+def _segment_key(row: Row, segment: UncertainSegment) -> str:
+    """Return the key of an uncertain segment in the file."""
+    return json.dumps(["doubt", segment.branch, row.at, *(row.values[n] for n in (segment.inside, *segment.points))])
 
 
-def _outside_in(values: Sequence[float]) -> list[float]:
-    """Ascending values, both ends first, then what halves the largest gap: any beginning of them spans all."""
+def _order_outside_in(values: Sequence[float]) -> list[float]:
+    """Reorder ascending values: both ends first, then always the one in the middle of the largest gap."""
     order, left = [*values[:1], *values[:0:-1][:1]], list(values[1:-1])
     while left:
         order.append(max(left, key=lambda v: min(abs(v - known) for known in order)))
@@ -465,37 +534,42 @@ def _outside_in(values: Sequence[float]) -> list[float]:
     return order
 
 
-def _name(suspect: Suspect) -> str:
-    """Of a point where boundaries meet, in that file."""
-    return json.dumps([suspect.kind, suspect.branches, suspect.pair, *suspect.between, *(r.at for r in suspect.rows)])
+def _candidate_key(candidate: Codim2Candidate) -> str:
+    """Return the key of a codimension-2 candidate in the file."""
+    return json.dumps(
+        [candidate.kind, candidate.branches, candidate.pair, *candidate.between, *(r.at for r in candidate.rows)]
+    )
 
 
-def _probed(problem: Problem, name: str, start: str, places: Sequence[float], seed: int) -> _Probe:
-    """Whether a start leads to a branch of its own, at values of a parameter."""
-    fresh = (Branch(problem, name, start, _COARSE, seed, effort=2) for _ in places)
-    return _Probe(tuple(branch.at(value) is not None for branch, value in zip(fresh, places, strict=True)))
+def _probe_start(problem: Problem, name: str, start: str, places: Sequence[float], seed: int) -> _ProbeResult:
+    """Test at values of a parameter whether a start leads to its own branch."""
+    accuracy = PhaseDiagramOptions.current().probe_accuracy
+    fresh = (Branch(problem, name, start, accuracy, seed, effort=2) for _ in places)
+    return _ProbeResult(tuple(branch.at(value) is not None for branch, value in zip(fresh, places, strict=True)))
 
 
-def _lines_of(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
-    """The finished ones."""
+def _finished_lines(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
+    """Yield (second parameter, start, records) of every finished line."""
     for line, known in sweep.lines():
         if all(n in known for n in range(len(line.points))):
             at = sweep.plan.axes[1].values[line.place[2]]
             yield at, line.start, tuple(known[n] for n in range(len(line.points)))
 
 
-def _remove(folder: Path) -> None:
+def _remove_records(folder: Path) -> None:
     for inner in sorted(folder.glob("level-*")):
-        remove(inner)
+        remove_records(inner)
     for path in [*folder.glob("boundaries-*.json"), folder / "probes.json"]:
         path.unlink(missing_ok=True)
 
 
-def _spans(over: Mapping[str, tuple[float, float]]) -> tuple[tuple[str, float, float], tuple[str, float, float]]:
-    """Two parameters and their intervals in order.
+def _parameter_intervals(
+    over: Mapping[str, tuple[float, float]],
+) -> tuple[tuple[str, float, float], tuple[str, float, float]]:
+    """Return (name, low, high) of both parameters.
 
     Raises:
-        InputError: other than two, or an interval that is none.
+        InputError: other than two parameters, or an invalid interval.
     """
     if len(over) != 2:
         raise InputError(f"a phase diagram is over two parameters and their intervals; {len(over)} are given")

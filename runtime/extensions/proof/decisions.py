@@ -1,4 +1,4 @@
-"""Comparisons in code that runs on sets of numbers: settled once at a point of a piece, and repeated all over it.
+"""Comparisons in code that runs on sets of numbers: decided once at a point of a piece, and repeated on all of it.
 
 Between two kinks a printed loss is one analytic function, given by the branches that it takes at any point there. They
 are recorded at a point and repeated elsewhere: on balls that touch a kink, on complex balls and on rays.
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 from ...base.errors import NotProvedError
 
-# What is decided inside, innermost last: outcomes in order, and those to repeat where they are known.
+# Comparisons in nested blocks, innermost last: outcomes in order, and those to repeat if they are known.
 _active: list[tuple[list[bool], Iterator[bool] | None]] = []
 
 
 @contextmanager
 def recorded_decisions() -> Iterator[list[bool]]:
-    """Keep the outcomes of the comparisons inside, in order."""
+    """Record the outcomes of the comparisons in this block, in order."""
     outcomes: list[bool] = []
     _active.append((outcomes, None))
     try:
@@ -28,7 +28,7 @@ def recorded_decisions() -> Iterator[list[bool]]:
 
 @contextmanager
 def repeated_decisions(outcomes: list[bool]) -> Iterator[None]:
-    """Decide in the same way again."""
+    """Repeat recorded outcomes of comparisons in this block."""
     _active.append((outcomes, iter(outcomes)))
     try:
         yield
@@ -36,16 +36,16 @@ def repeated_decisions(outcomes: list[bool]) -> Iterator[None]:
         _active.pop()
 
 
-def decide(settled: Callable[[], bool | None]) -> bool:
-    """The outcome of a comparison, by what is repeated or else by `settled`, which knows it, or does not (None).
+def decide_comparison(evaluate: Callable[[], bool | None]) -> bool:
+    """Return the outcome of a comparison, repeated if it was recorded, else from `evaluate`, which may return None.
 
     Raises:
-        NotProvedError: it is not known.
+        NotProvedError: the outcome is not known.
     """
     outcomes, repeated = _active[-1] if _active else ([], None)
     if repeated is not None:
         return next(repeated)
-    found = settled()
+    found = evaluate()
     if found is None:
         raise NotProvedError("ball arithmetic cannot decide a comparison")
     outcomes.append(found)

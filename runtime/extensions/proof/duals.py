@@ -1,7 +1,7 @@
 """Numbers with derivatives (forward differentiation) over components of any arithmetic.
 
 A component is an Arb ball (arb, or acb in the complex plane), an envelope on a ray (arb_poly) or a ray itself (both in
-tails.py), or a number with derivatives again. No derivatives at all stand for a constant.
+tails.py), or a number with derivatives again. A constant has no derivatives at all.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from flint import acb, arb, arb_poly, fmpq
 from mpmath import mpf
 
 from ...base.errors import NotProvedError
-from .decisions import decide
+from .decisions import decide_comparison
 
 
 def ball(number: Any) -> arb:
-    """An exact number as a ball at the precision in force; a float stands for itself, a string for the decimal."""
+    """Return an exact number as a ball at the precision in force; a float is taken exactly, a string as a decimal."""
     if isinstance(number, arb):
         return number
     if isinstance(number, str):
@@ -30,7 +30,7 @@ def ball(number: Any) -> arb:
 
 
 class Dual:
-    """A value and its derivatives in some directions, none where it is a constant."""
+    """A dual number: a value and its derivatives in some directions, none for a constant."""
 
     __slots__ = ("slopes", "value")
 
@@ -42,7 +42,7 @@ class Dual:
         return f"Dual({self.value}, {self.slopes})"
 
     def map(self, function: Callable[[Any], Any]) -> Dual:
-        """The same with other components."""
+        """Return the number with a function applied to its components."""
         return Dual(function(self.value), tuple(map(function, self.slopes)))
 
     def __add__(self, other: Any) -> Dual:
@@ -63,7 +63,7 @@ class Dual:
         return self
 
     def __sub__(self, other: Any) -> Dual:
-        return self + -lift(other)
+        return self + -as_dual(other)
 
     def __rsub__(self, other: Any) -> Dual:
         return -self + other
@@ -79,16 +79,16 @@ class Dual:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Dual:
-        return self * lift(other).inverse()
+        return self * as_dual(other).inverse()
 
     def __rtruediv__(self, other: Any) -> Dual:
-        return lift(other) * self.inverse()
+        return as_dual(other) * self.inverse()
 
     def inverse(self) -> Dual:
-        """1 / this, its derivative by the chain rule.
+        """Return the inverse.
 
         Raises:
-            NotProvedError: this is an envelope that is not constant.
+            NotProvedError: the number is an envelope that is not constant.
         """
         value = component_inverse(self.value)
         return self._chain(value, lambda: -(value * value))
@@ -107,36 +107,36 @@ class Dual:
         )
 
     def _chain(self, value: Any, derivative: Callable[[], Any]) -> Dual:
-        """A function of this, from its value and derivative here."""
+        """Return a function of this number, from its value and derivative here."""
         if not self.slopes:
             return Dual(value)
         slope = derivative()
         return Dual(value, tuple([slope * s for s in self.slopes]))
 
     def exp(self) -> Dual:
-        """e to this; NotProvedError on an envelope, as for all functions that `apply` looks up."""
+        """Return the exponential; NotProvedError on an envelope, as for all functions of components."""
         value = component_function("exp", self.value)
         return self._chain(value, lambda: value)
 
     def expm1(self) -> Dual:
-        """e to this less 1, which rays have, too; what cancels near zero widens the ball."""
+        """Return the exponential less 1, also on rays; cancellation near zero widens the ball."""
         return self.exp() - 1
 
     def log(self) -> Dual:
-        """Natural; not finite on a real ball that is not proved positive, and the whole line on such a ray."""
+        """Return the natural logarithm; not finite on a ball that is not proved positive, unbounded on such a ray."""
         return self._chain(component_function("log", self.value), lambda: component_inverse(self.value))
 
     def log1p(self) -> Dual:
-        """log(1 + this), which rays have, too; what cancels near zero widens the ball."""
+        """Return log(1 + this), also on rays; cancellation near zero widens the ball."""
         return (1 + self).log()
 
     def sqrt(self) -> Dual:
-        """Positive root; not finite on a real ball that reaches below zero, and the whole line on such a ray."""
+        """Return the positive root; not finite on a real ball that extends below zero, unbounded on such a ray."""
         value = component_function("sqrt", self.value)
         return self._chain(value, lambda: component_inverse(2 * value))
 
     def erfc(self) -> Dual:
-        """Complementary error function, with the derivative -2 exp(-z^2) / sqrt(pi); NotProvedError on a ray."""
+        """Return the complementary error function; NotProvedError on a ray."""
 
         def derivative() -> Any:
             return -component_function("exp", -(self.value * self.value)) * (2 / arb.pi().sqrt())
@@ -144,47 +144,47 @@ class Dual:
         return self._chain(component_function("erfc", self.value), derivative)
 
     def sin(self) -> Dual:
-        """Of radians; NotProvedError on a ray, which has only exp, log and root."""
+        """Return the sine; NotProvedError on a ray."""
         return self._chain(component_function("sin", self.value), lambda: component_function("cos", self.value))
 
     def cos(self) -> Dual:
-        """Of radians; NotProvedError on a ray, which has only exp, log and root."""
+        """Return the cosine; NotProvedError on a ray."""
         return self._chain(component_function("cos", self.value), lambda: -component_function("sin", self.value))
 
     def tanh(self) -> Dual:
-        """1 - 2 / (exp(2 z) + 1): by the exponential, which rays have, too."""
+        """Return the hyperbolic tangent, by the exponential, also on rays."""
         return 1 - 2 / ((2 * self).exp() + 1)
 
     def sinh(self) -> Dual:
-        """(exp(z) - exp(-z)) / 2: by the exponential, which rays have, too."""
+        """Return the hyperbolic sine, by the exponential, also on rays."""
         return (self.exp() - (-self).exp()) / 2
 
     def cosh(self) -> Dual:
-        """(exp(z) + exp(-z)) / 2: by the exponential, which rays have, too."""
+        """Return the hyperbolic cosine, by the exponential, also on rays."""
         return (self.exp() + (-self).exp()) / 2
 
     def __abs__(self) -> Dual:
         return self if self >= 0 else -self
 
     def __gt__(self, other: Any) -> bool:
-        return decide(lambda: self._compared(other, lambda z: z > 0, lambda z: z <= 0))
+        return decide_comparison(lambda: self._compared(other, lambda z: z > 0, lambda z: z <= 0))
 
     def __ge__(self, other: Any) -> bool:
-        return decide(lambda: self._compared(other, lambda z: z >= 0, lambda z: z < 0))
+        return decide_comparison(lambda: self._compared(other, lambda z: z >= 0, lambda z: z < 0))
 
     def __lt__(self, other: Any) -> bool:
-        return decide(lambda: self._compared(other, lambda z: z < 0, lambda z: z >= 0))
+        return decide_comparison(lambda: self._compared(other, lambda z: z < 0, lambda z: z >= 0))
 
     def __le__(self, other: Any) -> bool:
-        return decide(lambda: self._compared(other, lambda z: z <= 0, lambda z: z > 0))
+        return decide_comparison(lambda: self._compared(other, lambda z: z <= 0, lambda z: z > 0))
 
     def __eq__(self, other: Any) -> bool:
-        return decide(lambda: self._compared(other, lambda z: z == 0, lambda z: z != 0))
+        return decide_comparison(lambda: self._compared(other, lambda z: z == 0, lambda z: z != 0))
 
     __hash__ = None  # type: ignore[assignment]
 
     def _compared(self, other: Any, yes: Callable[[arb], bool], no: Callable[[arb], bool]) -> bool | None:
-        """Whether it holds for all numbers of the ball, or for none of them; None where neither is known."""
+        """Return whether a comparison holds for all numbers of the ball, or for none; None if neither is known."""
         difference = (self - other).value
         while isinstance(difference, Dual):
             difference = difference.value
@@ -193,20 +193,25 @@ class Dual:
         return True if yes(difference) else False if no(difference) else None
 
 
-def lift(number: Any) -> Dual:
-    """A number as a constant."""
+def as_dual(number: Any) -> Dual:
+    """Return a number as a constant dual number."""
     return number if isinstance(number, Dual) else Dual(arb(number) if type(number) is int else _component(number))
 
 
 def _component(number: Any) -> Any:
-    """A whole number as it is, which all components take, other numbers as balls."""
+    """Return a whole number unchanged, which fits all components, other numbers as balls."""
     if type(number) is int:
         return number
     return ball(number) if isinstance(number, int | float | str | Fraction | mpf) else number
 
 
 def component_power(value: Any, power: int) -> Any:
-    """A component times itself; Arb's own power is not finite on a ball around zero."""
+    """Return a power of a component; Arb's own power is not finite on a ball around zero.
+
+    Args:
+        value: the component.
+        power: exponent, not negative.
+    """
     if power < 2:
         return value if power else arb(1)
     half = component_power(value, power // 2)
@@ -214,7 +219,7 @@ def component_power(value: Any, power: int) -> Any:
 
 
 def component_inverse(value: Any) -> Any:
-    """1 / component."""
+    """Return the inverse of a component."""
     if isinstance(value, Dual):
         return value.inverse()
     if isinstance(value, arb_poly):
@@ -225,10 +230,14 @@ def component_inverse(value: Any) -> Any:
 
 
 def component_function(name: str, value: Any) -> Any:
-    """A function of one component; complex logarithms and roots are not finite on their cuts.
+    """Return a function of one component; complex logarithms and roots are not finite on their cuts.
+
+    Args:
+        name: name of the function.
+        value: the component.
 
     Raises:
-        NotProvedError: components of this kind do not have it.
+        NotProvedError: components of this kind do not have the function.
     """
     if isinstance(value, arb) and name == "sqrt" and value < 0:
         value = acb(value)
@@ -241,7 +250,7 @@ def component_function(name: str, value: Any) -> Any:
 
 
 def decimal_dual(number: Any) -> Dual:
-    """A number of a problem: a float as the decimal it prints as, all others as they are."""
+    """Return a number of a problem as a dual number: a float as the decimal it prints as, others unchanged."""
     if isinstance(number, Dual):
         return number
-    return lift(ball(repr(float(number))) if isinstance(number, float) else number)
+    return as_dual(ball(repr(float(number))) if isinstance(number, float) else number)

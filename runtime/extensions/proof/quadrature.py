@@ -3,47 +3,62 @@
 f is analytic in and on the ellipse with foci -1 and 1 whose half axes are (rho +- 1/rho) / 2, and |f| <= M there. Then
 n >= 2 nodes miss its integral over [-1, 1] by no more than 64/15 M rho^(-2n) / (1 - rho^(-2)) (L. N. Trefethen, SIAM
 Rev. 50 (2008) 67, theorem 4.5). M comes from balls that cover the ellipse; f is not finite on a ball on which it might
-not be analytic, and an interval on which no ellipse will do is halved.
+not be analytic, and an interval on which no ellipse gives a bound is halved.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from flint import acb, arb, ctx
 
 from ...base.errors import NotProvedError
+from ...base.options import AlgorithmOptions
 
-_ELLIPSES = (4.0, 2.4)
-_ACROSS, _UP = 6, 2  # balls that cover the upper half of an ellipse
-_MOST_INTERVALS = 400
+
+@dataclass(frozen=True)
+class EnclosureOptions(AlgorithmOptions):
+    """Options of integrals with proved errors.
+
+    Attributes:
+        ellipses: parameters rho of the ellipses that are tried; larger ones need fewer nodes, but bounds on more space.
+        rectangles_across, rectangles_up: balls that cover the upper half of an ellipse.
+        max_intervals: intervals before the proof fails.
+    """
+
+    ellipses: tuple[float, ...] = (4.0, 2.4)
+    rectangles_across: int = 6
+    rectangles_up: int = 2
+    max_intervals: int = 400
+
 
 Integrand = Callable[[Any], Sequence[Any]]
 
 
 def enclosed_integral(f: Integrand, tolerance: float) -> list[arb]:
-    """The integrals over [-1, 1] of the components of a function that is real on the real axis.
+    """Return balls of the integrals over [-1, 1] of the components of a function that is real on the real axis.
 
     Args:
-        f: arb or acb -> its components; not finite where it might not be analytic.
-        tolerance: error allowed on an interval, beside that of the precision in force.
+        f: function of arb or acb that returns its components, not finite where it might not be analytic.
+        tolerance: error allowed on an interval, in addition to that of the precision in force.
 
     Raises:
         NotProvedError: too many intervals.
     """
-    most = 12 + int(-0.9 * math.log10(tolerance))
+    options, most = EnclosureOptions.current(), 12 + int(-0.9 * math.log10(tolerance))
     total: list[arb] | None = None
-    waiting, done = [(-1.0, 1.0)], 0
+    waiting, count = [(-1.0, 1.0)], 0
     while waiting:
         left, right = waiting.pop()
-        done += 1
-        if done > _MOST_INTERVALS or right - left < 1e-12:
-            raise NotProvedError(f"an integral is not enclosed by {_MOST_INTERVALS} intervals")
+        count += 1
+        if count > options.max_intervals or right - left < 1e-12:
+            raise NotProvedError(f"an integral is not enclosed by {options.max_intervals} intervals")
         centre, half = arb((left + right) / 2), arb((right - left) / 2)
-        part = _on_interval(f, centre, half, tolerance, most)
+        part = _integrate_interval(f, centre, half, tolerance, most)
         if part is None:
             middle = (left + right) / 2
             waiting += [(left, middle), (middle, right)]
@@ -53,29 +68,31 @@ def enclosed_integral(f: Integrand, tolerance: float) -> list[arb]:
     return total
 
 
-def _on_interval(f: Integrand, centre: arb, half: arb, tolerance: float, most: int) -> list[arb] | None:
-    """With the first ellipse for which few enough nodes will do; None where there is none."""
-    for rho in _ELLIPSES:
-        bounds = _largest(f, centre, half, rho)
+def _integrate_interval(f: Integrand, centre: arb, half: arb, tolerance: float, most: int) -> list[arb] | None:
+    """Return the integrals over an interval by the first ellipse that needs few enough nodes; None if there is none."""
+    for rho in EnclosureOptions.current().ellipses:
+        bounds = _bound_on_ellipse(f, centre, half, rho)
         largest = max(float(half * bound) for bound in bounds)
         if not largest < 1e300:
             continue
         needed = (math.log(5 * largest + tolerance) - math.log(tolerance)) / (2 * math.log(rho))
         if needed <= most:
-            return _gauss(f, centre, half, max(2, math.ceil(needed)), rho, bounds)
+            return _gauss_with_error(f, centre, half, max(2, math.ceil(needed)), rho, bounds)
     return None
 
 
-def _largest(f: Integrand, centre: arb, half: arb, rho: float) -> list[arb]:
-    """Bounds of the components on the upper half of an ellipse, which is covered by rectangles."""
+def _bound_on_ellipse(f: Integrand, centre: arb, half: arb, rho: float) -> list[arb]:
+    """Return bounds of the components on the upper half of an ellipse, which is covered by rectangles."""
+    options = EnclosureOptions.current()
+    across, rows = options.rectangles_across, options.rectangles_up
     wide, high = (rho + 1 / rho) / 2, (rho - 1 / rho) / 2
     bounds: list[arb] | None = None
-    for up in range(_UP):
-        reach = wide * math.sqrt(1 - (up / _UP) ** 2) * (1 + 1e-12)
-        imaginary = half * arb(high * (up + 0.5) / _UP, high * 0.5 / _UP * (1 + 1e-12))
-        for step in range(_ACROSS):
-            place = reach * (2 * (step + 0.5) / _ACROSS - 1)
-            real = centre + half * arb(place, reach / _ACROSS * (1 + 1e-12))
+    for up in range(rows):
+        reach = wide * math.sqrt(1 - (up / rows) ** 2) * (1 + 1e-12)
+        imaginary = half * arb(high * (up + 0.5) / rows, high * 0.5 / rows * (1 + 1e-12))
+        for step in range(across):
+            place = reach * (2 * (step + 0.5) / across - 1)
+            real = centre + half * arb(place, reach / across * (1 + 1e-12))
             sizes = [arb(z.abs_upper()) for z in f(acb(real, imaginary))]
             if not all(size.is_finite() for size in sizes):
                 return [arb.pos_inf()] * len(sizes)
@@ -84,9 +101,9 @@ def _largest(f: Integrand, centre: arb, half: arb, rho: float) -> list[arb]:
     return bounds
 
 
-def _gauss(f: Integrand, centre: arb, half: arb, count: int, rho: float, bounds: list[arb]) -> list[arb]:
+def _gauss_with_error(f: Integrand, centre: arb, half: arb, count: int, rho: float, bounds: list[arb]) -> list[arb]:
     total: list[arb] | None = None
-    for node, weight in _nodes(count, ctx.prec):
+    for node, weight in _legendre_nodes(count, ctx.prec):
         values = [half * weight * z for z in f(centre + half * node)]
         total = values if total is None else [a + b for a, b in zip(total, values, strict=True)]
     assert total is not None
@@ -96,6 +113,6 @@ def _gauss(f: Integrand, centre: arb, half: arb, count: int, rho: float, bounds:
 
 
 @lru_cache(maxsize=256)
-def _nodes(count: int, precision: int) -> tuple[tuple[arb, arb], ...]:
-    """At the precision in force."""
+def _legendre_nodes(count: int, precision: int) -> tuple[tuple[arb, arb], ...]:
+    """Return Gauss-Legendre nodes and weights at the precision in force."""
     return tuple(arb.legendre_p_root(count, k, weight=True) for k in range(count))

@@ -1,13 +1,13 @@
-"""What a Gaussian average misses beyond the last kink on either side, bounded.
+"""Bounds of the tails of Gaussian averages, beyond the last kink on either side.
 
-On the ray X = b + way tau, tau >= 0, the curvature of the loss lies in an interval, which the printed kernel gives on
-the whole ray at once. Its slope and value follow as polynomials in tau with balls as coefficients (envelopes), and so
-does the integrand without the exponential of its Gaussian weight. With |omega - mean| >= a + c tau the rest is no more
-than
+On the ray X = b + side tau, tau >= 0, the curvature of the loss lies in an interval, which the generated kernel gives
+on the whole ray at once. Its slope and value follow as polynomials in tau with balls as coefficients (envelopes), and
+so does the integrand without the exponential of its Gaussian weight. With |omega - mean| >= a + c tau the rest is no
+more than
 
     exp(-a^2 / 2v) int_0^inf tau^k exp(-a c tau / v) dtau = exp(-a^2 / 2v) k! (v / (a c))^(k + 1)
 
-times the coefficients; so for every derivative.
+times the coefficients, and likewise for every derivative.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mpmath import iv, mp
 from mpmath.libmp import from_man_exp
 
 from ...base.errors import NotProvedError
-from .duals import Dual, lift
+from .duals import Dual, as_dual
 
 
 class Ray:
-    """An interval that may have no end."""
+    """An interval that may be unbounded."""
 
     __slots__ = ("interval",)
 
@@ -34,7 +34,7 @@ class Ray:
 
     @classmethod
     def of(cls, number: Any) -> Ray:
-        """Of a ball, or a number that is exact."""
+        """Return the interval of a ball, or of an exact number."""
         if isinstance(number, Ray):
             return number
         found = number if isinstance(number, arb) else arb(number)
@@ -43,10 +43,15 @@ class Ray:
         return cls(iv.mpf([exact_mpf(found.lower()), exact_mpf(found.upper())]))
 
     @classmethod
-    def beyond(cls, end: arb, way: int) -> Ray:
-        """From the middle of a ball on: upward for way = 1, downward for way = -1."""
+    def half_line(cls, end: arb, side: int) -> Ray:
+        """Return the half line from the midpoint of a ball.
+
+        Args:
+            end: the ball.
+            side: 1 for upward, -1 for downward.
+        """
         place = exact_mpf(end.mid())
-        return cls(iv.mpf([place, "inf"] if way > 0 else ["-inf", place]))
+        return cls(iv.mpf([place, "inf"] if side > 0 else ["-inf", place]))
 
     def __add__(self, other: Any) -> Ray:
         if isinstance(other, Dual):
@@ -71,20 +76,20 @@ class Ray:
         return Ray(Ray.of(other).interval / self.interval)
 
     def exp(self) -> Ray:
-        """Holds e^x for all x of the interval."""
+        """Return an interval that contains e^x for all x of this one."""
         return Ray(iv.exp(self.interval))
 
     def log(self) -> Ray:
-        """Holds log x for all x of the interval; the whole line where that is not proved positive."""
+        """Return an interval that contains log x for all x of this one; the whole line if it is not proved positive."""
         return Ray(iv.log(self.interval) if self.interval.a > 0 else iv.mpf(["-inf", "inf"]))
 
     def sqrt(self) -> Ray:
-        """Holds the root of all x of the interval; the whole line where that reaches below zero."""
+        """Return an interval that contains the root of all x of this one; the whole line if it extends below zero."""
         return Ray(iv.sqrt(self.interval) if self.interval.a >= 0 else iv.mpf(["-inf", "inf"]))
 
     @property
     def ball(self) -> arb:
-        """Not finite where an end is missing."""
+        """The interval as a ball, not finite if it is unbounded."""
         low, high = (mp.make_mpf(end) for end in self.interval._mpi_)
         if not (mp.isfinite(low) and mp.isfinite(high)):
             return arb.nan()
@@ -92,21 +97,21 @@ class Ray:
 
 
 def exact_mpf(number: arb) -> Any:
-    """Without rounding, whatever the precision of mpmath."""
+    """Return an exact mpf of a number, at any precision of mpmath."""
     mantissa, exponent = number.man_exp()
     return mp.make_mpf(from_man_exp(int(mantissa), int(exponent)))
 
 
-def on_ray(number: Any) -> Any:
-    """A number, with its derivatives at any depth, for arithmetic on rays."""
-    return number.map(on_ray) if isinstance(number, Dual) else Ray.of(number)
+def to_rays(number: Any) -> Any:
+    """Return a number, with its derivatives of any order, for arithmetic on rays."""
+    return number.map(to_rays) if isinstance(number, Dual) else Ray.of(number)
 
 
-def bounded_on_ray(number: Dual) -> Dual:
-    """The polynomial of degree zero that encloses what was found on a ray.
+def constant_on_ray(number: Dual) -> Dual:
+    """Return the polynomial of degree zero that encloses a number on a ray.
 
     Raises:
-        NotProvedError: it is not bounded there.
+        NotProvedError: the number is not bounded there.
     """
 
     def constant(ray: Any) -> arb_poly:
@@ -121,32 +126,44 @@ def bounded_on_ray(number: Dual) -> Dual:
     return number.map(constant)
 
 
-def ray_envelopes(value: Dual, slope: Dual, curvature: Dual, way: int) -> tuple[Dual, Dual]:
-    """Value and slope on a ray as envelopes: those at its end, and the curvature (an envelope of degree zero)."""
-    tau = Dual(arb_poly([0, way]))
+def ray_envelopes(value: Dual, slope: Dual, curvature: Dual, side: int) -> tuple[Dual, Dual]:
+    """Return envelopes of value and slope on a ray.
+
+    Args:
+        value: value at its end.
+        slope: slope at its end.
+        curvature: curvature on the ray, an envelope of degree zero.
+        side: 1 for upward, -1 for downward.
+    """
+    tau = Dual(arb_poly([0, side]))
     value, slope = (number.map(lambda z: arb_poly([z])) for number in (value, slope))
     return value + slope * tau + curvature * tau * tau / 2, slope + curvature * tau
 
 
 def normal_weight(distance: Dual, variance: Dual) -> Dual:
-    """exp(-distance^2 / 2 variance) / sqrt(2 pi variance), on an envelope without its exponential."""
+    """Return exp(-distance^2 / 2 variance) / sqrt(2 pi variance), on an envelope without its exponential.
+
+    Args:
+        distance: distance from the mean.
+        variance: variance of the law.
+    """
     exponent = -(distance * distance) / (2 * variance)
     power = Dual(arb_poly([1]), exponent.slopes) if isinstance(exponent.value, arb_poly) else exponent.exp()
     return power / (2 * arb.pi() * variance).sqrt()
 
 
 def normal_density(z: Dual) -> Dual:
-    """phi(z); |phi| < 2/5 and |phi'| < 1/4 on an envelope."""
+    """Return the normal density phi(z); on an envelope |phi| < 2/5 and |phi'| < 1/4."""
     if isinstance(z.value, arb_poly):
         return z._chain(_within(0, "0.4"), lambda: _within("-0.25", "0.25"))
-    return (-(z * z) / 2).exp() / lift(2 * arb.pi()).sqrt()
+    return (-(z * z) / 2).exp() / as_dual(2 * arb.pi()).sqrt()
 
 
-def normal_beyond(z: Dual) -> Dual:
-    """The probability of more than z."""
+def normal_tail_probability(z: Dual) -> Dual:
+    """Return the probability that a standard normal variable exceeds z."""
     if isinstance(z.value, arb_poly):
         return z._chain(_within(0, 1), lambda: _within("-0.4", 0))
-    return (z * lift(arb("0.5")).sqrt()).erfc() / 2
+    return (z * as_dual(arb("0.5")).sqrt()).erfc() / 2
 
 
 def _within(low: Any, high: Any) -> arb_poly:
@@ -156,15 +173,17 @@ def _within(low: Any, high: Any) -> arb_poly:
 def tail_bounds(
     summands: Sequence[Dual], distance: arb, variance: arb, stretch: arb, components: Callable[[Dual], Sequence[Any]]
 ) -> list[arb]:
-    """Balls around zero that hold the integrals over a ray.
+    """Return balls around zero that contain the integrals over a ray.
 
     Args:
         summands: envelopes of the integrand, without its exponential.
-        distance: |omega - mean| at the ray's end; variance: of the weight; stretch: domega/dX on the ray.
-        components: the value and derivatives of a summand, those that are missing too.
+        distance: |omega - mean| at the ray's end.
+        variance: variance of the weight.
+        stretch: domega/dX on the ray.
+        components: function that returns the value and all derivatives of a summand.
 
     Raises:
-        NotProvedError: the ray begins too near.
+        NotProvedError: the ray begins too close to the mean.
     """
     rate = arb(distance.lower()) * arb(stretch.lower()) / arb(variance.upper())
     if not (rate > 0 and distance > 0):

@@ -1,4 +1,4 @@
-"""From double precision to any accuracy: precision and nodes are raised until two different rules agree."""
+"""Refinement from double precision to any accuracy: precision and nodes grow until two different rules agree."""
 
 from __future__ import annotations
 
@@ -11,27 +11,43 @@ import numpy as np
 from mpmath import mp, mpf
 
 from ...base.errors import DomainError, NotConvergedError, require_in
-from ...base.progress import bar
+from ...base.options import AlgorithmOptions
+from ...base.progress import progress_bar
 from ...integration.rule import DIFFERENCE_SAFETY
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from .numbers import Numbers, decimal_array
 from .quadrature import Rule
-from .system import Root, State, System, newton, newton_shift
+from .system import Root, State, System, chord_iteration, newton_shift
 
 FINEST_ACCURACY = 1e-200
-_SPARE_DIGITS = 12  # beyond those asked for
-_ATTEMPTS = 4
-_DIGITS_AN_ATTEMPT = 6
-_JACOBIAN_DIGITS, _ROUGH_DIGITS = 30, 16
+
+
+@dataclass(frozen=True)
+class PrecisionOptions(AlgorithmOptions):
+    """Options of solutions at high precision.
+
+    Attributes:
+        guard_digits: digits of the working precision beyond those asked for.
+        max_attempts: attempts, each with more nodes and digits than the last.
+        digits_per_attempt: digits that each attempt adds.
+        jacobian_digits: working precision of the Jacobian.
+        rough_digits: digits of the first solution.
+    """
+
+    guard_digits: int = 12
+    max_attempts: int = 4
+    digits_per_attempt: int = 6
+    jacobian_digits: int = 30
+    rough_digits: int = 16
 
 
 @dataclass(frozen=True)
 class AccurateRoot:
-    """Unknowns with their half widths.
+    """A root with its error bars.
 
     Attributes:
-        integration, remaining: parts of the half widths: from the difference of two rules, and from the residual.
+        integration, remaining: parts of the error bars: from the difference of two rules, and from the residual.
         other: the map under the second rule at the same unknowns.
         digits: precision in decimals; kinked: whether the loss has kinks.
     """
@@ -47,13 +63,14 @@ class AccurateRoot:
 
     @property
     def errors(self) -> np.ndarray:
-        """Half widths of the unknowns."""
+        """The error bars of the unknowns."""
         return self.integration + self.remaining
 
-    def half_width(self, quantity: Callable[[State], Any], stationary: bool = False) -> tuple[Any, Any]:
-        """A quantity at the solution, and its half width: what the second rule says of it, and of the unknowns.
+    def value_and_error(self, quantity: Callable[[State], Any], stationary: bool = False) -> tuple[Any, Any]:
+        """Return a quantity at the solution, and its error bar from the second rule and the errors of the unknowns.
 
         Args:
+            quantity: function of a state.
             stationary: errors of the unknowns enter to second order only.
         """
         with mp.workdps(self.digits):
@@ -66,7 +83,7 @@ class AccurateRoot:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Precision, rules, undamped residual and what the weights miss of one."""
+        """The precision, rules, undamped residual and error of the total weight."""
         with mp.workdps(self.digits):
             missing = abs(self.root.state.totals.mass - 1)
         return {
@@ -78,37 +95,42 @@ class AccurateRoot:
 
 
 def check_accuracy(accuracy: float) -> None:
-    """Raise InputError where an accuracy is out of range."""
+    """Raise InputError if an accuracy is out of range."""
     require_in("accuracy", accuracy, f"[{FINEST_ACCURACY:g}, 1)")
 
 
 def solve_to_accuracy(
-    system: System, z: np.ndarray, accuracy: float, judged: Callable[[np.ndarray], Any], label: str
+    system: System, z: np.ndarray, accuracy: float, select_error: Callable[[np.ndarray], Any], label: str
 ) -> AccurateRoot:
-    """Solve the system from unknowns in double precision.
+    """Solve a system from unknowns in double precision.
 
     Args:
-        judged: half widths of the unknowns -> the one that the accuracy is asked of.
+        system: the system.
+        z: unknowns in double precision.
+        accuracy: error bar asked for.
+        select_error: function of the error bars of the unknowns that returns the one to compare with the accuracy.
+        label: title of its progress.
 
     Raises:
         InputError: minima of the Moreau objective compete.
         NotConvergedError: Newton left the domain of the overlaps.
     """
-    asked = int(np.ceil(-np.log10(accuracy)))
-    kinked, lost = kinks_and_lost_digits(system.problem)
+    options, asked = PrecisionOptions.current(), int(np.ceil(-np.log10(accuracy)))
+    kinked, lost = find_kinks_and_lost_digits(system.problem)
     z = decimal_array(z)
     try:
-        with bar(label, _ATTEMPTS + 1) as task:
-            with mp.workdps(_JACOBIAN_DIGITS + lost):
-                rough = Rule(False, _level(_ROUGH_DIGITS))
-                z = newton(system, z, rough, 10.0**-_ROUGH_DIGITS, system.jacobian(z, rough)).z
+        with progress_bar(label, options.max_attempts + 1) as task:
+            with mp.workdps(options.jacobian_digits + lost):
+                rough = Rule(False, _rule_level(options.rough_digits))
+                z = chord_iteration(system, z, rough, 10.0**-options.rough_digits, system.jacobian(z, rough)).z
                 jacobian = system.jacobian(z, rough)
             task.advance()
-            for attempt in range(_ATTEMPTS):
-                digits = asked + _SPARE_DIGITS + lost + _DIGITS_AN_ATTEMPT * attempt
-                level = _level(asked + _SPARE_DIGITS // 2) + attempt
+            for attempt in range(options.max_attempts):
+                digits = asked + options.guard_digits + lost + options.digits_per_attempt * attempt
+                goal = asked + options.guard_digits // 2
+                level = _rule_level(goal) + attempt
                 with mp.workdps(digits):
-                    root = newton(system, z, Rule(False, level), 10.0 ** -(asked + _SPARE_DIGITS // 2), jacobian)
+                    root = chord_iteration(system, z, Rule(False, level), 10.0**-goal, jacobian)
                     other = system.state(root.z, Rule(True, level))
                     moved = newton_shift(root, system.residual(other))
                     found = AccurateRoot(
@@ -123,23 +145,23 @@ def solve_to_accuracy(
                     )
                 z = root.z
                 task.advance()
-                if judged(found.errors) <= accuracy:
+                if select_error(found.errors) <= accuracy:
                     return found
     except DomainError as error:
         raise NotConvergedError(f"{label}: the iteration left the domain of the overlaps ({error})") from error
     return replace(found, status=Status.ACCURACY_NOT_REACHED)
 
 
-def _level(digits: int) -> int:
-    """The smallest level whose Gauss-Legendre panels can hold so many digits."""
+def _rule_level(digits: int) -> int:
+    """Return the smallest level at which Gauss-Legendre panels reach this many digits."""
     level = 4
     while 3 * 2 ** (level - 1) < 0.9 * digits + 4:
         level += 1
     return level
 
 
-def kinks_and_lost_digits(problem: Problem) -> tuple[bool, int]:
-    """Whether the loss has kinks in X, and digits that cancel on panels between kinks that lie close together."""
+def find_kinks_and_lost_digits(problem: Problem) -> tuple[bool, int]:
+    """Return whether the loss has kinks in X, and the number of digits that cancel between close kinks."""
     with mp.workdps(1000):
         module, c = problem.solver.reference, Numbers.of(problem).constants(0)
         found = module.loss_kinks(mpf(1), *[mpf(0)] * len(module.GAUSSIAN), c)
@@ -148,7 +170,12 @@ def kinks_and_lost_digits(problem: Problem) -> tuple[bool, int]:
 
 
 def decimal_strings(value: Any, error: Any) -> tuple[str, str]:
-    """A value to two digits beyond its half width, and the half width, as decimal strings."""
+    """Return a value to two digits beyond its error bar, and the error bar, as decimal strings.
+
+    Args:
+        value: the value.
+        error: its error bar.
+    """
     if not (mp.isfinite(value) and mp.isfinite(error)):
         return "nan", "nan"
     places = max(0, 2 - int(mp.floor(mp.log10(error)))) if error else mp.dps

@@ -1,4 +1,4 @@
-"""A problem's numbers in mpmath: every decimal is taken as the number it prints as, 0.1 as one tenth."""
+"""The numbers of a problem in mpmath: every float is taken as the decimal it prints as, 0.1 as one tenth."""
 
 from __future__ import annotations
 
@@ -16,19 +16,28 @@ from ...problems.problem import Problem
 
 
 def decimal_mpf(value: Any) -> Any:
-    """A float as the decimal it prints as, an mpf unchanged."""
+    """Return a float as the decimal it prints as, an mpf unchanged."""
     return value if isinstance(value, mp.mpf) else mpf(repr(float(value)))
 
 
 def decimal_array(values: Any, number: Callable[[Any], Any] = decimal_mpf) -> np.ndarray:
-    """Nested numbers as an array of mpf, or of what `number` makes of each; mpf pass unchanged."""
+    """Return nested numbers as an array of mpf, or of another arithmetic.
+
+    Args:
+        values: nested numbers.
+        number: function that converts a number.
+    """
     array = np.array(values, dtype=object)
     return np.frompyfunc(number, 1, 1)(array) if array.size else array
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """alpha, parameters in the order of SYMBOLS, strengths of the ridge, law of the tokens, variances of the noise."""
+    """The numbers of a problem.
+
+    Attributes:
+        flat: parameters in the order of SYMBOLS; strengths: of the ridge; law: law of the tokens; noise: variances.
+    """
 
     problem: Problem
     alpha: Any
@@ -47,10 +56,14 @@ class Numbers:
         number: Callable[[Any], Any] = decimal_mpf,
         reference: Reference | None = None,
     ) -> Numbers:
-        """At the precision in force; `value` replaces that of a scalar parameter (alpha included).
+        """Return the numbers of a problem at the precision in force.
 
         Args:
-            number, reference: for another arithmetic, what makes a number of it, and the printed functions on such.
+            problem: the problem.
+            parameter: a scalar parameter (alpha included).
+            value: its value, instead of that of the problem.
+            number: function that converts a number, for another arithmetic.
+            reference: the generated functions for that arithmetic.
 
         Raises:
             InputError: probabilities of a given law or spectrum do not add up to one as decimals.
@@ -73,7 +86,7 @@ class Numbers:
         )
 
     def constants(self, label: int) -> tuple[Any, ...]:
-        """The constants vector of the generated functions for one token with this label."""
+        """Return the constants vector of the generated functions for one token with this label."""
         return (self.law.rho[label], mpf(label), *self.flat)
 
 

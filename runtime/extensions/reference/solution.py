@@ -1,4 +1,4 @@
-"""A solution to any accuracy."""
+"""Solutions to any accuracy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ROUGH = 1e-4  # accuracy of the solution in double precision to start from
 
 @dataclass(frozen=True, repr=False)
 class PreciseSolution(Result):
-    """Overlaps as arrays of mpf, with half widths that two rules agree within, or that are proved.
+    """A solution with overlaps as arrays of mpf; error bars are from two quadrature rules, or proved.
 
     Attributes:
-        overlaps, errors: q, V (C, 1, 1), m (C, 1), theta (C, 1, 1), and their half widths.
-        observables: training_loss, free_entropy, replicon and, where there is one, test_error -> (value, half width).
+        overlaps, errors: q, V (C, 1, 1), m (C, 1), theta (C, 1, 1), and their error bars.
+        observables: (value, error bar) of training_loss, free_entropy, replicon and, if the model has one, test_error.
         near: the solution in double precision that it was found from.
-        evidence: digits carried, rules, residual.
+        evidence: working precision, rules, residual.
 
     Example:
         >>> found = sf.solve_precisely(sf.problem("logistic_regression", alpha=2), accuracy=1e-20)
@@ -48,26 +48,31 @@ class PreciseSolution(Result):
 
     @property
     def success(self) -> bool:
-        """Whether it is on the branch asked for, to the accuracy asked for, and proved where a proof was asked for."""
+        """Return whether the solution is on the right branch, accurate, and proved if a proof was asked for."""
         return self.status.success
 
     @property
     def advice(self) -> str:
-        """What happened and what to try, in a sentence; empty where it converged."""
+        """The reason of a failure and a remedy, in a sentence; empty if it converged."""
         return self.near.advice if self.status is self.near.status else self.status.advice
 
     @property
     def start(self) -> str:
-        """Of the solution in double precision that it was found from."""
+        """The start of the solution in double precision that it was found from."""
         return self.near.start
 
     def table(self, names: Mapping[str, str] | None = None) -> str:
-        """For a terminal; `names` are symbols of the reader's own."""
+        """Return a table for a terminal; `names` are the reader's symbols."""
         return presenting.table(self, names)
 
 
 def verified_solution(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
-    """The solution near one in double precision, by two rules at rising precision.
+    """Return the solution near one in double precision, by two rules at increasing precision.
+
+    Args:
+        problem: the problem.
+        near: solution in double precision.
+        accuracy: error bar asked for, relative to the blocks.
 
     Raises:
         InputError: minima of the Moreau objective compete.
@@ -81,7 +86,9 @@ def verified_solution(problem: Problem, near: Solution, accuracy: float) -> Prec
     stationary = {"training_loss": True, "free_entropy": True, "replicon": False}
     if "metric" in problem.solver.reference.DRIVES:
         stationary["test_error"] = False
-    observables = {name: found.half_width(partial(State.observable, name=name), so) for name, so in stationary.items()}
+    observables = {
+        name: found.value_and_error(partial(State.observable, name=name), so) for name, so in stationary.items()
+    }
     return PreciseSolution(
         problem=problem,
         overlaps=Overlaps.unpack(found.root.z, problem.sizes),
@@ -89,5 +96,5 @@ def verified_solution(problem: Problem, near: Solution, accuracy: float) -> Prec
         observables=observables,
         status=found.status,
         near=near,
-        evidence=found.evidence | problem.held_at,
+        evidence=found.evidence | problem.limits_not_taken,
     )

@@ -1,5 +1,7 @@
-"""Equations of the saddle point, with or without a condition that fixes a parameter, at any precision, and Newton on
-them with a Jacobian that is right to ten digits: every step gains as many."""
+"""Equations of the saddle point at any precision, with or without a condition that fixes a parameter.
+
+They are solved by a chord iteration with a Jacobian of ten digits: every step gains as many.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from mpmath import mp, mpf
 
 from ...base import budget
 from ...base.errors import DomainError
-from ...problems.overlaps import OVERLAPS, Conjugates, Overlaps, shapes_of
+from ...base.options import AlgorithmOptions
+from ...problems.overlaps import OVERLAPS, Conjugates, Overlaps, block_shapes
 from ...problems.problem import Problem
 from .channel import Channel, Totals
 from .numbers import Numbers
@@ -22,12 +25,22 @@ from .quadrature import Rule
 from .rule_channel import RuleChannel
 
 _STEP = "1e-10"  # of the differences, relative to the blocks
-_MOST_STEPS = 25
+
+
+@dataclass(frozen=True)
+class ChordOptions(AlgorithmOptions):
+    """Options of the chord iteration.
+
+    Attributes:
+        max_steps: steps at most, each of which gains about ten digits.
+    """
+
+    max_steps: int = 25
 
 
 @dataclass(frozen=True)
 class State:
-    """The map at one set of overlaps (arrays of mpf) under one rule."""
+    """A state: the saddle-point map at one set of overlaps (arrays of mpf) with one quadrature rule."""
 
     numbers: Numbers
     overlaps: Overlaps
@@ -35,19 +48,19 @@ class State:
 
     @cached_property
     def channel(self) -> Channel[Any]:
-        """At these overlaps, reaching as far as the precision needs that is in force when first asked for."""
+        """The channel at these overlaps, truncated for the precision in force at its first use."""
         return RuleChannel(self.numbers, self.overlaps)
 
     @cached_property
     def totals(self) -> Totals:
-        """Averages over the channel by the rule; errors as of `Channel.totals`."""
+        """The averages over the channel by the rule; errors as for `Channel.totals`."""
         return self.channel.totals(self.rule)
 
     @cached_property
     def conjugates(self) -> Conjugates:
-        """DomainError where the overlaps do not admit them."""
+        """The conjugates; DomainError if the overlaps do not admit them."""
         u, hats, moments = self.overlaps, Conjugates(**_zeros(self.overlaps)), self.totals.moments
-        with _domain():
+        with _convert_domain_errors():
             self.channel.module.conjugates(
                 self.numbers.alpha, moments, u.q, u.V, u.m, u.theta, self.numbers.law.rho_star,
                 hats.q, hats.V, hats.m, hats.theta,
@@ -56,10 +69,10 @@ class State:
 
     @cached_property
     def image(self) -> Overlaps:
-        """What follows from the conjugates; DomainError where the ridge with G is not positive."""
+        """The overlaps from the conjugates; DomainError if the ridge with G is not positive."""
         hats, law = self.conjugates, self.numbers.law
         out = Overlaps(**_zeros(self.overlaps), phi=self.overlaps.phi)
-        with _domain():
+        with _convert_domain_errors():
             self.channel.module.overlaps(
                 law.weights, law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta,
                 out.q, out.V, out.m, out.theta,
@@ -68,7 +81,7 @@ class State:
 
     @cached_property
     def losses(self) -> tuple[Any, Any]:
-        """Free entropy, and what the training loss from its parts differs by."""
+        """The free entropy, and its deviation from minus the sum of the parts of the training loss."""
         hats, law, u = self.conjugates, self.numbers.law, self.overlaps
         trace, entropic, penalty = self.channel.module.free_entropy(
             law.weights, law.gamma, law.gram, self.numbers.strengths, u.q, u.V, u.m, u.theta,
@@ -79,12 +92,12 @@ class State:
 
     @property
     def squares(self) -> np.ndarray:
-        """E_c[(dg/domega)^2], (C,)."""
+        """The averages E_c[(dg/domega)^2], (C,)."""
         return self.totals.squares
 
     @property
     def replicon(self) -> Any:
-        """Perron root of the replicon map."""
+        """The Perron root of the replicon map."""
         matrix = self._replicon_map
         if len(matrix) == 1:
             return matrix[0, 0]
@@ -93,7 +106,7 @@ class State:
 
     @property
     def _replicon_map(self) -> np.ndarray:
-        """D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D as a matrix (C, C) (docs/theory.md (8.13))."""
+        """The map D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D as a matrix (C, C) (docs/theory.md (8.13))."""
         hats, law = self.conjugates, self.numbers.law
         resolvents = self.channel.module.resolvents(
             law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta
@@ -103,7 +116,7 @@ class State:
         return np.sum(atoms, axis=0) * self.numbers.alpha
 
     def observable(self, name: str) -> Any:
-        """By the names of conditions; see OBSERVABLES."""
+        """Return an observable by its name in conditions, see OBSERVABLES."""
         if name == "replicon":
             return self.replicon
         if name == "alpha":
@@ -119,13 +132,13 @@ OBSERVABLES = ("training_loss", "free_entropy", "test_error", *OVERLAPS, "replic
 
 
 def _zeros(overlaps: Overlaps) -> dict[str, np.ndarray]:
-    """Blocks of the overlaps' shapes, of mpf."""
-    return {name: np.full(shape, mpf(0), object) for name, shape in shapes_of(overlaps.sizes).items()}
+    """Return zero blocks of the overlaps' shapes, of mpf."""
+    return {name: np.full(shape, mpf(0), object) for name, shape in block_shapes(overlaps.sizes).items()}
 
 
 @contextmanager
-def _domain() -> Iterator[None]:
-    """The ValueError of a matrix that is not positive definite as DomainError."""
+def _convert_domain_errors() -> Iterator[None]:
+    """Convert the ValueError of a matrix that is not positive definite to DomainError."""
     try:
         yield
     except ValueError as error:
@@ -134,11 +147,11 @@ def _domain() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class System:
-    """Unknowns: the packed overlaps and, with a condition, a parameter's value.
+    """A system of equations for the packed overlaps and, with a condition, for a parameter's value.
 
     Attributes:
-        condition: what is to vanish beside the residual of the saddle point.
-        scales: sizes of the unknowns, in which residuals and errors are counted.
+        condition: function that vanishes at the solution, in addition to the residual of the saddle point.
+        scales: scales of the unknowns, the units of residuals and errors.
     """
 
     problem: Problem
@@ -147,20 +160,30 @@ class System:
     condition: Callable[[State], Any] | None = None
 
     def state(self, z: np.ndarray, rule: Rule) -> State:
-        """The map at the unknowns."""
-        budget.check()
+        """Return the saddle-point map at the unknowns.
+
+        Args:
+            z: the unknowns.
+            rule: quadrature rule.
+        """
+        budget.check_time_limit()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
         numbers = Numbers.of(self.problem, self.parameter, value)
         return State(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
 
     def residual(self, state: State) -> np.ndarray:
-        """G(u) - u in units of its blocks, then the condition."""
+        """Return G(u) - u in units of its blocks, then the condition."""
         gap = state.image.pack() - state.overlaps.pack()
         gap = gap / self.scales[: len(gap)]
         return gap if self.condition is None else np.append(gap, self.condition(state))
 
     def jacobian(self, z: np.ndarray, rule: Rule) -> np.ndarray:
-        """Of the residual in the unknowns over their scales, by differences."""
+        """Return the Jacobian of the residual in the unknowns over their scales, by differences.
+
+        Args:
+            z: the unknowns.
+            rule: quadrature rule.
+        """
         base, step = self.residual(self.state(z, rule)), mpf(_STEP)
         columns = []
         for i, scale in enumerate(self.scales):
@@ -172,7 +195,7 @@ class System:
 
 @dataclass(frozen=True)
 class Root:
-    """Where Newton ended: unknowns, the map and the residual there, and the Jacobian used."""
+    """A root: unknowns, the map and the residual there, and the Jacobian used."""
 
     z: np.ndarray
     state: State
@@ -181,18 +204,25 @@ class Root:
 
     @property
     def size(self) -> float:
-        """Largest residual."""
+        """The largest residual."""
         return float(np.max(np.abs(self.residual)))
 
 
-def newton(system: System, z: np.ndarray, rule: Rule, tolerance: float, jacobian: np.ndarray) -> Root:
-    """Chord iteration at the precision in force until the residual is below the tolerance, or no longer falls.
+def chord_iteration(system: System, z: np.ndarray, rule: Rule, tolerance: float, jacobian: np.ndarray) -> Root:
+    """Solve a system by chord iteration until the residual is below the tolerance, or no longer falls.
+
+    Args:
+        system: the system.
+        z: initial unknowns.
+        rule: quadrature rule.
+        tolerance: of the residual.
+        jacobian: approximate Jacobian.
 
     Raises:
-        DomainError: it left the domain of the overlaps.
+        DomainError: the iteration left the domain of the overlaps.
     """
     best: Root | None = None
-    for _ in range(_MOST_STEPS):
+    for _ in range(ChordOptions.current().max_steps):
         state = system.state(z, rule)
         found = Root(z, state, system.residual(state), jacobian)
         if best is not None and not found.size < best.size:
@@ -206,9 +236,13 @@ def newton(system: System, z: np.ndarray, rule: Rule, tolerance: float, jacobian
 
 
 def newton_shift(root: Root, residual: np.ndarray) -> np.ndarray:
-    """Change of the unknowns, over their scales, that a residual stands for; arrays of mpf.
+    """Return the change of the unknowns, over their scales, that corresponds to a residual, in mpf.
 
-    Doubles are enough: it needs few digits, whatever its size.
+    It is computed in doubles, scaled, since few digits suffice.
+
+    Args:
+        root: a root, whose Jacobian is used.
+        residual: residual of the equations.
     """
     size = max(abs(z) for z in residual)
     if not size:

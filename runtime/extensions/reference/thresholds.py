@@ -1,4 +1,4 @@
-"""Thresholds to any accuracy: the saddle points and the condition are solved together, for overlaps and parameter."""
+"""Thresholds to any accuracy: saddle point and condition are solved jointly for overlaps and parameter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .channel import check_supported
 from .improve import check_accuracy, decimal_strings, solve_to_accuracy
 from .system import OBSERVABLES, State, System
 
-ROUGH = 1e-4  # half width of the threshold in double precision to start from
+ROUGH = 1e-4  # error bar of the threshold in double precision to start from
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +36,7 @@ class PreciseThreshold(Threshold):
     half_width: Any = None
 
     @classmethod
-    def near(
+    def from_rough(
         cls,
         rough: Threshold,
         problem: Problem,
@@ -46,11 +46,16 @@ class PreciseThreshold(Threshold):
         status: Status,
         evidence: dict[str, Any],
     ) -> PreciseThreshold:
-        """In place of a threshold in double precision, which the evidence keeps.
+        """Return a precise threshold in place of one in double precision, which the evidence contains.
 
         Args:
-            problem: that of the rough threshold, or one nearby.
-            value, error: mpf.
+            rough: threshold in double precision.
+            problem: its problem, or one nearby.
+            value: value, mpf.
+            error: error bar, mpf.
+            error_kind: kind of the error bar.
+            status: status of the solution.
+            evidence: evidence for the value.
         """
         known = {field.name: getattr(rough, field.name) for field in fields(Threshold)}
         evidence = {**evidence, "double_precision": {"value": rough.value, "error": rough.error}}
@@ -59,21 +64,26 @@ class PreciseThreshold(Threshold):
 
     @property
     def decimals(self) -> tuple[str, str]:
-        """As of `Threshold`, from numbers of any length."""
+        """The value and its error bar as decimal strings of any length."""
         with mp.workdps(self.evidence["digits"]):
             return decimal_strings(self.exact, self.half_width)
 
     @property
     def shown(self) -> str:
-        """Both `decimals`, where a double would be rounded."""
+        """The value and its error bar as one text."""
         return " +- ".join(self.decimals)
 
 
 def check_threshold(problem: Problem, condition: str, accuracy: float) -> None:
-    """Refuse what is out of reach before anything is computed.
+    """Raise InputError if a threshold cannot be computed at high precision.
+
+    Args:
+        problem: the problem.
+        condition: the condition.
+        accuracy: error bar asked for.
 
     Raises:
-        InputError: accuracy, model, or a name in the condition.
+        InputError: an accuracy out of range, an unsupported model, or an unsupported name in the condition.
     """
     check_accuracy(accuracy)
     check_supported(problem)
@@ -85,43 +95,51 @@ def check_threshold(problem: Problem, condition: str, accuracy: float) -> None:
 
 
 def verified_threshold(rough: Threshold, condition: str, accuracy: float, problem: Problem) -> PreciseThreshold:
-    """The threshold near one in double precision, by two rules at rising precision.
+    """Return the threshold near one in double precision, by two rules at increasing precision.
 
     Args:
-        condition: the one that it is of.
-        problem: that of the rough threshold, or one nearby.
+        rough: threshold in double precision.
+        condition: its condition.
+        accuracy: error bar asked for.
+        problem: its problem, or one nearby.
 
     Raises:
         InputError: minima of the Moreau objective compete.
         NotConvergedError: the iteration left the domain of the overlaps.
     """
-    z, scales = unknowns_at(rough)
-    system = System(problem, scales, rough.parameter, difference_of_sides(condition, problem))
+    z, scales = unknowns_at_threshold(rough)
+    system = System(problem, scales, rough.parameter, condition_residual(condition, problem))
     found = solve_to_accuracy(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")
     with mp.workdps(found.digits):
         value, error = found.root.z[-1], found.errors[-1]
     evidence = {
         **found.evidence,
-        **problem.held_at,
-        "half_width_integration": float(found.integration[-1]),
-        "half_width_root": float(found.remaining[-1]),
+        **problem.limits_not_taken,
+        "error_integration": float(found.integration[-1]),
+        "error_root": float(found.remaining[-1]),
     }
-    return PreciseThreshold.near(rough, problem, value, error, "verified", found.status, evidence)
+    return PreciseThreshold.from_rough(rough, problem, value, error, "verified", found.status, evidence)
 
 
-def unknowns_at(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
-    """Overlaps and parameter at a threshold in double precision, and their scales."""
+def unknowns_at_threshold(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
+    """Return overlaps and parameter at a threshold in double precision, and their scales."""
     start = rough.solutions[0].overlaps
     scales = np.append(start.block_scales, max(abs(rough.value), 1e-3))
     return np.append(start.pack(), rough.value), scales
 
 
-def difference_of_sides(condition: str, problem: Problem, number: Callable[[Any], Any] = mpf) -> Callable[[State], Any]:
-    """Left side minus right side of a condition; `number` reads its decimals."""
-    read = parse_condition(condition, problem)
+def condition_residual(condition: str, problem: Problem, number: Callable[[Any], Any] = mpf) -> Callable[[State], Any]:
+    """Return a function of a state: left side minus right side of a condition.
 
-    def at(state: State) -> Any:
-        left, right = read.compared({name: state.observable(name) for name in read.names}, number)
+    Args:
+        condition: the condition.
+        problem: the problem.
+        number: function that converts its decimals.
+    """
+    parsed = parse_condition(condition, problem)
+
+    def _residual(state: State) -> Any:
+        left, right = parsed.evaluate_sides({name: state.observable(name) for name in parsed.names}, number)
         return left - right
 
-    return at
+    return _residual

@@ -1,4 +1,4 @@
-"""Means over seeds and their standard errors, where control variates are known with what these explain taken off."""
+"""Means over seeds and their standard errors, with the part that control variates explain subtracted."""
 
 from __future__ import annotations
 
@@ -8,19 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from ...base.options import AlgorithmOptions
 from .controls import Controls
 
-_LEFT = 4  # degrees of freedom below which controls are left out
-_SAME = 1e-8  # singular values below it, relative to the largest, are of controls that others contain
+
+@dataclass(frozen=True)
+class ControlVariateOptions(AlgorithmOptions):
+    """Options of means with control variates.
+
+    Attributes:
+        min_degrees_of_freedom: of the fit; with fewer runs the controls are left out, as their slopes would add noise.
+        singular_tolerance: singular values below it, relative to the largest, belong to dependent controls.
+    """
+
+    min_degrees_of_freedom: int = 4
+    singular_tolerance: float = 1e-8
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over seeds and its standard error (nan for a single seed), in the shape of what was measured.
+    """A mean over seeds with its standard error (nan for a single seed), in the shape of the measured quantity.
 
     Attributes:
-        values: what the mean is that of, one a run: where control variates are known, what is measured less what their
-            deviations explain of it.
+        values: the averaged values, one a run; with control variates, less the part that their deviations explain.
     """
 
     mean: Any
@@ -29,10 +39,11 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[Any] | np.ndarray, controls: Sequence[Controls] = ()) -> Estimate:
-        """From one value (of any shape) a run; both nan where there are none.
+        """Return the estimate from one value a run; nan for both without runs.
 
         Args:
-            controls: of every run; the mean is that of a linear fit in them where they vanish.
+            values: one value (of any shape) a run.
+            controls: control variates of every run; the mean is then the value of a linear fit at their expectations.
         """
         array = np.asarray(values, float)
         if len(array) == 0:
@@ -44,21 +55,24 @@ class Estimate:
 
     @classmethod
     def _by_least_squares(cls, values: np.ndarray, controls: Sequence[Controls]) -> Estimate | None:
-        """By least squares in control variates; None without any, with too few runs for them, or where a value is not
-        finite."""
+        """Return the estimate by least squares in control variates.
+
+        It is None without controls, with too few runs, or if a value is not finite.
+        """
+        options = ControlVariateOptions.current()
         if not controls or not np.isfinite(values).all():
             return None
         deviations, errors = np.array([known.deviations for known in controls]), controls[0].errors
         sizes = deviations.std(axis=0)
-        kept = sizes > errors
-        deviations, errors = deviations[:, kept] / sizes[kept], errors[kept] / sizes[kept]
+        significant = sizes > errors
+        deviations, errors = deviations[:, significant] / sizes[significant], errors[significant] / sizes[significant]
         if not deviations.size:
             return None
         middle = deviations.mean(axis=0)
         left, scales, right = np.linalg.svd(deviations - middle, full_matrices=False)
-        independent = scales > _SAME * scales[0]
+        independent = scales > options.singular_tolerance * scales[0]
         freedom = len(values) - 1 - int(independent.sum())
-        if freedom < _LEFT:
+        if freedom < options.min_degrees_of_freedom:
             return None
         inverse = right[independent].T / scales[independent]
         flat = values.reshape(len(values), -1)

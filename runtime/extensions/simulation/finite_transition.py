@@ -1,4 +1,4 @@
-"""The first-order transition at finite d: where two minima of the same risk have equal training loss."""
+"""The first-order transition at finite d, at which two minima of the same risk have equal training loss."""
 
 from __future__ import annotations
 
@@ -10,21 +10,31 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import InputError, NotConvergedError
+from ...base.options import AlgorithmOptions
 from ...problems.problem import Problem
 from .controls import Controls
 from .estimate import Estimate
 from .simulation import Simulation, simulate
 
-_RESAMPLES = 2000
+
+@dataclass(frozen=True)
+class FiniteTransitionOptions(AlgorithmOptions):
+    """Options of the location of a transition at finite d.
+
+    Attributes:
+        resamples: bootstrap resamples of the seeds, for the error.
+    """
+
+    resamples: int = 2000
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Training loss of one minimum less that of another, seed by seed on the same data, at one alpha.
+    """A difference of the training losses of two minima, seed by seed on the same data, at one alpha.
 
     Attributes:
-        seeds: those whose two runs ended on their branches; values: one a seed.
-        controls: control variates of both sides, one a seed; none where one side has none.
+        seeds: seeds whose two runs ended on their branches; values: the difference, one a seed.
+        controls: control variates of both sides, one a seed; none if one side has none.
     """
 
     alpha: float
@@ -34,27 +44,27 @@ class PairedDifference:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """Over the seeds; nan where none has both runs on their branches, and its error for fewer than two."""
+        """The estimate over the seeds; nan if no seed has both runs on their branches, its error for fewer than two."""
         return Estimate.of(self.values, self.controls)
 
     @property
     def mean(self) -> float:
-        """Mean over the seeds."""
+        """The mean over the seeds."""
         return float(self.estimate.mean)
 
     @property
     def standard_error(self) -> float:
-        """Return the standard error of the mean over the seeds, from their spread."""
+        """The standard error of the mean over the seeds, from their spread."""
         return float(self.estimate.standard_error)
 
 
 @dataclass(frozen=True)
 class FiniteTransition:
-    """Where the mean difference vanishes.
+    """A transition at finite d, at which the mean difference vanishes.
 
     Attributes:
-        value, error: alpha and its standard error, by resampling of the seeds.
-        differences: at every alpha, ascending.
+        value, error: alpha and its standard error, by bootstrap over the seeds.
+        differences: differences at every alpha, ascending.
     """
 
     problem: Problem
@@ -65,24 +75,30 @@ class FiniteTransition:
     differences: tuple[PairedDifference, ...]
 
 
-def paired(first: Simulation, second: Simulation, between: tuple[str, str]) -> PairedDifference:
-    """Differences of two simulations of one problem that share their data."""
+def paired_difference(first: Simulation, second: Simulation, between: tuple[str, str]) -> PairedDifference:
+    """Return the differences of two simulations of one problem that share their data.
+
+    Args:
+        first: one simulation.
+        second: the other.
+        between: kinds of state of the runs that count, in either.
+    """
     one, other = (
         {run.seed: run for run in simulation.only(name).runs}
         for simulation, name in zip((first, second), between, strict=True)
     )
     pairs = {seed: (one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())}
     values = np.array([a.training_loss - b.training_loss for a, b in pairs.values()])
-    controls = tuple(a.controls.beside(b.controls) for a, b in pairs.values() if a.controls and b.controls)
+    controls = tuple(a.controls.joined_with(b.controls) for a, b in pairs.values() if a.controls and b.controls)
     complete = len(controls) == len(pairs)
     return PairedDifference(first.problem.alpha, tuple(pairs), values, controls if complete else ())
 
 
-def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
-    """Where a parabola (a line, for fewer than four alphas) through the mean differences vanishes, and its standard
-    error from resampled seeds.
+def fit_root(differences: Sequence[PairedDifference]) -> tuple[float, float]:
+    """Return the root of a parabola (a line, for fewer than four alphas) through the mean differences, and its error.
 
-    Seeds are resampled as wholes: with common seeds the differences at neighbouring alpha fluctuate together.
+    The standard error is a bootstrap over seeds, each with all its alphas: with common seeds the differences at
+        neighbouring alpha fluctuate together.
 
     Raises:
         InputError: the differences do not vanish near the alphas.
@@ -107,23 +123,24 @@ def root_of(differences: Sequence[PairedDifference]) -> tuple[float, float]:
     weights = 1 / np.array([d.standard_error for d in differences])[:, None]
     fit = np.linalg.pinv(powers * weights) * weights.T
 
-    def roots(counts: np.ndarray) -> np.ndarray:
-        """Of resamples that hold each seed so many times, (B, seeds); nan where there is none."""
+    def resampled_roots(counts: np.ndarray) -> np.ndarray:
+        """Return the roots of resamples that contain each seed this many times, (B, seeds); nan without a root."""
         with np.errstate(invalid="ignore", divide="ignore"):
             means = (counts @ table) / (counts @ present)
             constant, slope, *bend = (means @ fit.T).T
             inside = slope**2 - 4 * constant * (bend[0] if bend else 0.0)
-            # The root that a line has, too.
+            # The root that remains for a line.
             return middle + half * -2 * constant / (slope + np.copysign(np.sqrt(inside), slope))
 
-    value = float(roots(np.ones((1, len(seeds))))[0])
+    value = float(resampled_roots(np.ones((1, len(seeds))))[0])
     if not abs(value - middle) <= 3 * half:
         raise InputError(
             f"the difference of training losses does not vanish near alpha = {alphas[0]:g}..{alphas[-1]:g}: "
             + ", ".join(f"{d.mean:.2e}" for d in differences)
         )
-    draws = np.random.default_rng(41).multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=_RESAMPLES)
-    return value, float(np.nanstd(roots(draws)))
+    resamples = FiniteTransitionOptions.current().resamples
+    draws = np.random.default_rng(41).multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=resamples)
+    return value, float(np.nanstd(resampled_roots(draws)))
 
 
 def finite_transition(
@@ -136,7 +153,16 @@ def finite_transition(
     threads: int | None = None,
     **options: Any,
 ) -> FiniteTransition:
-    """Minimise from both starts on the same data at some alpha around the transition.
+    """Locate a transition at finite d by minimising from two starts on the same data at several alpha.
+
+    Args:
+        problem: the model with its parameters.
+        alphas: at least two values around the transition.
+        d: dimension.
+        seeds: number of seeds.
+        between: the two starts, which are also the kinds of state.
+        threads: number of processes, as for `simulate`.
+        options: further options of `simulate`.
 
     Raises:
         InputError: fewer than two alphas, or the difference does not vanish near them.
@@ -157,6 +183,6 @@ def finite_transition(
             simulate(at, d=d, seeds=seeds, start=start, threads=threads, **options).require_complete()
             for start in between
         )
-        differences.append(paired(one, other, between))
-    value, error = root_of(differences)
+        differences.append(paired_difference(one, other, between))
+    value, error = fit_root(differences)
     return FiniteTransition(problem, d, between, value, error, tuple(differences))

@@ -1,63 +1,92 @@
-"""Which of its mirror images weights of finite d are shown as, by signs, permutations of columns and tokens and
-rotations, and what kind of state they are in, beside overlaps that are there by chance."""
+"""The canonical mirror image and the kind of a state at finite d.
+
+Images are by signs, permutations of columns and tokens, and rotations; the kind is judged against chance overlaps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
 
+from ...base.options import AlgorithmOptions
 from ...problems import gauge
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...problems.symmetry import Exchange, exchanges
-from ...saddle_point.starts import branch_of
-
-_PROBES = 4
-_MOST_COLUMNS = 5
-_TIE = 1e-9
-_ELSEWHERE = 0.5  # of theta with another column of the teacher
-_CLEAR = 4.0  # standard deviations of overlaps of weights that know nothing, beyond which one stands out
+from ...saddle_point.starts import name_branch
 
 
-def images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
-    """The state itself, its mirror images on the same data, then those that would be as likely on other data."""
+@dataclass(frozen=True)
+class OrientationOptions(AlgorithmOptions):
+    """Options of the choice of a mirror image, and of the classification of states.
+
+    Attributes:
+        probe_points: random points at which the loss of permuted columns is compared.
+        max_columns: columns up to which all permutations are tried; their number grows as a factorial.
+        tie_tolerance: difference of scores above which an image is preferred.
+        off_diagonal_weight: weight of theta with another column of the teacher than the own one.
+        noise_deviations: standard deviations of uninformed weights beyond which an overlap counts as informed.
+    """
+
+    probe_points: int = 4
+    max_columns: int = 5
+    tie_tolerance: float = 1e-9
+    off_diagonal_weight: float = 0.5
+    noise_deviations: float = 4.0
+
+
+def mirror_images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
+    """Yield the state itself, its mirror images on the same data, then those that are as likely on other data.
+
+    Args:
+        problem: the problem.
+        overlaps: overlaps of the state.
+    """
     identity = Exchange(tuple(range(problem.tokens)), (1,) * problem.student_rank, (1,) * problem.teacher_rank)
     same = [e for e in exchanges(problem) if (e.tokens, e.teacher) == (identity.tokens, identity.teacher)]
     others = [e for e in exchanges(problem) if e not in same]
     for exchange in (identity, *same, *others):
         for order in column_orders(problem):
-            yield exchange.of_overlaps(permute(overlaps, order), problem.clusters)
+            yield exchange.exchange_overlaps(permute_columns(overlaps, order), problem.clusters)
 
 
-def oriented(problem: Problem, overlaps: Overlaps, reference: Overlaps | None = None) -> Overlaps:
-    """The image nearest to reference overlaps.
+def nearest_image(problem: Problem, overlaps: Overlaps, reference: Overlaps | None = None) -> Overlaps:
+    """Return the mirror image nearest to reference overlaps, or the canonical one.
 
-    Without a reference: the one in which what stands out in each column, theta or m, is positive first and, of theta,
-    on the diagonal; an image is taken only if it is better than the state itself by more than rounding, so that what
-    vanishes but for noise stays so.
+    In the canonical image the dominant overlap of each column, theta or m, is positive first and, for theta, on the
+    diagonal. An image is taken only if it is better than the state itself by more than rounding.
+
+    Args:
+        problem: the problem.
+        overlaps: overlaps of the state.
+        reference: the reference; None for the canonical image.
     """
-    overlaps = gauge.canonical(problem, overlaps, gauge.generators(problem))
+    overlaps = gauge.canonical_representative(problem, overlaps, gauge.rotation_generators(problem))
     scales = overlaps.block_scales
-    best, found = -np.inf, overlaps
-    for image in images(problem, overlaps):
-        score = _standing(image) if reference is None else -_distance(image, reference, scales)
-        if score > best + _TIE:
+    best, found, tolerance = -np.inf, overlaps, OrientationOptions.current().tie_tolerance
+    for image in mirror_images(problem, overlaps):
+        score = _canonical_score(image) if reference is None else -_distance(image, reference, scales)
+        if score > best + tolerance:
             best, found = score, image
     return found
 
 
-def _standing(overlaps: Overlaps) -> float:
-    """How large the entries are that a canonical image has positive: of each column theta with its own column of the
-    teacher, half as much with another one, or the first m."""
+def _canonical_score(overlaps: Overlaps) -> float:
+    """Return the score of an image: the sum of the entries that are positive in the canonical one.
+
+    For each column these are theta with its own column of the teacher, weighted less with another one, or the first m.
+    """
+    other_weight = OrientationOptions.current().off_diagonal_weight
     size = float(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
     total = 0.0
     for column in range(overlaps.m.shape[1]):
         theta, m = overlaps.theta[:, column] / size, overlaps.m[:, column] / np.sqrt(size)
         if np.abs(theta).max() >= np.abs(m).max():
             teacher = int(np.abs(theta).max(axis=0).argmax())
-            total += float(theta[:, teacher].sum()) * (1 if teacher == column else _ELSEWHERE)
+            total += float(theta[:, teacher].sum()) * (1 if teacher == column else other_weight)
         else:
             total += float(m[np.argmax(np.abs(m) > np.abs(m).max() / 2)])
     return total
@@ -68,8 +97,13 @@ def _distance(overlaps: Overlaps, reference: Overlaps, scales: np.ndarray) -> fl
     return float(np.nansum(difference**2))
 
 
-def permute(overlaps: Overlaps, order: tuple[int, ...]) -> Overlaps:
-    """The overlaps of W with its columns in another order."""
+def permute_columns(overlaps: Overlaps, order: tuple[int, ...]) -> Overlaps:
+    """Return the overlaps of W with its columns in another order.
+
+    Args:
+        overlaps: overlaps of W.
+        order: indices of the columns.
+    """
     columns = list(order)
     return Overlaps(
         q=overlaps.q[:, columns][:, :, columns],
@@ -81,13 +115,16 @@ def permute(overlaps: Overlaps, order: tuple[int, ...]) -> Overlaps:
 
 
 def column_orders(problem: Problem) -> list[tuple[int, ...]]:
-    """Orders of W's columns that change neither loss nor regulariser (probed at random points), the given one first."""
+    """Return orders of W's columns that change neither loss nor regulariser, the given order first.
+
+    The loss is compared at random points.
+    """
     s = problem.student_rank
-    every = list(permutations(range(s))) if s <= _MOST_COLUMNS else [tuple(range(s))]
-    return [order for order in every if _keeps(problem, order)]
+    every = list(permutations(range(s))) if s <= OrientationOptions.current().max_columns else [tuple(range(s))]
+    return [order for order in every if _is_symmetry(problem, order)]
 
 
-def _keeps(problem: Problem, order: tuple[int, ...]) -> bool:
+def _is_symmetry(problem: Problem, order: tuple[int, ...]) -> bool:
     columns = list(order)
     if order == tuple(range(len(order))):
         return True
@@ -96,7 +133,7 @@ def _keeps(problem: Problem, order: tuple[int, ...]) -> bool:
     channel, generator = problem.solver.channel, np.random.default_rng(37)
     for labels, _ in problem.label_choices:
         c = problem.constants(labels)
-        for _ in range(_PROBES):
+        for _ in range(OrientationOptions.current().probe_points):
             x = generator.standard_normal((problem.tokens, problem.student_rank))
             known = generator.standard_normal(channel.FEATURES)
             one, other = (channel.loss(*at.ravel(), *known, c) for at in (x, x[:, columns]))
@@ -106,10 +143,15 @@ def _keeps(problem: Problem, order: tuple[int, ...]) -> bool:
 
 
 def fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overlaps:
-    """Standard deviations, of order 1/sqrt(d), of the overlaps of weights of this size that know nothing of tau or pi.
+    """Return standard deviations, of order 1/sqrt(d), of the overlaps of weights independent of tau and pi.
 
     E m^2 = E w^2 E tau^2 / d, E theta^2 = q rho* / d, and Var q = 2 q^2 / d; one value a block, zero for V and for
     numbers trained with the weights.
+
+    Args:
+        problem: the problem.
+        overlaps: overlaps that give the size of the weights.
+        d: dimension.
     """
     law = problem.law
     q = np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2))
@@ -123,6 +165,14 @@ def fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overlaps:
     )
 
 
-def kind_of(problem: Problem, d: int, overlaps: Overlaps) -> str:
-    """semantic, positional, mixed or uninformed: by which of theta and m exceed four deviations of their noise."""
-    return branch_of(overlaps, _CLEAR * fluctuations(problem, overlaps, d).pack())
+def classify_state(problem: Problem, d: int, overlaps: Overlaps) -> str:
+    """Return the kind of a state: semantic, positional, mixed or uninformed, as theta and m exceed their noise.
+
+    Args:
+        problem: the problem.
+        d: dimension.
+        overlaps: overlaps of the state.
+    """
+    return name_branch(
+        overlaps, OrientationOptions.current().noise_deviations * fluctuations(problem, overlaps, d).pack()
+    )

@@ -1,48 +1,69 @@
-"""How a minimum answers: the Hessian of the risk, and the variance that every sample has without itself.
+"""The linear response of a minimum: the Hessian of the risk, and leave-one-out variances of the fields.
 
 With the curvatures D_mu of the loss at the fields of a minimum, R = (r'' + G)^(-1/2) of the rows of W and blocks E of
-every row (what the loss holds of q, less G),
+every row (the second derivative of the loss through q, less G),
 
     Hessian^(-1) = R M^(-1) R,   M = 1 + R (A^T D A + E) R,   S_mu = A_mu Hessian^(-1) A_mu^T
 
-R vanishes where the penalty has a corner. Directions that are held, as the radial ones under given norms, answer to
-nothing: M has a large multiple of their projector besides. Without its own sample the field X_mu has the variance
+R vanishes at a corner of the penalty. Fixed directions, as the radial ones under given norms, have no response: a large
+multiple of their projector is added to M. Without its own sample the field X_mu has the variance
 
     V_mu = (S_mu^(-1) - D_mu)^(-1)
 
-of which docs/theory.md (2.4) has the average. It is positive definite where the others alone have a minimum there.
+whose average is docs/theory.md (2.4). It is positive definite if the other samples alone have a minimum there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from ...base.options import AlgorithmOptions
 from .design import Design, solve_positive
-from .instance import stream
-from .method import Trained
-from .risk import Risk, Value, Weights, overlaps_of
+from .instance import random_stream
+from .method import TrainingResult
+from .risk import Risk, RiskValue, Weights, overlaps_of
 
-DIRECT = 2000  # weights beyond which no matrix of them is held
-_PROBES, _STREAM = 8, 11
-_CLOSE = 1e-6  # relative residual of what is iterated
-_LITTLE, _MORE = 1e-8, 10.0  # added to a Hessian that is not positive definite, relative to its trace, and its factor
-_HARD = 1e6  # curvature of what is held
-_NARROW = 1e-4  # variance of the envelope at corners, in units of fields over slopes
-_SINGULAR = 1e-12
-_TINY = 1e-300
+DIRECT = 2000  # weights beyond which no matrix of their size is stored
+_STREAM = 11  # stream of random numbers
+_TINY = 1e-300  # against division by zero
+
+
+@dataclass(frozen=True)
+class ResponseOptions(AlgorithmOptions):
+    """Options of the linear response of a minimum.
+
+    Attributes:
+        trace_probes: random vectors for a trace; the error falls as the square root of their number.
+        cg_tolerance: relative residual of conjugate gradients.
+        diagonal_shift: first shift of a Hessian that is not positive definite, relative to its trace over its size.
+        shift_factor: ratio of successive shifts.
+        fixed_curvature: curvature given to fixed directions; larger fixes them better, but conditions the matrix worse.
+        corner_variance: variance of the envelope at corners of the loss, in units of fields over slopes.
+        singular_tolerance: smallest singular value for which a sample is taken out exactly.
+    """
+
+    trace_probes: int = 8
+    cg_tolerance: float = 1e-6
+    diagonal_shift: float = 1e-8
+    shift_factor: float = 10.0
+    fixed_curvature: float = 1e6
+    corner_variance: float = 1e-4
+    singular_tolerance: float = 1e-12
 
 
 class Response:
-    """At a minimum.
+    """A linear response of a minimum.
 
     Attributes:
-        fields, slopes: of the loss at every sample, (n, L s); curvatures: (n, L s, L s), see `curvatures_at`.
-        constants: of the loss, by labels.
+        fields, slopes: fields and subgradients of the loss of every sample, (n, L s).
+        curvatures: Hessians of the loss, (n, L s, L s), see `curvatures_at`.
+        constants: constants of the loss, by labels.
     """
 
-    def __init__(self, risk: Risk, minimum: Trained) -> None:
+    def __init__(self, risk: Risk, minimum: TrainingResult) -> None:
         self.risk, self.problem, self.design = risk, risk.problem, Design(risk.instance)
         weights, value = minimum.weights, minimum.value
         self.shape = weights.W.shape
@@ -51,138 +72,161 @@ class Response:
         self.constants = instance.constants(overlaps)
         self.fields = np.ascontiguousarray(self.design.fields(weights.W).reshape(n, L * s))
         every = np.arange(n)
-        known = minimum.slopes
-        self.slopes = self.losses_at(every, self.fields)[1] if known is None else known.reshape(n, L * s)
-        # At a corner the loss has the curvature of its envelope at a variance that is small beside every other.
-        self._narrow = _NARROW * float(np.linalg.norm(self.fields) / (np.linalg.norm(self.slopes) + _TINY))
+        slopes = minimum.slopes
+        self.slopes = self.losses_at(every, self.fields)[1] if slopes is None else slopes.reshape(n, L * s)
+        # At a corner the loss has the curvature of its envelope at a variance much smaller than any other.
+        self._options = ResponseOptions.current()
+        self._envelope_variance = self._options.corner_variance * float(
+            np.linalg.norm(self.fields) / (np.linalg.norm(self.slopes) + _TINY)
+        )
         self.curvatures = self.curvatures_at(every, self.fields, self.slopes)
-        self._root, self._blocks = self._of_rows(weights, value)
-        self._held = self._directions(weights)
-        self._factor = self._factored() if weights.W.size <= DIRECT else None
+        self._root, self._blocks = self._row_blocks(weights, value)
+        self._fixed = self._fixed_rows(weights)
+        self._inverse = self._inverse_matrix() if weights.W.size <= DIRECT else None
 
     def losses_at(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Losses (N,) and their gradients (N, L s) of samples, repeated ones among them, at fields (N, L s)."""
+        """Return losses (N,) and their gradients (N, L s).
+
+        Args:
+            samples: the samples, possibly repeated, (N,).
+            fields: their fields, (N, L s).
+        """
         values, slopes = np.empty(len(fields)), np.empty_like(fields)
-        for labels, of, x, known in self.risk.instance.by_labels(fields, samples):
-            values[of], slopes[of] = self.problem.solver.proximal.losses_at(x, known, self.constants[labels])
+        for labels, rows, x, known in self.risk.instance.group_by_labels(fields, samples):
+            values[rows], slopes[rows] = self.problem.solver.proximal.losses_at(x, known, self.constants[labels])
         return values, slopes
 
     def curvatures_at(self, samples: np.ndarray, fields: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """Hessians of the loss (N, L s, L s) of samples at fields where it has these slopes, (N, L s) both.
+        """Return Hessians of the loss, (N, L s, L s); at corners those of its envelope with a small variance.
 
-        Where a loss has corners, those of its envelope with a small variance, which is large at them.
+        Args:
+            samples: the samples, (N,).
+            fields: their fields, (N, L s).
+            slopes: subgradients of the loss there, (N, L s).
         """
         (_, L, s), channel = self.design.shape, self.problem.solver.proximal
         out = np.empty((*fields.shape, L * s))
         if channel.CORNERS:
             eye = np.broadcast_to(np.eye(s), (L, s, s))
-            omega = fields + self._narrow * slopes
-            for labels, of, at, known in self.risk.instance.by_labels(omega, samples):
+            omega = fields + self._envelope_variance * slopes
+            for labels, chosen, at, known in self.risk.instance.group_by_labels(omega, samples):
                 c = self.constants[labels]
-                out[of] = -channel.proximal_at(at, eye / self._narrow, self._narrow * eye, known, c, 0)[1]
+                out[chosen] = -channel.proximal_at(
+                    at, eye / self._envelope_variance, self._envelope_variance * eye, known, c, 0
+                )[1]
             return (out + out.transpose(0, 2, 1)) / 2
         rows, columns = np.triu_indices(L * s)
         upper = np.empty((len(fields), len(rows)))
-        for labels, of, x, known in self.risk.instance.by_labels(fields, samples):
+        for labels, chosen, x, known in self.risk.instance.group_by_labels(fields, samples):
             pairs, c = zip(x.tolist(), known.tolist(), strict=True), self.constants[labels]
-            upper[of] = np.array([channel.loss_hessian(*at, *k, c) for at, k in pairs]).reshape(len(x), len(rows))
+            upper[chosen] = np.array([channel.loss_hessian(*at, *k, c) for at, k in pairs]).reshape(len(x), len(rows))
         out[:, rows, columns] = out[:, columns, rows] = upper
         return out
 
-    def _directions(self, minimum: Weights) -> np.ndarray:
-        """What is held, as orthonormal rows in the coordinates of M, (k, d, s)."""
-        held = self.risk.held(minimum)
-        if self._root is None or not len(held):
-            return held
-        flat = np.array([self._rooted(direction).ravel() for direction in held])
-        return np.ascontiguousarray(np.linalg.qr(flat.T)[0].T).reshape(held.shape)
+    def _fixed_rows(self, minimum: Weights) -> np.ndarray:
+        """Return the fixed directions as orthonormal rows in the coordinates of M, (k, d, s)."""
+        fixed = self.risk.fixed_directions(minimum)
+        if self._root is None or not len(fixed):
+            return fixed
+        flat = np.array([self._apply_root(direction).ravel() for direction in fixed])
+        return np.ascontiguousarray(np.linalg.qr(flat.T)[0].T).reshape(fixed.shape)
 
-    def _of_rows(self, minimum: Weights, value: Value) -> tuple[np.ndarray | None, np.ndarray]:
-        """R (d, s, s), None where it is 1, and E (d, s, s)."""
+    def _row_blocks(self, minimum: Weights, value: RiskValue) -> tuple[np.ndarray | None, np.ndarray]:
+        """Return R (d, s, s), None for the identity, and E (d, s, s)."""
         regulariser, s = self.problem.regulariser, self.shape[1]
-        through_q = self.risk.curvature_through_q(self.fields, self.constants)
-        blocks = through_q - np.eye(s)
+        q_blocks = self.risk.q_hessian_blocks(self.fields, self.constants)
+        blocks = q_blocks - np.eye(s)
         if regulariser.is_quadratic:
             strengths = regulariser.strengths if value.multipliers is None else value.multipliers
             return None, blocks + np.diag(strengths)
-        data = self.design.back(self.slopes.reshape(self.design.shape)) + np.einsum("iab,ib->ia", through_q, minimum.W)
+        data = self.design.apply_transpose(self.slopes.reshape(self.design.shape)) + np.einsum(
+            "iab,ib->ia", q_blocks, minimum.W
+        )
         _, responses = regulariser.proximal(minimum.W - data, 1.0, self.risk.instance.known_rows)
         values, vectors = np.linalg.eigh(responses)
         return np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors), blocks
 
-    def _rooted(self, W: np.ndarray) -> np.ndarray:
+    def _apply_root(self, W: np.ndarray) -> np.ndarray:
         return W if self._root is None else np.einsum("iab,ib->ia", self._root, W)
 
-    def _times(self, W: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-        """M W at curvatures of the samples."""
-        at = self._rooted(W)
+    def _apply_matrix(self, W: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+        """Return M W at curvatures of the samples."""
+        at = self._apply_root(W)
         fields = self.design.fields(at)
         pulled = np.einsum("nab,nb->na", curvatures, fields.reshape(len(fields), -1)).reshape(fields.shape)
-        out = W + self._rooted(self.design.back(pulled) + np.einsum("iab,ib->ia", self._blocks, at))
-        return out + _HARD * np.einsum("k,kia->ia", np.einsum("kia,ia->k", self._held, W), self._held)
+        out = W + self._apply_root(self.design.apply_transpose(pulled) + np.einsum("iab,ib->ia", self._blocks, at))
+        return out + self._options.fixed_curvature * np.einsum(
+            "k,kia->ia", np.einsum("kia,ia->k", self._fixed, W), self._fixed
+        )
 
-    def _factored(self) -> np.ndarray:
-        """M^(-1), (d s, d s)."""
+    def _inverse_matrix(self) -> np.ndarray:
+        """Return M^(-1), (d s, d s)."""
         (d, s), size = self.shape, self.shape[0] * self.shape[1]
         total = np.zeros((size, size))
-        self.design.weigh(total, self.curvatures)
+        self.design.add_weighted_gram(total, self.curvatures)
         blocks = total.reshape(d, s, d, s)
         blocks[np.arange(d), :, np.arange(d), :] += self._blocks
         if self._root is not None:
             blocks = np.einsum("iab,ibjc,jcd->iajd", self._root, blocks, self._root, optimize=True)
             total = blocks.reshape(size, size)
-        held = self._held.reshape(-1, size)
-        total += _HARD * held.T @ held
+        fixed = self._fixed.reshape(-1, size)
+        total += self._options.fixed_curvature * fixed.T @ fixed
         total[np.diag_indices(size)] += 1
-        return solve_positive(total.copy, np.eye(size), _LITTLE * abs(np.trace(total)) / size, _MORE)
+        shift = self._options.diagonal_shift * abs(np.trace(total)) / size
+        return solve_positive(total.copy, np.eye(size), shift, self._options.shift_factor)
 
     def solve(self, right: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-        """Hessian^(-1) right, (d, s), at other curvatures (n, L s, L s) of a few samples."""
+        """Return Hessian^(-1) right, (d, s).
+
+        Args:
+            right: right-hand side, (d, s).
+            curvatures: curvatures of the loss (n, L s, L s), which may differ from the own ones for a few samples.
+        """
         from scipy.sparse.linalg import LinearOperator, cg
 
-        def flat(function: Callable[[np.ndarray], np.ndarray]) -> LinearOperator:
+        def flat_operator(function: Callable[[np.ndarray], np.ndarray]) -> LinearOperator:
             size = right.size
             return LinearOperator((size, size), lambda x: function(x.reshape(self.shape)).ravel(), dtype=float)
 
         first = None
-        if self._factor is not None:
-            factor = self._factor
-            first = flat(lambda W: factor @ W.ravel())
-        system = flat(lambda W: self._times(W, curvatures))
-        found, _ = cg(system, self._rooted(right).ravel(), rtol=_CLOSE, M=first, maxiter=200)
-        return self._rooted(found.reshape(self.shape))
+        if self._inverse is not None:
+            factor = self._inverse
+            first = flat_operator(lambda W: factor @ W.ravel())
+        system = flat_operator(lambda W: self._apply_matrix(W, curvatures))
+        found, _ = cg(system, self._apply_root(right).ravel(), rtol=self._options.cg_tolerance, M=first, maxiter=200)
+        return self._apply_root(found.reshape(self.shape))
 
     def variances(self) -> np.ndarray:
-        """V_mu (n, L s, L s); beyond DIRECT weights its average, of the diagonal in the tokens."""
-        if self._factor is None:
-            return self._averaged()
+        """Return V_mu (n, L s, L s); beyond DIRECT weights its average, diagonal in the tokens."""
+        if self._inverse is None:
+            return self._average_variances()
         (n, L, s), (d, _) = self.design.shape, self.shape
-        inverse = self._factor.reshape(d, s, d, s)
+        inverse = self._inverse.reshape(d, s, d, s)
         if self._root is not None:
             inverse = np.einsum("iab,ibjc,jcd->iajd", self._root, inverse, self._root, optimize=True)
-        own = np.empty((n, L * s, L * s))
+        S = np.empty((n, L * s, L * s))
         columns = [np.ascontiguousarray(inverse[:, a].reshape(d, d * s)) for a in range(s)]
         for span, tokens in self.risk.instance.blocks():
-            rows = self.design.rows(span, tokens)
+            rows = self.design.sample_rows(span, tokens)
             count = len(rows)
             for a, column in enumerate(columns):
                 half = (rows.reshape(-1, d) @ column).reshape(count, L, d, s)
-                own[span].reshape(count, L, s, L, s)[:, :, a] = np.einsum("nlib,nki->nlkb", half, rows, optimize=True)
+                S[span].reshape(count, L, s, L, s)[:, :, a] = np.einsum("nlib,nki->nlkb", half, rows, optimize=True)
         # At a vertex, as that of a linear programme, the others have no minimum without a sample at a corner.
-        without, found = np.eye(L * s) - own @ self.curvatures, np.zeros_like(own)
-        sound = np.linalg.svd(without, compute_uv=False)[:, -1] > _SINGULAR
-        found[sound] = np.linalg.solve(without[sound], own[sound])
+        left_out, found = np.eye(L * s) - S @ self.curvatures, np.zeros_like(S)
+        regular = np.linalg.svd(left_out, compute_uv=False)[:, -1] > self._options.singular_tolerance
+        found[regular] = np.linalg.solve(left_out[regular], S[regular])
         found = (found + found.transpose(0, 2, 1)) / 2
-        sound &= np.linalg.eigvalsh(found)[:, 0] > 0
-        if not sound.all():
-            found[~sound] = self._averaged()[~sound]
+        regular &= np.linalg.eigvalsh(found)[:, 0] > 0
+        if not regular.all():
+            found[~regular] = self._average_variances()[~regular]
         return found
 
-    def _averaged(self) -> np.ndarray:
-        """(1/d) Tr over the coordinates of gamma_c Hessian^(-1), from random signs."""
+    def _average_variances(self) -> np.ndarray:
+        """Return the average (1/d) Tr over the coordinates of gamma_c Hessian^(-1), from random signs."""
         instance, (d, s) = self.risk.instance, self.shape
         n, L, _ = self.design.shape
-        signs = stream(instance.seed, _STREAM).choice((-1.0, 1.0), (_PROBES, d))
+        signs = random_stream(instance.seed, _STREAM).choice((-1.0, 1.0), (self._options.trace_probes, d))
         contexts = np.zeros((self.problem.contexts, s, s))
         for sign in signs:
             for b in range(s):
@@ -190,7 +234,7 @@ class Response:
                 right[:, b] = sign
                 answer = self.solve(right, self.curvatures)
                 contexts[:, :, b] += np.einsum("ic,i,ia->ca", instance.coordinates.gamma, sign, answer)
-        contexts = (contexts + contexts.transpose(0, 2, 1)) / (2 * d * _PROBES)
+        contexts = (contexts + contexts.transpose(0, 2, 1)) / (2 * d * len(signs))
         out = np.zeros((n, L, s, L, s))
         tokens = np.arange(L)
         out[:, tokens, :, tokens, :] = contexts[instance.contexts].transpose(1, 0, 2, 3)

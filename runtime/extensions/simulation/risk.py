@@ -16,24 +16,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...base.options import AlgorithmOptions
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from .held import directions
+from .constraints import zero_overlap_directions
 from .instance import Instance
 
-_POWER_STEPS = 12
+
+@dataclass(frozen=True)
+class CurvatureOptions(AlgorithmOptions):
+    """Options of the largest curvature of the risk.
+
+    Attributes:
+        power_iterations: steps of the power method; more cost two gradients each and raise the estimate.
+    """
+
+    power_iterations: int = 12
 
 
 @dataclass(frozen=True)
 class Weights:
-    """W (d, s) and the O(1) numbers phi (P,) trained with it; also a gradient with respect to them."""
+    """The weights W (d, s) and the O(1) numbers phi (P,) trained with them; also a gradient with respect to them."""
 
     W: np.ndarray
     phi: np.ndarray
 
     @property
     def size(self) -> float:
-        """Root mean square of W's entries, or the largest |phi| where that is more."""
+        """The root mean square of W's entries, or the largest |phi| if that is larger."""
         return max(float(np.sqrt(np.mean(self.W**2))), float(np.max(np.abs(self.phi), initial=0.0)))
 
     def pack(self, unit: float = 1.0) -> np.ndarray:
@@ -41,19 +51,24 @@ class Weights:
         return np.concatenate([self.W.ravel(), self.phi * unit])
 
     def unpack(self, vector: np.ndarray, unit: float = 1.0) -> Weights:
-        """Return weights of the shape of these from what `pack` gives."""
+        """Return weights of the shape of these from an array of `pack`.
+
+        Args:
+            vector: the array.
+            unit: the unit of phi in it.
+        """
         return Weights(vector[: self.W.size].reshape(self.W.shape), vector[self.W.size :] / unit)
 
 
 @dataclass(frozen=True)
-class Value:
-    """Training loss per d in its two parts, and the gradient.
+class RiskValue:
+    """The training loss per d in its two parts, and its gradient.
 
     The gradient in W is that of the risk itself, entries of order one; in phi it is that of the risk per d.
 
     Attributes:
         multipliers: strengths (s,) of the ridge that balances the radial part of the gradient under given norms; None
-            of any other regulariser.
+            for other regularisers.
     """
 
     data: float
@@ -63,12 +78,18 @@ class Value:
 
     @property
     def training_loss(self) -> float:
-        """Data and penalty, per d."""
+        """The sum of data and penalty, per d."""
         return self.data + self.penalty
 
 
 def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = None) -> Overlaps:
-    """q, m, theta of weights (docs/theory.md (2.1) to (2.3)); V (C, s, s) is nan where it is not given."""
+    """Return q, m, theta of weights (docs/theory.md (2.1) to (2.3)).
+
+    Args:
+        instance: the instance.
+        weights: the weights.
+        V: the response (C, s, s); nan by default.
+    """
     known, W, d = instance.coordinates, weights.W, instance.d
     scaled = known.gamma.T[:, :, None] * W  # (C, d, s)
     q = W.T @ scaled / d
@@ -81,8 +102,13 @@ def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = Non
     )
 
 
-def on_sphere(problem: Problem, weights: Weights) -> Weights:
-    """With every column scaled to its given norm; the weights themselves where none are given."""
+def scale_to_norms(problem: Problem, weights: Weights) -> Weights:
+    """Return weights with every column scaled to its given norm; unchanged if no norms are given.
+
+    Args:
+        problem: the problem.
+        weights: the weights.
+    """
     if not problem.regulariser.keeps_norms:
         return weights
     scale = problem.regulariser.norms * np.sqrt(len(weights.W)) / np.linalg.norm(weights.W, axis=0)
@@ -90,92 +116,98 @@ def on_sphere(problem: Problem, weights: Weights) -> Weights:
 
 
 class Risk:
-    """sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance, as a function of where `placed` puts weights.
+    """The risk sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance, as a function of projected weights.
 
     Args:
-        held: name of overlaps that are held at zero, see `held.entries`; None for none.
+        instance: the instance.
+        constrained: name of overlaps that are constrained to zero, see `held.overlap_entries`; None for none.
 
     Attributes:
         is_explicit: whether the loss depends on the fields alone, and not on q or on trained numbers of its own.
     """
 
-    def __init__(self, instance: Instance, held: str | None = None) -> None:
+    def __init__(self, instance: Instance, constrained: str | None = None) -> None:
         self.instance, self.problem = instance, instance.problem
-        self._zeros = directions(instance, held)
+        self._zeros = zero_overlap_directions(instance, constrained)
         self.is_explicit = not (self.problem.trained or self.problem.solver.model.HOLDS_Q)
 
     def data(self, weights: Weights) -> tuple[float, Weights]:
-        """The data term per d and its gradient."""
+        """Return the data term per d and its gradient."""
         instance, problem = self.instance, self.problem
         W, d, L, s = weights.W, instance.d, problem.tokens, problem.student_rank
         root, overlaps = np.sqrt(d), overlaps_of(instance, weights)
         total, gradient, along_means = 0.0, np.zeros((d, s)), np.zeros((problem.contexts, s))
-        own_sums = self.no_own_sums()
+        q_and_phi_gradient = self.zero_q_and_phi_gradient()
         constants = instance.constants(overlaps)
         for span, tokens in instance.blocks():
             flat = tokens.reshape(-1, d)
             fields = (flat @ W / root).reshape(-1, L, s) + overlaps.m[instance.contexts[span]]
             slopes = np.empty_like(fields)
-            for labels, own, x, known in instance.by_labels(fields, span):
+            for labels, own, x, known in instance.group_by_labels(fields, span):
                 values, found = problem.solver.proximal.losses_at(x, known, constants[labels])
                 total += float(values.sum())
                 slopes[own] = found.reshape(-1, L, s)
                 if not self.is_explicit:
-                    own_sums += self.own_sums(labels, x, known, constants[labels])
+                    q_and_phi_gradient += self.q_and_phi_gradient(labels, x, known, constants[labels])
             by_token = slopes.reshape(-1, s)
             gradient += flat.T @ by_token / root
             np.add.at(along_means, instance.contexts[span].ravel(), by_token)
         slope = gradient + instance.coordinates.tau @ along_means / d
-        phi = own_sums[len(own_sums) - len(weights.phi) :] / d
+        phi = q_and_phi_gradient[len(q_and_phi_gradient) - len(weights.phi) :] / d
         if problem.solver.model.HOLDS_Q:
-            slope += np.einsum("iab,ib->ia", self.through_q(own_sums), W)
+            slope += np.einsum("iab,ib->ia", self.q_blocks(q_and_phi_gradient), W)
         return total / d, Weights(slope, phi)
 
     def penalty(self, weights: Weights) -> tuple[float, Weights]:
-        """The regulariser's part per d, those of phi included, and its gradient (away from corners)."""
+        """Return the penalty per d, including that of phi, and its gradient (away from corners)."""
         problem, W = self.problem, weights.W
         ridge = np.array([number["ridge"] for number in problem.trained])
         own = float(np.sum(ridge * weights.phi**2)) / 2
         values, slope = problem.regulariser.values(W, self.instance.known_rows)
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
-    def __call__(self, weights: Weights) -> Value:
-        """Both parts with their gradient, under given norms those of the scaled columns; counts as one evaluation."""
-        weights = self._without_held(weights)
-        at = on_sphere(self.problem, weights)
+    def __call__(self, weights: Weights) -> RiskValue:
+        """Return both parts with their gradient; under given norms those of the scaled columns."""
+        weights = self._remove_fixed(weights)
+        at = scale_to_norms(self.problem, weights)
         data, slope = self.data(at)
         penalty, other = self.penalty(at)
-        gradient = self._without_held(Weights(slope.W + other.W, slope.phi + other.phi))
+        gradient = self._remove_fixed(Weights(slope.W + other.W, slope.phi + other.phi))
         if not self.problem.regulariser.keeps_norms:
-            return Value(data, penalty, gradient)
+            return RiskValue(data, penalty, gradient)
         lengths = np.linalg.norm(weights.W, axis=0)
         units, scale = weights.W / lengths, self.problem.regulariser.norms * np.sqrt(self.instance.d)
         radial = np.sum(units * gradient.W, axis=0)
         along = Weights((gradient.W - units * radial) * scale / lengths, gradient.phi)
-        return Value(data, penalty, along, -radial / scale)
+        return RiskValue(data, penalty, along, -radial / scale)
 
-    def placed(self, weights: Weights) -> Weights:
-        """The nearest weights with the overlaps zero that are held there, and with the norms that are given."""
-        return on_sphere(self.problem, self._without_held(weights))
+    def project(self, weights: Weights) -> Weights:
+        """Return the nearest weights with the constrained overlaps zero and the given norms."""
+        return scale_to_norms(self.problem, self._remove_fixed(weights))
 
-    def held(self, weights: Weights) -> np.ndarray:
-        """Orthonormal directions in which placed weights do not move, (k, d, s).
+    def fixed_directions(self, weights: Weights) -> np.ndarray:
+        """Return orthonormal directions in which projected weights are fixed, (k, d, s).
 
-        Those of overlaps held at zero, and the radial one of every column whose norm is given.
+        They are those of overlaps constrained to zero, and the radial one of every column whose norm is given.
         """
         if not self.problem.regulariser.keeps_norms:
             return self._zeros
         radial = np.einsum("ia,ab->aib", weights.W / np.linalg.norm(weights.W, axis=0), np.eye(weights.W.shape[1]))
         return np.concatenate([self._zeros, radial])
 
-    def _without_held(self, weights: Weights) -> Weights:
+    def _remove_fixed(self, weights: Weights) -> Weights:
         if not len(self._zeros):
             return weights
         along = np.einsum("kia,ia->k", self._zeros, weights.W)
         return Weights(weights.W - np.einsum("k,kia->ia", along, self._zeros), weights.phi)
 
     def curvature(self, at: Weights, data_only: bool = False) -> float:
-        """Largest curvature of the risk near some weights, by power iteration on differences of its gradient."""
+        """Return the largest curvature of the risk near some weights, by power iteration on gradient differences.
+
+        Args:
+            at: the weights.
+            data_only: leave out the penalty.
+        """
         direction = np.random.default_rng(3).standard_normal(at.W.shape)
         scale = max(at.size, 0.1)
 
@@ -184,7 +216,7 @@ class Risk:
             return self.data(weights)[1].W if data_only else self(weights).gradient.W
 
         found = 1.0
-        for _ in range(_POWER_STEPS):
+        for _ in range(CurvatureOptions.current().power_iterations):
             direction *= 1e-4 * scale * np.sqrt(direction.size) / np.linalg.norm(direction)
             image = (gradient(at.W + direction) - gradient(at.W - direction)) / 2
             if not image.any():  # piecewise linear
@@ -193,37 +225,51 @@ class Risk:
             direction = image
         return max(found, 1e-6)
 
-    def curvature_through_q(self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
-        """Return what the q in the loss add to the Hessian in every row of W, (d, s, s), at the fields (n, L, s)."""
+    def q_hessian_blocks(self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
+        """Return the part of the Hessian in every row of W through the q in the loss, (d, s, s).
+
+        Args:
+            fields: fields (n, L, s) of the samples.
+            constants: constants of the loss, by labels.
+        """
         s = self.problem.student_rank
         if not self.problem.solver.model.HOLDS_Q:
             return np.zeros((self.instance.d, s, s))
-        chosen = self.instance.by_labels(fields)
-        sums = [self.own_sums(labels, x, known, constants[labels]) for labels, _, x, known in chosen]
-        return self.through_q(np.sum(sums, axis=0))
+        chosen = self.instance.group_by_labels(fields)
+        sums = [self.q_and_phi_gradient(labels, x, known, constants[labels]) for labels, _, x, known in chosen]
+        return self.q_blocks(np.sum(sums, axis=0))
 
-    def no_own_sums(self) -> np.ndarray:
-        """Return zero derivatives of the loss in the q that it holds, a triangle a context, and in phi."""
+    def zero_q_and_phi_gradient(self) -> np.ndarray:
+        """Return zeros in the shape of the derivatives of the loss in its q, a triangle a context, and in phi."""
         s, holds_q = self.problem.student_rank, self.problem.solver.model.HOLDS_Q
         return np.zeros(holds_q * self.problem.contexts * s * (s + 1) // 2 + len(self.problem.trained))
 
-    def own_sums(self, labels: tuple[int, ...], x: np.ndarray, known: np.ndarray, constants: np.ndarray) -> np.ndarray:
-        """Return these derivatives, summed over samples with the same labels at fields (N, L s)."""
-        problem, out = self.problem, self.no_own_sums()
+    def q_and_phi_gradient(
+        self, labels: tuple[int, ...], x: np.ndarray, known: np.ndarray, constants: np.ndarray
+    ) -> np.ndarray:
+        """Return the derivatives of the loss in its q and in phi, summed over samples with the same labels.
+
+        Args:
+            labels: the labels.
+            x: fields (N, L s).
+            known: features (N, FEATURES).
+            constants: constants of the loss.
+        """
+        problem, out = self.problem, self.zero_q_and_phi_gradient()
         own = problem.solver.proximal.own_gradients_at(x, known, constants).sum(axis=0)
         trained = len(problem.trained)
         if problem.solver.model.HOLDS_Q:
             by_token = own[: len(own) - trained].reshape(problem.tokens, -1)
             by_context = out[: len(out) - trained].reshape(problem.contexts, -1)
-            np.add.at(by_context, problem.context_of(labels), by_token)
+            np.add.at(by_context, problem.context_indices(labels), by_token)
         out[len(out) - trained :] = own[len(own) - trained :]
         return out
 
-    def through_q(self, own_sums: np.ndarray) -> np.ndarray:
-        """Of the q held by the loss: 2 gamma_i / d times their symmetrised derivatives, a block a row, (d, s, s)."""
+    def q_blocks(self, q_and_phi_gradient: np.ndarray) -> np.ndarray:
+        """Return 2 gamma_i / d times the symmetrised derivatives of the loss in its q, a block a row, (d, s, s)."""
         s = self.problem.student_rank
         rows, columns = np.triu_indices(s)
-        pairs = own_sums[: len(own_sums) - len(self.problem.trained)].reshape(-1, len(rows))
+        pairs = q_and_phi_gradient[: len(q_and_phi_gradient) - len(self.problem.trained)].reshape(-1, len(rows))
         matrices = np.zeros((len(pairs), s, s))
         matrices[:, rows, columns] += pairs / 2
         matrices[:, columns, rows] += pairs / 2

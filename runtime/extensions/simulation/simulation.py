@@ -13,19 +13,19 @@ import numpy as np
 
 from ...base import presenting
 from ...base.errors import InputError, TimeLimitError, require_known, require_whole
-from ...base.interrupts import held_back, keeping_results
-from ...base.presenting import Recorded, Result
-from ...base.progress import bar, say
+from ...base.interrupts import defer_interrupts, keep_partial_results
+from ...base.presenting import DatasetResult, Result
+from ...base.progress import print_message, progress_bar
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, check_is_problem
-from ...saddle_point.starts import as_start, default_start
+from ...saddle_point.starts import convert_start, default_start
 from .estimate import Estimate
 from .instance import Instance
-from .method import Polish
+from .method import PolishRecord
 from .methods import METHODS
-from .orientation import kind_of, oriented
+from .orientation import classify_state, nearest_image
 from .plan import Plan
-from .run import Run, checked
+from .run import Run, validate_plan
 from .workers import Failure, results
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 SCALARS = ("training_loss", "data", "penalty", "test_error", "gradient", "iterations", "late", "contraction")
 _CONTROLLED = SCALARS[:4]  # what depends on the data drawn
-POLISH = tuple(known.name for known in fields(Polish))
+POLISH = tuple(known.name for known in fields(PolishRecord))
 
 
 @dataclass(frozen=True, repr=False)
-class Simulation(Result, Recorded):
-    """Runs of one plan.
+class Simulation(Result, DatasetResult):
+    """A simulation: runs of one plan.
 
     Attributes:
-        runs: by seed, in ascending order, converged or not.
-        failures: seeds without a result, and why.
+        runs: runs in ascending order of their seeds, converged or not.
+        failures: seeds without a result, and the reasons.
         interrupted: whether seeds asked for are missing because the run was interrupted; out_of_time: because a time
             limit ended it.
 
@@ -61,7 +61,7 @@ class Simulation(Result, Recorded):
 
     @property
     def problem(self) -> Problem:
-        """The one whose alpha gave the n = alpha d samples of every run."""
+        """The problem, whose alpha gave the n = alpha d samples of every run."""
         return self.plan.problem
 
     @property
@@ -71,8 +71,10 @@ class Simulation(Result, Recorded):
 
     @property
     def status(self) -> str:
-        """converged, or what at least one seed lacks: failed, max_iterations, stalled, collapsed (to W = 0, a corner of
-        the risk), left_domain, not_finite."""
+        """The status: converged, or the first other status of a seed.
+
+        Others are failed, max_iterations, stalled, collapsed (to W = 0, a corner of the risk), left_domain, not_finite.
+        """
         if self.failures:
             return "failed"
         return next((run.status for run in self.runs if run.status != "converged"), "converged")
@@ -90,12 +92,12 @@ class Simulation(Result, Recorded):
         return self
 
     def average(self, values: Sequence[Any] | np.ndarray) -> Estimate:
-        """Of one value (of any shape) a converged run, with control variates where the plan asks for them."""
+        """Return mean and standard error of one value a converged run, of any shape, with control variates if known."""
         known = [run.controls for run in self.converged if run.controls is not None]
         return Estimate.of(values, known if len(known) == len(self.converged) else ())
 
     def estimate(self, name: str) -> Estimate:
-        """Of one of SCALARS, over converged runs."""
+        """Return mean and standard error of one of SCALARS over converged runs."""
         values = [getattr(run, name) for run in self.converged]
         return self.average(values) if name in _CONTROLLED else Estimate.of(values)
 
@@ -113,36 +115,36 @@ class Simulation(Result, Recorded):
 
     @property
     def multipliers(self) -> Estimate | None:
-        """Strengths (s,) of the ridge that keeps given norms, over converged runs; None of any other regulariser."""
+        """The strengths (s,) of the ridge that keeps given norms, over converged runs; None for other regularisers."""
         found = [run.multipliers for run in self.converged if run.multipliers is not None]
         return self.average(found) if len(found) == len(self.converged) > 0 else None
 
     @property
     def polish(self) -> dict[str, Estimate]:
-        """What polishing did, by the names of POLISH, over converged runs; empty where nothing was polished."""
+        """The records of polishing by the names of POLISH, over converged runs; empty if nothing was polished."""
         done = [run.polish for run in self.converged if run.polish is not None]
         return {name: Estimate.of([getattr(polish, name) for polish in done]) for name in POLISH if done}
 
     @property
     def branches(self) -> dict[str, int]:
-        """How many converged runs ended in each kind of state, most frequent first."""
+        """The number of converged runs in each kind of state, most frequent first."""
         return dict(Counter(self.branch(run) for run in self.converged).most_common())
 
     def branch(self, run: Run) -> str:
-        """What kind of state a run ended in, see `kind_of`."""
-        return kind_of(self.problem, self.plan.d, run.overlaps)
+        """Return the kind of state that a run ended in, see `classify_state`."""
+        return classify_state(self.problem, self.plan.d, run.overlaps)
 
     def only(self, branch: str) -> Simulation:
-        """The converged runs that ended in one kind of state."""
+        """Return the converged runs that ended in one kind of state."""
         return replace(self, runs=tuple(run for run in self.converged if self.branch(run) == branch))
 
     def aligned(self, reference: Overlaps) -> Simulation:
-        """The same runs, each in the mirror image nearest to reference overlaps."""
-        runs = tuple(replace(r, overlaps=oriented(self.problem, r.overlaps, reference)) for r in self.runs)
+        """Return the same runs, each in the mirror image nearest to reference overlaps."""
+        runs = tuple(replace(r, overlaps=nearest_image(self.problem, r.overlaps, reference)) for r in self.runs)
         return replace(self, runs=runs)
 
     def to_xarray(self) -> xarray.Dataset:
-        """Runs along `seed`; overlaps with the axes of a curve's."""
+        """Return a dataset of the runs along `seed`; overlaps have the axes of those of a curve."""
         return presenting.to_dataset(self)
 
 
@@ -161,20 +163,21 @@ def simulate(
     """Draw data from the law of a model and minimise the risk, or pass messages, seed by seed.
 
     Args:
+        problem: the model with its parameters.
         d: dimension of the embeddings; n = alpha d samples.
-        seeds: how many, from 0, or which. A seed gives the same data whatever the start and the method; with another
-            alpha its samples are the first of the same sequence.
-        start: a named start of the model (`semantic`, else its first, where none is given), or `random`.
+        seeds: number of seeds, from 0, or the seeds themselves. A seed gives the same data whatever the start and the
+            method; with another alpha its samples are the first of the same sequence.
+        start: a named start of the model (by default `semantic`, else its first), or `random`.
         method: auto, or one that `saddleforge simulate --help` lists; the theory of one pass through the data is
             `dynamics`.
-        threads: processes side by side, one thread each; all cores by default. Results do not depend on it.
+        threads: number of processes, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
-        on_run: called with every run as it is finished; Ctrl-C waits until it returns, and then counts the run.
+        on_run: function called with every finished run; Ctrl-C waits until it returns, and the run then counts.
         options: further fields of `Plan`: polish, restarts, project, controls, tolerance, most, rate, batch, inertia,
             damping, exact, memory.
 
     Raises:
-        InputError: something unknown, or out of range.
+        InputError: an unknown name, or a value out of range.
 
     Example:
         >>> runs = sf.simulate(sf.problem("ridge_regression", alpha=2), d=100, seeds=2)
@@ -187,23 +190,23 @@ def simulate(
     for name in options:
         require_known("option", name, sorted(field.name for field in fields(Plan)[4:]), "simulate")
     start = default_start(problem) if start is None else start
-    plan = checked(Plan(problem, int(d), start, method, **options))
+    plan = validate_plan(Plan(problem, int(d), start, method, **options))
     _ = problem.alpha  # raises where it is missing, before anything is compiled
-    wanted = _seeds(seeds)
+    wanted = _seed_list(seeds)
     if threads is not None:
         require_whole("threads", threads, 1)
     done = {run.seed: run for run in known if run.seed in set(wanted)}
     failures: list[Failure] = []
-    with keeping_results() as early:
-        _collect(plan, wanted, threads, done, failures, on_run)
+    with keep_partial_results() as early:
+        _run_missing_seeds(plan, wanted, threads, done, failures, on_run)
     runs, failed = tuple(done[seed] for seed in sorted(done)), tuple(sorted(failures, key=lambda f: f.seed))
     return Simulation(plan, runs, failed, early.interrupted, early.out_of_time)
 
 
-_SECONDS_A_GIGABYTE = 2.0  # of normal variates, drawn and scaled on one core
+_SECONDS_A_GIGABYTE = 2.0  # for drawing and scaling normal variates on one core; for a message
 
 
-def _collect(
+def _run_missing_seeds(
     plan: Plan,
     wanted: Sequence[int],
     threads: int | None,
@@ -214,17 +217,17 @@ def _collect(
     missing = [seed for seed in wanted if seed not in done]
     if not missing:
         return
-    if not plan.problem.solver.compiled_before():
-        say(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
+    if not plan.problem.solver.is_compiled():
+        print_message(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
     data = Instance(plan.problem, plan.d, missing[0], plan.exact, plan.memory).data_bytes
     if data > plan.memory and not METHODS[plan.method].one_pass:
-        say(
+        print_message(
             f"the data of a seed take {data / 1e9:.3g} GB, beyond {plan.memory / 1e9:.3g} GB: they are drawn again in "
             f"every step, about {data / 1e9 * _SECONDS_A_GIGABYTE:.2g} s on one core"
         )
-    what = f"{plan.method} at d = {plan.d} from {plan.start}"
+    title = f"{plan.method} at d = {plan.d} from {plan.start}"
     jobs = results([(plan, seed) for seed in missing], max(1, min(threads or os.cpu_count() or 1, len(missing))))
-    with bar(what, len(wanted)) as task, closing(jobs):
+    with progress_bar(title, len(wanted)) as task, closing(jobs):
         for _ in done:
             task.advance()
         for _, result in jobs:
@@ -232,18 +235,18 @@ def _collect(
                 if result.input_error:
                     raise InputError(result.text)
                 failures.append(result)
-                task.advance(f"{what}: seed {result.seed} failed ({result.text})")
+                task.advance(f"{title}: seed {result.seed} failed ({result.text})")
                 continue
-            with held_back():  # a run counts when it has been put away, and not before
+            with defer_interrupts():  # an interruption comes before or after the run is recorded, not in between
                 if on_run:
                     on_run(result)
                 done[result.seed] = result
-            loss = result.training_loss  # none of a pass
-            said = f", training loss {loss:.6g}" if np.isfinite(loss) else ""
-            task.advance(f"{what}: seed {result.seed} {result.status}{said}")
+            loss = result.training_loss  # nan after one pass
+            loss_text = f", training loss {loss:.6g}" if np.isfinite(loss) else ""
+            task.advance(f"{title}: seed {result.seed} {result.status}{loss_text}")
 
 
-def _seeds(seeds: int | Iterable[int]) -> list[int]:
+def _seed_list(seeds: int | Iterable[int]) -> list[int]:
     if isinstance(seeds, int | np.integer):
         require_whole("seeds", seeds, 1)
         return list(range(int(seeds)))
@@ -254,28 +257,31 @@ def _seeds(seeds: int | Iterable[int]) -> list[int]:
     return wanted
 
 
-@as_start.register
+@convert_start.register
 def _mean_overlaps(simulation: Simulation) -> Overlaps:
-    """Of the converged runs of the most frequent kind, each in the mirror image nearest to the first.
+    """Return the mean overlaps of the converged runs of the most frequent kind, in mirror images nearest to the first.
 
     Raises:
         InputError: no seed converged.
     """
-    return typical(simulation.problem, [(simulation.branch(run), run.overlaps) for run in simulation.converged])
+    return typical_overlaps(
+        simulation.problem, [(simulation.branch(run), run.overlaps) for run in simulation.converged]
+    )
 
 
-def typical(problem: Problem, found: Sequence[tuple[str, Overlaps]]) -> Overlaps:
-    """The mean over overlaps of the most frequent kind, each in the mirror image nearest to the first.
+def typical_overlaps(problem: Problem, found: Sequence[tuple[str, Overlaps]]) -> Overlaps:
+    """Return the mean overlaps of the most frequent kind, each in the mirror image nearest to the first.
 
     Args:
+        problem: the problem of the runs.
         found: kind and overlaps of every run.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no runs.
     """
     if not found:
         raise InputError("no seed converged: there are no overlaps to start from")
     (kind, _), *_ = Counter(kind for kind, _ in found).most_common(1)
-    first, *others = (overlaps for own, overlaps in found if own == kind)
-    packed = [first.pack(), *(oriented(problem, other, first).pack() for other in others)]
+    first, *others = (overlaps for each, overlaps in found if each == kind)
+    packed = [first.pack(), *(nearest_image(problem, other, first).pack() for other in others)]
     return Overlaps.unpack(np.mean(packed, axis=0), problem.sizes)

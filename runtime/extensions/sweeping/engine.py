@@ -1,7 +1,7 @@
-"""Who runs the lines of a sweep: this process, or workers of Dask distributed. This process alone writes records.
+"""The engine that runs the lines of a sweep: this process, or workers of Dask. Only this process writes records.
 
-Workers send every record as it is made, as an event; a line's future then holds all of them once more, so that none is
-lost to a connection that breaks.
+Workers send every record as an event; the future of a line then contains all of them again, so that none is lost if a
+connection breaks.
 """
 
 from __future__ import annotations
@@ -25,39 +25,55 @@ from ..._version import __version__
 from ...base import budget
 from ...base.environment import THREAD_VARIABLES
 from ...base.errors import InputError, TimeLimitError, require_whole
-from ...base.files import finite
-from ...base.interrupts import kept_handler
+from ...base.files import require_finite_file
+from ...base.interrupts import preserve_interrupt_handler
+from ...base.options import AlgorithmOptions
 from ...base.progress import set_quiet
-from ...base.threads import limited
-from .line import FAILED, Record, is_done, run_line
+from ...base.threads import thread_limit
+from .line import FAILED, Record, is_computed, run_line
 from .plan import Line
 
-Take = Callable[[Line, Record], None]
-"""What is done with a record."""
-Known = Callable[[Line], dict[int, Record]]
-"""The records of a line that are there."""
+StoreRecord = Callable[[Line, Record], None]
+"""Function that stores a record."""
+FindRecords = Callable[[Line], dict[int, Record]]
+"""Function that returns the existing records of a line."""
 
-_PATIENCE = 600.0  # seconds in which processes of one's own do, however busy the machine is
-_LOOK = 0.2  # seconds between looks at the clock
-_REFILL = 1.0  # seconds between looks for workers that have come
 _SAFE_PATH = "PYTHONSAFEPATH"
-_ATTEMPTS = 2  # of a line, none of which finished a point
-_AHEAD = 2  # lines a thread that a cluster of others' is given at once
-_WARMING = 2  # points after which everything is compiled
 _TIMEOUTS = ("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp")
 
 
 @dataclass(frozen=True)
-class Engine:
-    """Where lines are run.
+class EngineOptions(AlgorithmOptions):
+    """Options of the distribution of lines to workers.
 
     Attributes:
-        processes: workers of a local cluster, by default one a core; 1 is this process.
-        scheduler: address of a scheduler that runs already; cluster: a YAML file for dask-jobqueue.
+        local_timeout: seconds in which own worker processes have to start and answer, on a busy machine.
+        poll_interval: seconds between checks of the time limit; smaller ends earlier, at more overhead.
+        refill_interval: seconds between checks for new workers.
+        attempts: how often a line is tried whose process dies without a new point.
+        lines_per_thread: lines that a remote cluster receives at once, per thread; more hide its latency.
+        warmup_points: points computed before workers start, after which everything is compiled.
+    """
+
+    local_timeout: float = 600.0
+    poll_interval: float = 0.2
+    refill_interval: float = 1.0
+    attempts: int = 2
+    lines_per_thread: int = 2
+    warmup_points: int = 2
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that runs lines, here or on workers.
+
+    Attributes:
+        processes: number of workers of a local cluster, by default one a core; 1 is this process.
+        scheduler: address of a running scheduler; cluster: a YAML file for dask-jobqueue.
         timeout: seconds in which that scheduler has to answer.
-        threads: a worker.
-        memory: bytes a worker of a local cluster may use; None divides those of the machine.
-        client: of Dask, while the engine is held.
+        threads: threads of a worker.
+        memory: bytes a worker of a local cluster may use; None divides the memory of the machine.
+        client: the Dask client, while workers are kept.
     """
 
     processes: int | None = None
@@ -69,10 +85,10 @@ class Engine:
     timeout: float = 60.0
 
     def check(self) -> None:
-        """Before anything is computed.
+        """Check the settings before anything is computed.
 
         Raises:
-            InputError: out of range, two engines at once, or Dask is asked for and not installed.
+            InputError: a value out of range, two clusters at once, or Dask is needed and not installed.
         """
         if self.processes is not None:
             require_whole("processes", self.processes, 1)
@@ -85,67 +101,80 @@ class Engine:
             raise InputError("several processes need Dask: pip install 'saddleforge[sweep]', or run with 1 process")
 
     @property
-    def alone(self) -> bool:
-        """Whether this process runs the lines itself."""
+    def runs_here(self) -> bool:
+        """Return whether this process runs the lines itself."""
         if self.scheduler or self.cluster:
             return False
         return (self.processes or (os.cpu_count() or 1)) == 1 or not has_dask()
 
-    def run(self, lines: Sequence[Line], accuracy: float, known: Known, take: Take) -> None:
-        """Run what is not done of lines.
+    def run(self, lines: Sequence[Line], accuracy: float, known: FindRecords, handle: StoreRecord) -> None:
+        """Run the points of lines that are not computed yet.
+
+        Args:
+            lines: the lines.
+            accuracy: accuracy of the overlaps.
+            known: function that returns the existing records of a line.
+            handle: function that stores a record.
 
         Raises:
             InputError: no scheduler answers, a cluster cannot be started, or a record cannot be written.
-            TimeLimitError: the time limit came; KeyboardInterrupt: Ctrl-C. What was taken is finished.
+            TimeLimitError: the time limit ended it; KeyboardInterrupt: Ctrl-C. Stored records are complete.
         """
         if lines:
-            self._do(_Lines(lines, accuracy, known, take, self.threads), self.alone)
+            self._run_work(_LineWork(lines, accuracy, known, handle, self.threads), self.runs_here)
 
     @contextmanager
-    def held(self) -> Iterator[Engine]:
-        """An engine whose workers stay for several calls, which compile what they need as they come to it.
+    def keep_workers(self) -> Iterator[Engine]:
+        """Yield an engine whose workers are kept for several calls.
 
         Raises:
-            InputError: as of `run`.
+            InputError: as for `run`.
         """
-        if self.alone:
+        if self.runs_here:
             yield self
             return
-        with self._client(sys.maxsize) as client:
+        with self._connect(sys.maxsize) as client:
             yield replace(self, client=client)
 
-    def each(
-        self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]], take: Callable[[int, Any], None]
+    def call_on_each(
+        self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]], handle: Callable[[int, Any], None]
     ) -> None:
-        """Take (number, function(*item)) of every item, in the order in which they end.
+        """Call a function on every item, and handle results in the order in which they are finished.
+
+        Args:
+            function: the function, called as function(*item).
+            items: its arguments.
+            handle: function of the index of an item and its result.
 
         Raises:
-            InputError: as of `run`, or the process at an item dies twice. What was taken is finished.
-            TimeLimitError, KeyboardInterrupt: as of `run`; whatever the function raises.
+            InputError: as for `run`, or the process at an item dies twice. Handled results are complete.
+            TimeLimitError, KeyboardInterrupt: as for `run`; other errors are those of the function.
         """
-        self._do(_Items(function, items, take, self.threads), self.alone or len(items) < 2)
+        self._run_work(_FunctionCalls(function, items, handle, self.threads), self.runs_here or len(items) < 2)
 
-    def _do(self, work: _Items, here: bool) -> None:
-        """Do work in this process, or have workers do it."""
+    def _run_work(self, work: _FunctionCalls, here: bool) -> None:
+        """Do work in this process, or on workers."""
         if here:
-            with limited(self.threads):
-                work.here()
+            with thread_limit(self.threads):
+                work.run_here()
             return
-        with self._client(len(work.numbers)) as client:
+        with self._connect(len(work.numbers)) as client:
             if self.client is None:
-                with limited(self.threads):
-                    work.warm()
-            _Distributed(client, work, _AHEAD if self.scheduler or self.cluster else 1).run()
+                with thread_limit(self.threads):
+                    work.compile_first()
+            ahead = EngineOptions.current().lines_per_thread if self.scheduler or self.cluster else 1
+            _WorkDistributor(client, work, ahead).run()
 
-    def _local(self, lines: int) -> Any:
-        """A cluster on this machine, tried once more where a worker dies as it starts.
+    def _start_local_cluster(self, lines: int) -> Any:
+        """Start a cluster on this machine, tried again if a worker dies at its start.
 
         Raises:
             InputError: its workers do not start.
         """
+        attempts = EngineOptions.current().attempts
         from distributed import LocalCluster
 
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(attempts):
             try:
                 return LocalCluster(
                     n_workers=min(self.processes or os.cpu_count() or 1, lines),
@@ -157,13 +186,13 @@ class Engine:
                     env=dict.fromkeys(THREAD_VARIABLES, str(self.threads)),
                 )
             except RuntimeError as error:
-                if attempt + 1 == _ATTEMPTS:
+                if attempt + 1 == attempts:
                     raise InputError(f"workers do not start ({error}); try fewer, or --processes 1") from error
         raise AssertionError("an attempt returns")
 
     @contextmanager
-    def _client(self, lines: int) -> Iterator[Any]:
-        """Of Dask, and of a cluster that ends with it; the one that is held."""
+    def _connect(self, lines: int) -> Iterator[Any]:
+        """Yield a Dask client, with a cluster that ends with it; or the client that is kept."""
         if self.client is not None:
             yield self.client
             return
@@ -171,220 +200,257 @@ class Engine:
         from distributed import Client
         from distributed.comm import get_address_host
 
+        patience = EngineOptions.current().local_timeout
         quiet = {
-            "distributed.scheduler.allowed-failures": 0,  # who is tried again is decided here
+            "distributed.scheduler.allowed-failures": 0,  # attempts are counted here
             "distributed.admin.low-level-log-length": 100,  # events, which are records
             "distributed.worker.daemon": False,
         }
         with ExitStack() as stack:
             stack.enter_context(dask.config.set(quiet))
-            stack.enter_context(_silenced())
+            stack.enter_context(_silence_dask())
             if self.scheduler:
                 target: Any = self.scheduler
             else:
-                stack.enter_context(dask.config.set(dict.fromkeys(_TIMEOUTS, f"{_PATIENCE:g}s")))
+                stack.enter_context(dask.config.set(dict.fromkeys(_TIMEOUTS, f"{patience:g}s")))
                 if self.cluster:
-                    target = stack.enter_context(_from_file(self.cluster))
+                    target = stack.enter_context(_start_cluster_from_file(self.cluster))
                 else:
-                    stack.enter_context(_apart())
-                    target = stack.enter_context(_closed(self._local(lines)))
-            timeout = self.timeout if self.scheduler else _PATIENCE
+                    stack.enter_context(_isolate_spawned_processes())
+                    target = stack.enter_context(_closing(self._start_local_cluster(lines)))
+            timeout = self.timeout if self.scheduler else patience
             try:
                 if self.scheduler:
-                    get_address_host(self.scheduler)  # of what is none a client is made that takes minutes to end
-                client = stack.enter_context(_closed(Client(target, timeout=timeout, set_as_default=False)))
+                    get_address_host(self.scheduler)  # a client for an invalid address would take minutes to end
+                client = stack.enter_context(_closing(Client(target, timeout=timeout, set_as_default=False)))
             except (OSError, TimeoutError, ValueError) as error:
                 raise InputError(
                     f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}"
                 ) from error
             if self.scheduler:
-                _refuse_other_versions(client, self.scheduler)
+                _check_versions(client, self.scheduler)
             yield client
 
 
-class _Items:
-    """Calls of one function by number, whose errors are those of all: what a worker does, what comes back of it."""
+class _FunctionCalls:
+    """Work that consists of calls of one function, by index; its errors end all calls."""
 
     topic: str | None = None
-    """Under which workers send what they have so far."""
+    """The topic under which workers send events."""
 
     def __init__(
         self,
         function: Callable[..., Any],
         items: Sequence[tuple[Any, ...]],
-        take: Callable[[int, Any], None],
+        handle: Callable[[int, Any], None],
         threads: int,
     ) -> None:
-        self._function, self._items, self._take, self._threads = function, items, take, threads
+        self._function, self._items, self._handle, self._threads = function, items, handle, threads
         self.numbers: Sequence[int] = range(len(items))
 
-    def here(self) -> None:
-        """Do all of it in this process."""
+    def run_here(self) -> None:
+        """Do all work in this process."""
         for number, item in enumerate(self._items):
-            self._take(number, self._function(*item))
+            self._handle(number, self._function(*item))
 
-    def warm(self) -> None:
-        """Compile in this process what every worker will call."""
+    def compile_first(self) -> None:
+        """Compile in this process the functions that every worker will call."""
 
-    def call(self, number: int) -> tuple[Any, ...]:
-        """What a worker calls, and with what."""
-        return _quietly, self._function, self._items[number], self._threads
+    def worker_call(self, number: int) -> tuple[Any, ...]:
+        """Return the function that a worker calls, and its arguments."""
+        return _call_on_worker, self._function, self._items[number], self._threads
 
-    def hear(self, number: int, what: Any) -> None:
-        """A worker sends something on the way."""
+    def receive(self, number: int, what: Any) -> None:
+        """Handle an event that a worker sends.
 
-    def progress(self, number: int) -> int:
-        """How much of a piece that has begun is there."""
+        Args:
+            number: index of the piece of work.
+            what: content of the event.
+        """
+
+    def count_finished(self, number: int) -> int:
+        """Return the number of finished parts of a piece that is running."""
         return 0
 
-    def finished(self, number: int, made: Any) -> None:
-        """A piece is done."""
-        self._take(number, made)
+    def handle_result(self, number: int, made: Any) -> None:
+        """Handle the result of a finished piece.
 
-    def ends(self, error: BaseException | None) -> bool:
-        """Whether an error ends everything, and is no reason to try once more."""
+        Args:
+            number: index of the piece.
+            made: its result.
+        """
+        self._handle(number, made)
+
+    def is_fatal(self, error: BaseException | None) -> bool:
+        """Return whether an error ends all work, instead of another attempt."""
         return error is not None and type(error).__name__ != "KilledWorker"
 
-    def give_up(self, number: int, error: BaseException | None) -> None:
-        """A piece was tried often enough."""
-        raise InputError(f"{_why(error)}; try fewer processes, what is finished is kept")
+    def handle_failure(self, number: int, error: BaseException | None) -> None:
+        """Handle a piece whose attempts have all failed.
+
+        Args:
+            number: index of the piece.
+            error: the last error.
+        """
+        raise InputError(f"{_failure_reason(error)}; try fewer processes, what is finished is kept")
 
 
-class _Lines(_Items):
-    """Lines: every record is sent as it is made, and what is not finished when one is given up has a status."""
+class _LineWork(_FunctionCalls):
+    """Work that consists of lines: every record is sent at once; unfinished points of a failed line get a status."""
 
-    def __init__(self, lines: Sequence[Line], accuracy: float, known: Known, take: Take, threads: int) -> None:
-        self._accuracy, self._known, self._take_record, self._threads = accuracy, known, take, threads
+    def __init__(
+        self, lines: Sequence[Line], accuracy: float, known: FindRecords, handle: StoreRecord, threads: int
+    ) -> None:
+        self._accuracy, self._known, self._store_record, self._threads = accuracy, known, handle, threads
         self._lines = {line.number: line for line in lines}
-        self._taken: dict[int, dict[int, Record]] = {}  # of lines that run
+        self._stored: dict[int, dict[int, Record]] = {}  # records of running lines
         self.numbers, self.topic = list(self._lines), f"saddleforge-{uuid4().hex}"
 
-    def here(self) -> None:
+    def run_here(self) -> None:
         for line in self._lines.values():
-            self._run(line)
+            self._run_line_here(line)
 
-    def warm(self) -> None:
+    def compile_first(self) -> None:
         """Run the first points of a line of every solver."""
-        seen = set()
+        compiled = set()
         for line in self._lines.values():
-            if line.ask != "simulate" and line.problem.solver.folder not in seen:
-                seen.add(line.problem.solver.folder)
-                self._run(line, _WARMING)
+            if line.ask != "simulate" and line.problem.solver.folder not in compiled:
+                compiled.add(line.problem.solver.folder)
+                self._run_line_here(line, EngineOptions.current().warmup_points)
 
-    def _run(self, line: Line, most: int | None = None) -> None:
+    def _run_line_here(self, line: Line, most: int | None = None) -> None:
         for record in islice(run_line(line, self._accuracy, self._known(line)), most):
-            self._take_record(line, record)
+            self._store_record(line, record)
 
-    def call(self, number: int) -> tuple[Any, ...]:
+    def worker_call(self, number: int) -> tuple[Any, ...]:
         line = self._lines[number]
-        known = self._taken.setdefault(number, self._known(line))
-        return _run_line, line, self._accuracy, known, self.topic, self._threads
+        known = self._stored.setdefault(number, self._known(line))
+        return _run_line_on_worker, line, self._accuracy, known, self.topic, self._threads
 
-    def hear(self, number: int, what: Record) -> None:
-        """Write a record, once."""
-        there = self._taken.get(number)
-        if there is None or is_done(there.get(what["n"]), self._accuracy):
+    def receive(self, number: int, what: Record) -> None:
+        """Store a record, once.
+
+        Args:
+            number: index of the line.
+            what: the record.
+        """
+        there = self._stored.get(number)
+        if there is None or is_computed(there.get(what["n"]), self._accuracy):
             return
-        what = json.loads(json.dumps(what))  # an event has tuples in place of lists, which index arrays otherwise
+        what = json.loads(json.dumps(what))  # an event has tuples instead of lists, which index arrays differently
         there[what["n"]] = what
-        self._take_record(self._lines[number], what)
+        self._store_record(self._lines[number], what)
 
-    def progress(self, number: int) -> int:
-        return len(self._taken[number])
+    def count_finished(self, number: int) -> int:
+        return len(self._stored[number])
 
-    def finished(self, number: int, made: Sequence[Record]) -> None:
+    def handle_result(self, number: int, made: Sequence[Record]) -> None:
+        """Store the records of a finished line.
+
+        Args:
+            number: index of the line.
+            made: its records.
+        """
         for record in made:
-            self.hear(number, record)
-        del self._taken[number]
+            self.receive(number, record)
+        del self._stored[number]
 
-    def ends(self, error: BaseException | None) -> bool:
+    def is_fatal(self, error: BaseException | None) -> bool:
         return isinstance(error, InputError | TimeLimitError)
 
-    def give_up(self, number: int, error: BaseException | None) -> None:
-        line, there = self._lines[number], self._taken.pop(number)
+    def handle_failure(self, number: int, error: BaseException | None) -> None:
+        """Store a failure for every unfinished point of a line.
+
+        Args:
+            number: index of the line.
+            error: the last error.
+        """
+        line, there = self._lines[number], self._stored.pop(number)
         for n in range(len(line.points)):
-            if not is_done(there.get(n), self._accuracy):
+            if not is_computed(there.get(n), self._accuracy):
                 made = {"n": n, "accuracy": self._accuracy, "version": __version__}
-                self._take_record(line, {**made, "status": FAILED, "reason": _why(error)})
+                self._store_record(line, {**made, "status": FAILED, "reason": _failure_reason(error)})
 
 
-class _Distributed:
-    """Work handed to workers a few pieces at a time, tried once more where they die."""
+class _WorkDistributor:
+    """A distributor of work to workers, a few pieces at a time, tried again if a worker dies."""
 
-    def __init__(self, client: Any, work: _Items, ahead: int) -> None:
+    def __init__(self, client: Any, work: _FunctionCalls, ahead: int) -> None:
         self._client, self._work, self._ahead = client, work, ahead
         self._waiting = iter(work.numbers)
-        self._news: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()
-        self._deaths: dict[int, tuple[int, int]] = {}  # how many without progress, and how far it was at the last
+        self._events: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()
+        self._deaths_without_progress: dict[int, tuple[int, int]] = {}  # their number, and the progress then
         self._futures: dict[int, Any] = {}
 
     def run(self) -> None:
-        """Until nothing is left."""
+        """Run until all work is done."""
         if self._work.topic:
-            self._client.subscribe_topic(self._work.topic, lambda event: self._news.put(("sent", *event[1])))
+            self._client.subscribe_topic(self._work.topic, lambda event: self._events.put(("sent", *event[1])))
         try:
-            self._fill()
-            filled = monotonic()
+            self._submit_waiting()
+            filled, options = monotonic(), EngineOptions.current()
             while self._futures:
-                budget.check()
-                if monotonic() - filled > _REFILL:
-                    self._fill()
+                budget.check_time_limit()
+                if monotonic() - filled > options.refill_interval:
+                    self._submit_waiting()
                     filled = monotonic()
                 with suppress(Empty):
-                    kind, number, what = self._news.get(timeout=min(_LOOK, max(budget.remaining(), 0.01)))
+                    kind, number, what = self._events.get(
+                        timeout=min(options.poll_interval, max(budget.remaining_seconds(), 0.01))
+                    )
                     if kind == "sent":
-                        self._work.hear(number, what)
+                        self._work.receive(number, what)
                     elif self._futures.get(number) is what:
-                        self._ended(number, what)
-                        self._fill()
+                        self._handle_end(number, what)
+                        self._submit_waiting()
         finally:
             with suppress(Exception):
                 self._client.cancel(list(self._futures.values()), force=True)
 
-    def _fill(self) -> None:
-        """As many pieces as there are threads, since who waits at a worker dies with it; more where the way is long."""
+    def _submit_waiting(self) -> None:
+        """Submit a piece for every thread, since waiting pieces die with their worker; more to a remote cluster."""
         threads = max(1, sum(self._client.nthreads().values()))
         for number in islice(self._waiting, max(self._ahead * threads - len(self._futures), 0)):
             self._submit(number)
 
     def _submit(self, number: int) -> None:
-        future = self._client.submit(*self._work.call(number), key=f"saddleforge-{uuid4().hex}", pure=False)
+        future = self._client.submit(*self._work.worker_call(number), key=f"saddleforge-{uuid4().hex}", pure=False)
         self._futures[number] = future
-        future.add_done_callback(lambda done: self._news.put(("ended", number, done)))
+        future.add_done_callback(lambda done: self._events.put(("ended", number, done)))
 
-    def _ended(self, number: int, future: Any) -> None:
-        """A piece has come to its end, or whoever ran it."""
+    def _handle_end(self, number: int, future: Any) -> None:
+        """Handle the end of a piece, or of its worker."""
         del self._futures[number]
-        made, error = _result(future)
+        made, error = _task_result(future)
         if error is None and future.status == "finished":
-            self._work.finished(number, made)
-            self._deaths.pop(number, None)
+            self._work.handle_result(number, made)
+            self._deaths_without_progress.pop(number, None)
             return
-        if error is not None and self._work.ends(error):
+        if error is not None and self._work.is_fatal(error):
             raise error
-        there = self._work.progress(number)
-        before, at = self._deaths.get(number, (0, there))
+        there = self._work.count_finished(number)
+        before, at = self._deaths_without_progress.get(number, (0, there))
         count = before + 1 if there == at else 1
-        self._deaths[number] = (count, there)
-        if count < _ATTEMPTS:
+        self._deaths_without_progress[number] = (count, there)
+        if count < EngineOptions.current().attempts:
             self._submit(number)
         else:
-            self._work.give_up(number, error)
+            self._work.handle_failure(number, error)
 
 
-def _quietly(
+def _call_on_worker(
     function: Callable[..., Any], item: tuple[Any, ...], threads: int
 ) -> Any:  # pragma: no cover, in a process of its own
-    """What a worker does with an item."""
+    """Call the function on an item, in a worker."""
     set_quiet(True)
-    with limited(threads):
+    with thread_limit(threads):
         return function(*item)
 
 
-def _result(future: Any) -> tuple[Any, BaseException | None]:
-    """Of a task that has ended: what it made, or why there is nothing (None where it was cancelled).
+def _task_result(future: Any) -> tuple[Any, BaseException | None]:
+    """Return the result of an ended task, or its error (None if it was cancelled).
 
-    A worker may die before it has handed over what it finished.
+    A worker may die before it has transferred its result.
     """
     try:
         if future.status == "finished":
@@ -394,8 +460,8 @@ def _result(future: Any) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _why(error: BaseException | None) -> str:
-    """In a sentence without addresses, which differ from run to run."""
+def _failure_reason(error: BaseException | None) -> str:
+    """Return the reason of a failure without addresses, which differ from run to run."""
     if error is None:
         return "its task was cancelled"
     if type(error).__name__ == "KilledWorker":
@@ -403,15 +469,15 @@ def _why(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _run_line(
+def _run_line_on_worker(
     line: Line, accuracy: float, known: Mapping[int, Record], topic: str, threads: int
 ) -> list[Record]:  # pragma: no cover, in a process of its own
-    """What a worker does with a line."""
+    """Run a line in a worker, and send its records."""
     from distributed import get_worker
 
     set_quiet(True)
     worker, made = get_worker(), []
-    with limited(threads):
+    with thread_limit(threads):
         for record in run_line(line, accuracy, known):
             worker.log_event(topic, (line.number, record))
             made.append(record)
@@ -419,16 +485,18 @@ def _run_line(
 
 
 def has_dask() -> bool:
-    """Whether Dask distributed is installed."""
+    """Return whether Dask distributed is installed."""
     from importlib.util import find_spec
 
     return find_spec("distributed") is not None
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """Processes that are spawned do not execute the user's script anew, which then needs no guard, nor import what lies
-    in the working directory in place of Python's own."""
+def _isolate_spawned_processes() -> Iterator[None]:
+    """Let spawned processes neither execute the user's script, nor import modules of the working directory.
+
+    A script then needs no guard, and Python's own modules are not shadowed.
+    """
     main, before = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
     sys.modules["__main__"] = ModuleType("__main__")
     os.environ[_SAFE_PATH] = "1"
@@ -443,8 +511,8 @@ def _apart() -> Iterator[None]:
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
-    """Dask tells of workers that die, and of connections that end with them; so does the sweep, in its own words."""
+def _silence_dask() -> Iterator[None]:
+    """Silence Dask about dead workers and their connections, which the sweep reports itself."""
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -457,8 +525,8 @@ def _silenced() -> Iterator[None]:
 
 
 @contextmanager
-def _closed(what: Any) -> Iterator[Any]:
-    """A client or a cluster, closed in the end; that a process does not end in time costs no result."""
+def _closing(what: Any) -> Iterator[Any]:
+    """Yield a client or a cluster and close it, even if a process does not end in time."""
     try:
         yield what
     finally:
@@ -466,14 +534,13 @@ def _closed(what: Any) -> Iterator[Any]:
             what.close()
 
 
-def _refuse_other_versions(client: Any, scheduler: str) -> None:
-    """Make sure that workers of a scheduler that runs have this package: without it they never end what they are given.
+def _check_versions(client: Any, scheduler: str) -> None:
+    """Raise InputError if a worker of a running scheduler lacks this version of the package.
 
-    Raises:
-        InputError: one has not, or another version.
+    Without the package its tasks would never end.
     """
 
-    def version() -> str:  # sent as it stands, since it may not be there to import
+    def _read_version() -> str:  # sent as code, since the package may be missing
         from importlib import import_module
 
         try:
@@ -481,7 +548,7 @@ def _refuse_other_versions(client: Any, scheduler: str) -> None:
         except ImportError:
             return "no saddleforge"
 
-    there = set(client.run(version).values()) - {__version__}
+    there = set(client.run(_read_version).values()) - {__version__}
     if there:
         raise InputError(
             f"workers of the scheduler at {scheduler} have {', '.join(sorted(there))} where this is {__version__}: "
@@ -490,14 +557,14 @@ def _refuse_other_versions(client: Any, scheduler: str) -> None:
 
 
 @contextmanager
-def _from_file(path: Path) -> Iterator[Any]:
-    """A cluster of dask-jobqueue: `kind: SLURM`, `jobs: 10` and the arguments of `SLURMCluster` beside them.
+def _start_cluster_from_file(path: Path) -> Iterator[Any]:
+    """Yield a cluster of dask-jobqueue from a file with `kind: SLURM`, `jobs: 10` and the arguments of `SLURMCluster`.
 
     Raises:
-        InputError: the file cannot be read or says something else, or the cluster cannot be started.
+        InputError: the file cannot be read or is of another form, or the cluster cannot be started.
     """
     try:
-        with kept_handler():  # dask-jobqueue has Ctrl-C end the program
+        with preserve_interrupt_handler():  # dask-jobqueue has Ctrl-C end the program
             import dask_jobqueue
         import dask
         import yaml
@@ -505,29 +572,30 @@ def _from_file(path: Path) -> Iterator[Any]:
         raise InputError(f"--cluster {path} needs dask-jobqueue: pip install 'saddleforge[sweep]'") from None
     kinds = {name.removesuffix("Cluster") for name in vars(dask_jobqueue) if name.endswith("Cluster")} - {"JobQueue"}
     try:
-        said = yaml.safe_load(finite(path).read_text(encoding="utf-8"))
+        settings = yaml.safe_load(require_finite_file(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no YAML'}") from error
-    if not isinstance(said, dict) or said.get("kind") not in kinds or not isinstance(said.get("jobs"), int):
+    if not isinstance(settings, dict) or settings.get("kind") not in kinds or not isinstance(settings.get("jobs"), int):
         raise InputError(
             f"{path}: `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number, are expected in it"
         )
-    kind, jobs = said.pop("kind"), said.pop("jobs")
+    kind, jobs = settings.pop("kind"), settings.pop("jobs")
     configured = dask.config.get(f"jobqueue.{kind.lower()}.scheduler-options", {})
-    said["scheduler_options"] = {"dashboard_address": ":0", **configured, **said.get("scheduler_options", {})}
+    chosen = settings.get("scheduler_options", {})
+    settings["scheduler_options"] = {"dashboard_address": ":0", **configured, **chosen}
     try:
-        cluster = getattr(dask_jobqueue, f"{kind}Cluster")(**said)
+        cluster = getattr(dask_jobqueue, f"{kind}Cluster")(**settings)
     except (TypeError, ValueError, OSError) as error:
         raise InputError(f"{path}: {kind} cannot be started: {error}") from error
 
-    async def submitted() -> None:
+    async def _submit_jobs() -> None:
         cluster.scale(jobs=jobs)
-        await cluster._correct_state()  # which alone says whether they were taken
+        await cluster._correct_state()  # the only report on whether they were accepted
 
-    with _closed(cluster):
+    with _closing(cluster):
         try:
-            cluster.sync(submitted)
+            cluster.sync(_submit_jobs)
         except (RuntimeError, OSError) as error:
-            said_by = str(error).partition("stderr:")[2].strip() or str(error)
-            raise InputError(f"{path}: {kind} does not take the jobs: {said_by.splitlines()[0]}") from error
+            message = str(error).partition("stderr:")[2].strip() or str(error)
+            raise InputError(f"{path}: {kind} does not take the jobs: {message.splitlines()[0]}") from error
         yield cluster

@@ -1,8 +1,9 @@
-"""One line of a sweep, point after point: what a process does, whichever engine it belongs to."""
+"""The computation of one line of a sweep, point after point, in any process."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any
 
@@ -10,147 +11,178 @@ import numpy as np
 
 from ..._version import __version__
 from ...base.errors import InputError, TimeLimitError
-from ...base.interrupts import recognised
+from ...base.interrupts import restore_keyboard_interrupt
+from ...base.options import AlgorithmOptions
 from ...branches.branch import Branch
-from ...branches.curve import bisected_end
+from ...branches.curve import bisect_branch_end
 from ...problems import columns
-from ...problems.columns import with_errors
+from ...problems.columns import add_error_columns
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from ...solving.solve import solve
-from .memory import recalled, remembered
+from .memory import encode_solution, restore_solution
 from .plan import Line
 
 Record = dict[str, Any]
-"""Of a point: `n` (its number on the line), accuracy, version, status, reason; where it was found branch, overlaps
-and errors (packed), scalars by name, `memory`, and where it was judged VERDICTS, attributes of `Stability`;
-`lost` where the line lost its branch: last value with it, first without."""
+"""The record of a point: `n` (its index on the line), accuracy, version, status, reason; for a solution also branch,
+overlaps and errors (packed), scalars by name, `memory`, and if stability was judged VERDICTS, attributes of
+`Stability`; if the line lost its branch `lost`, the last value with it and the first without."""
 
 FAILED, LOST, UNFINISHED = "failed", "lost", "unfinished"
-SOLVED = tuple(with_errors((*columns.OBSERVED, "baseline_error", "residual")))
-JUDGED = tuple(with_errors(name for name, quantity in columns.JUDGED.items() if quantity.has_error))
+SOLVED = tuple(add_error_columns((*columns.OBSERVED, "baseline_error", "residual")))
+JUDGED = tuple(add_error_columns(name for name, quantity in columns.JUDGED.items() if quantity.has_error))
 VERDICTS = ("verdict", "replica_symmetry", "unstable", "longitudinal")
-_BISECTIONS = 4  # where a line loses its branch
-_EFFORT = 2  # sizes of a rule, before more of them are tried
 _PACKAGE = f"{__name__.partition('.')[0]}."
-_ATTEMPTS = 2  # of a point that raises
 
 
-def is_done(record: Record | None, accuracy: float) -> bool:
-    """Whether a point need not be computed again."""
+@dataclass(frozen=True)
+class SweepLineOptions(AlgorithmOptions):
+    """Options of the computation of a line.
+
+    Attributes:
+        end_bisections: bisection steps for the end of the branch, if the line loses it.
+        initial_rule_sizes: sizes of a quadrature rule that are tried before a point counts as inaccurate.
+        attempts: how often a point that raises an unexpected error is tried.
+    """
+
+    end_bisections: int = 4
+    initial_rule_sizes: int = 2
+    attempts: int = 2
+
+
+def is_computed(record: Record | None, accuracy: float) -> bool:
+    """Return whether a point is computed to an accuracy by this version.
+
+    Args:
+        record: its record; None if there is none.
+        accuracy: accuracy asked for.
+    """
     if record is None or record["status"] == FAILED or record["version"] != __version__:
         return False
     return bool(record["accuracy"] <= accuracy)
 
 
 def is_found(record: Record) -> bool:
-    """Whether there is a solution on the branch."""
+    """Return whether a record has a solution on the branch."""
     return "overlaps" in record
 
 
 def run_line(line: Line, accuracy: float, known: Mapping[int, Record]) -> Generator[Record, None, None]:
-    """Records of the points that are not done, one after another.
+    """Yield the records of the points that are not computed yet, one after another.
 
     Args:
-        known: records that are there, by number; of another accuracy or version they are begun from.
+        line: the line.
+        accuracy: accuracy of the overlaps.
+        known: existing records, by index; those of another accuracy or version are starting points.
 
     Raises:
-        TimeLimitError: a time limit ended it.
+        TimeLimitError: a time limit ended the line.
     """
-    work = _Simulations(line, accuracy) if line.ask == "simulate" else _Solutions(line, accuracy, known)
+    work = _SimulationLine(line, accuracy) if line.ask == "simulate" else _SolutionLine(line, accuracy, known)
     for n in range(len(line.points)):
         record = known.get(n)
-        if record is not None and is_done(record, accuracy):
+        if record is not None and is_computed(record, accuracy):
             work.recall(n, record)
             continue
-        made = _attempted(work, n)
+        made = _compute_point(work, n)
         yield {"n": n, "accuracy": accuracy, "version": __version__, **made}
 
 
-def _attempted(work: _Solutions | _Simulations, n: int) -> Record:
-    """A point, tried once more where it raises; then its status says why."""
-    for attempt in range(_ATTEMPTS):
+def _compute_point(work: _SolutionLine | _SimulationLine, n: int) -> Record:
+    """Return the record of a point, tried again if it raises; finally its status says why."""
+    attempts = SweepLineOptions.current().attempts
+    for attempt in range(attempts):
         try:
-            with recognised():  # Ctrl-C in compiled code is no point that raises
+            with restore_keyboard_interrupt():  # so that Ctrl-C in compiled code is no error of the point
                 return work.made(n)
         except TimeLimitError:
             raise
         except InputError as error:
             return {"status": FAILED, "reason": str(error)}
         except Exception as error:
-            if attempt + 1 == _ATTEMPTS:
-                return {"status": FAILED, "reason": f"{type(error).__name__}: {error}{_whence(error)}"}
+            if attempt + 1 == attempts:
+                return {"status": FAILED, "reason": f"{type(error).__name__}: {error}{_error_location(error)}"}
     raise AssertionError("an attempt returns")
 
 
-def _whence(error: Exception) -> str:
-    """In which function of this package an error arose, in words."""
+def _error_location(error: Exception) -> str:
+    """Return a text that names the function of this package in which an error arose."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    own = [f for f in frames if f.f_globals.get("__name__", "").startswith(_PACKAGE)]
-    return f" (in {own[-1].f_globals['__name__'].removeprefix(_PACKAGE)}.{own[-1].f_code.co_name})" if own else ""
+    ours = [f for f in frames if f.f_globals.get("__name__", "").startswith(_PACKAGE)]
+    return f" (in {ours[-1].f_globals['__name__'].removeprefix(_PACKAGE)}.{ours[-1].f_code.co_name})" if ours else ""
 
 
-class _Solutions:
-    """Saddle points, each from its neighbour's where the line goes along a branch."""
+class _SolutionLine:
+    """Saddle points of a line, each from its neighbour's if the line follows a branch."""
 
     def __init__(self, line: Line, accuracy: float, known: Mapping[int, Record]) -> None:
         self._line, self._accuracy, self._known = line, accuracy, known
         self._lost: list[float] | None = None
         self._branch = None
         if line.along is not None:
-            chosen: dict[str, Any] = {"seed": line.seed, "effort": _EFFORT, "most": line.effort}
+            sizes = SweepLineOptions.current().initial_rule_sizes
+            chosen: dict[str, Any] = {"seed": line.seed, "effort": sizes, "most": line.effort}
             self._branch = Branch(line.problem, line.along, line.start, accuracy, **chosen)
 
     def recall(self, n: int, record: Record) -> None:
-        """Go on from a record."""
+        """Continue from an existing record.
+
+        Args:
+            n: index of the point.
+            record: its record.
+        """
         self._lost = record.get("lost", self._lost)
         if self._branch is not None and is_found(record):
-            value = self._value(n)
-            self._branch.known[value] = recalled(self._problem(n), self._line.start, record)
+            value = self._value_at(n)
+            self._branch.known[value] = restore_solution(self._problem_at(n), self._line.start, record)
             self._branch.reached = record["branch"]
 
     def made(self, n: int) -> Record:
-        """The record of a point, without what all have."""
+        """Compute the record of a point, without the common fields."""
         if self._branch is None:
-            return self._alone(n)
+            return self._solve_independently(n)
         if self._lost is not None:
-            return {"status": LOST, "reason": self._words(self._lost), "lost": self._lost}
-        value, branch = self._value(n), self._branch
-        earlier, guess = self._known.get(n), None
+            return {"status": LOST, "reason": self._describe_lost_branch(self._lost), "lost": self._lost}
+        value, branch = self._value_at(n), self._branch
+        earlier, guess, options = self._known.get(n), None, SweepLineOptions.current()
         if earlier is not None and is_found(earlier):
-            guess = recalled(self._problem(n), self._line.start, earlier)
-        begun = bool(branch.known)
+            guess = restore_solution(self._problem_at(n), self._line.start, earlier)
+        has_solution = bool(branch.known)
         found = branch.at(value, guess=guess)
-        if found is not None and found.status is Status.ACCURACY_NOT_REACHED and self._line.effort > _EFFORT:
+        if (
+            found is not None
+            and found.status is Status.ACCURACY_NOT_REACHED
+            and self._line.effort > options.initial_rule_sizes
+        ):
             found = branch.at(value, self._accuracy, guess=found) or found
         if found is not None:
-            made = self._of(found)
-            # What comes next begins from what is written down, as it does after an interruption.
-            branch.known[value] = recalled(self._problem(n), self._line.start, made)
+            made = self._make_record(found)
+            # The next point starts from the record, as it does after an interruption.
+            branch.known[value] = restore_solution(self._problem_at(n), self._line.start, made)
             return made
-        made = _missed(branch.failed.get(value))
-        if begun:
-            self._lost = list(bisected_end(branch, value, _BISECTIONS if self._line.ends else 0))
-            made |= {"lost": self._lost, "reason": self._words(self._lost)}
+        made = _missing_record(branch.failed.get(value))
+        if has_solution:
+            self._lost = list(bisect_branch_end(branch, value, options.end_bisections if self._line.ends else 0))
+            made |= {"lost": self._lost, "reason": self._describe_lost_branch(self._lost)}
         else:
             made["reason"] = f"the {self._line.start} branch has not been found yet on this line; {made['reason']}"
         return made
 
-    def _alone(self, n: int) -> Record:
+    def _solve_independently(self, n: int) -> Record:
         start: Any = self._line.start
         earlier = self._known.get(n)
-        problem = self._problem(n)
+        problem = self._problem_at(n)
         if earlier is not None and is_found(earlier):
-            start = recalled(problem, self._line.start, earlier)
+            start = restore_solution(problem, self._line.start, earlier)
         found = solve(problem, start, accuracy=self._accuracy, seed=self._line.seed)
         if found.status is Status.TIME_LIMIT:
             raise TimeLimitError("the time limit ended the sweep")
-        if found.losses is None or found.status is Status.ENDED_ELSEWHERE:
-            return _missed(found)
-        return self._of(found)
+        if found.losses is None or found.status is Status.LEFT_BASIN:
+            return _missing_record(found)
+        return self._make_record(found)
 
-    def _of(self, solution: Solution) -> Record:
+    def _make_record(self, solution: Solution) -> Record:
         scalars = {name: float(getattr(solution, name)) for name in SOLVED}
         if solution.averages is not None:
             scalars["bistable_share"] = float(solution.averages.bistable)
@@ -171,43 +203,48 @@ class _Solutions:
             "errors": np.asarray(solution.errors, float).tolist(),
             **scalars,
             **words,
-            "memory": remembered(solution),
+            "memory": encode_solution(solution),
         }
 
-    def _value(self, n: int) -> float:
+    def _value_at(self, n: int) -> float:
         assert self._line.along is not None
         return float(self._line.points[n][self._line.along])
 
-    def _problem(self, n: int) -> Problem:
+    def _problem_at(self, n: int) -> Problem:
         return self._line.problem.with_(**self._line.points[n])
 
-    def _words(self, lost: list[float]) -> str:
+    def _describe_lost_branch(self, lost: list[float]) -> str:
         assert self._line.along is not None
         name = self._line.along.rstrip("_")
         return f"the {self._line.start} branch is lost between {name} = {lost[0]:.6g} and {lost[1]:.6g}"
 
 
-def _missed(solution: Solution | None) -> Record:
-    """Of a point at which its branch was not found."""
+def _missing_record(solution: Solution | None) -> Record:
+    """Return the record of a point at which its branch was not found."""
     if solution is None:
         return {"status": Status.MAX_ITERATIONS.value, "reason": Status.MAX_ITERATIONS.advice}
     if solution.losses is None:
         return {"status": solution.status.value, "reason": solution.advice}
-    status = Status.ENDED_ELSEWHERE
+    status = Status.LEFT_BASIN
     return {"status": status.value, "branch": solution.branch, "reason": f"it led to a {solution.branch} solution"}
 
 
-class _Simulations:
-    """Simulations at finite d; the errors of their records are standard errors over seeds."""
+class _SimulationLine:
+    """Simulations of a line at finite d; the errors of their records are standard errors over seeds."""
 
     def __init__(self, line: Line, accuracy: float) -> None:
         self._line = line
 
     def recall(self, n: int, record: Record) -> None:
-        """A simulation begins from nothing."""
+        """Do nothing: a simulation does not depend on its neighbours.
+
+        Args:
+            n: index of the point.
+            record: its record.
+        """
 
     def made(self, n: int) -> Record:
-        """The record of a point, without what all have."""
+        """Compute the record of a point, without the common fields."""
         from ..simulation.simulation import simulate
 
         chosen = self._line.simulated
@@ -219,8 +256,8 @@ class _Simulations:
         if done.out_of_time:
             raise TimeLimitError("the time limit ended the sweep")
         if not done.converged:
-            why = done.failures[0].text if done.failures else f"{len(done.runs)} seeds ended otherwise"
-            return {"status": done.status, "reason": why}
+            reason = done.failures[0].text if done.failures else f"{len(done.runs)} seeds ended otherwise"
+            return {"status": done.status, "reason": reason}
         mean, error = done.overlaps
         scalars: dict[str, Any] = {}
         for name in ("training_loss", "test_error"):

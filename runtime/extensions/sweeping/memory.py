@@ -1,7 +1,7 @@
-"""What of a solution its neighbour on a line begins from, as JSON and back to the bit.
+"""The part of a solution from which its neighbour on a line starts, as JSON and exactly back.
 
-A line goes on from its records after it was killed: the neighbour of a point is always what its record says, also where
-nothing was interrupted, so that both ways give the same bytes.
+A line that was killed continues from its records. The neighbour of a point is therefore always restored from its
+record, even without an interruption, so that both give the same bytes.
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 
 
-def remembered(solution: Solution) -> dict[str, Any]:
-    """Rule, symmetry, slopes and how far they are from the solution."""
+def encode_solution(solution: Solution) -> dict[str, Any]:
+    """Return the rule, the symmetry, the Jacobian and its distance from the solution, as JSON."""
     symmetry = solution.symmetry
     return {
         "rule": {"name": solution.rule.name, **asdict(solution.rule)},  # type: ignore[call-overload]
         "residual": solution.residual,
-        "symmetry": None if symmetry is None else _of_symmetry(symmetry),
-        "slopes": None if solution.jacobian is None else _text(solution.jacobian),
+        "symmetry": None if symmetry is None else _encode_symmetry(symmetry),
+        "slopes": None if solution.jacobian is None else _encode_array(solution.jacobian),
         "drift": solution.drift,
     }
 
 
-def recalled(problem: Problem, start: str, record: dict[str, Any]) -> Solution:
-    """A solution to begin from, which is none to report: it has no losses."""
+def restore_solution(problem: Problem, start: str, record: dict[str, Any]) -> Solution:
+    """Return a solution to start from; it has no losses and is not to be reported.
+
+    Args:
+        problem: the problem of the point.
+        start: the start of its line.
+        record: its record.
+    """
     memory = record["memory"]
     u = np.array(record["overlaps"], float)
     slopes = memory["slopes"]
@@ -45,20 +51,20 @@ def recalled(problem: Problem, start: str, record: dict[str, Any]) -> Solution:
         status=Status(record["status"]),
         residual=memory["residual"],
         iterations=0,
-        rule=_rule(memory["rule"]),
+        rule=_decode_rule(memory["rule"]),
         errors=np.array(record["errors"], float),
-        jacobian=None if slopes is None else _array(slopes).reshape(len(u), len(u)),
+        jacobian=None if slopes is None else _decode_array(slopes).reshape(len(u), len(u)),
         drift=memory["drift"],
-        symmetry=None if memory["symmetry"] is None else _to_symmetry(memory["symmetry"], len(u)),
+        symmetry=None if memory["symmetry"] is None else _decode_symmetry(memory["symmetry"], len(u)),
     )
 
 
-def _rule(values: dict[str, Any]) -> Rule:
+def _decode_rule(values: dict[str, Any]) -> Rule:
     known = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "name"}
     return FAMILIES[values["name"]](**known)
 
 
-def _of_symmetry(symmetry: Symmetry) -> dict[str, Any]:
+def _encode_symmetry(symmetry: Symmetry) -> dict[str, Any]:
     frozen = symmetry.frozen
     return {
         "frozen": None if frozen is None else np.flatnonzero(frozen).tolist(),
@@ -67,7 +73,7 @@ def _of_symmetry(symmetry: Symmetry) -> dict[str, Any]:
     }
 
 
-def _to_symmetry(values: dict[str, Any], count: int) -> Symmetry:
+def _decode_symmetry(values: dict[str, Any], count: int) -> Symmetry:
     frozen = None
     if values["frozen"] is not None:
         frozen = np.zeros(count, bool)
@@ -76,9 +82,9 @@ def _to_symmetry(values: dict[str, Any], count: int) -> Symmetry:
     return Symmetry(frozen, tuple(exchanges), values["clusters"])
 
 
-def _text(values: np.ndarray) -> str:
+def _encode_array(values: np.ndarray) -> str:
     return b64encode(np.ascontiguousarray(values, "<f8").tobytes()).decode("ascii")
 
 
-def _array(text: str) -> np.ndarray:
+def _decode_array(text: str) -> np.ndarray:
     return np.frombuffer(b64decode(text), "<f8").astype(float)

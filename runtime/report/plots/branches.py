@@ -21,30 +21,31 @@ _LINE_COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
 
 
 def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Overlaps m, theta and q above, training loss and test error below each with an axis of its own, with error bars,
-    along the parameter; of a tuned curve, the best value of what was tuned as well.
+    """Draw a branch along its parameter, with error bars: overlaps m, theta and q above, losses below.
+
+    Training loss and test error have an axis each; a tuned curve adds the best value of the tuned parameter.
 
     Args:
         dataset: from `tables.curve_dataset`, or loaded.
-        path: where to write it, as PNG, PDF or SVG; default, nowhere.
+        path: output file, PNG, PDF or SVG; None: none.
 
     Raises:
         InputError: the table is not that of a branch.
     """
     if any(name not in dataset for name in OVERLAPS):
         raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
-    below = _observables(dataset)
+    below = _plotted_observables(dataset)
     with drawing.new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
         upper, lower = drawing.overlap_panels(figure, len(below))
-        held = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset)]
-        upper.set_title(drawing.title_of(dataset), loc="left", pad=8 + 11 * len(held))
+        held = [*drawing.describe_parameters(dataset), *drawing.ansatz_note(dataset)]
+        upper.set_title(drawing.figure_title(dataset), loc="left", pad=8 + 11 * len(held))
         upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
-        x, verdicts = drawing.parameter_values(dataset), drawing.verdicts_of(dataset)
-        for entry in drawing.every_entry(dataset):
+        x, verdicts = drawing.parameter_values(dataset), drawing.point_verdicts(dataset)
+        for entry in drawing.drawn_entries(dataset):
             look = entry.colour, entry.marker, entry.label
             drawing.draw_line(upper, x, entry.values, entry.errors, verdicts, *look, hollow=entry.number > 0)
         if "q_between" in dataset:
-            drawing.draw_between(upper, dataset)
+            drawing.draw_state_overlaps(upper, dataset)
         upper.axhline(0, color=GREY, linewidth=0.6)
         for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
             drawing.draw_line(
@@ -52,8 +53,8 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
             )
             if name == "test_error":
                 drawing.draw_baseline(axes, dataset)
-            axes.set_ylabel(label.replace(" per ", "\nper "))  # long, for a low panel
-            drawing.from_zero(axes)
+            axes.set_ylabel(label.replace(" per ", "\nper "))  # the label is long for a low panel
+            drawing.start_axis_at_zero(axes)
         [upper, *lower][-1].set_xlabel(drawing.parameter_label(dataset.attrs["parameter"]))
         jumps = drawing.jump_intervals(dataset)
         marks = [
@@ -61,22 +62,26 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
             for event in json.loads(dataset.attrs.get("events", "[]"))
         ]
         for axes in (upper, *lower):
-            drawing.draw_marks(axes, marks)
+            drawing.draw_thresholds(axes, marks)
             for left, right in jumps:
                 axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
-            drawing.draw_ends(axes, dataset, GREY)
-        extra = drawing.style_handles(verdicts) + drawing.mark_handles(marks) + drawing.end_handles([dataset])
+            drawing.draw_branch_ends(axes, dataset, GREY)
+        extra = (
+            drawing.stability_handles(verdicts)
+            + drawing.threshold_handles(marks)
+            + drawing.branch_end_handles([dataset])
+        )
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
         drawing.draw_legend(upper, extra)
         for axes in lower:
-            if len(axes.get_legend_handles_labels()[1]) > 1:  # one line is named by the axis
+            if len(axes.get_legend_handles_labels()[1]) > 1:  # a single line is named by the axis
                 drawing.draw_legend(axes, [])
     return figure
 
 
-def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
-    """Name -> colour, marker and label of what is drawn below the overlaps: all that the table knows."""
+def _plotted_observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
+    """Return name -> colour, marker and label of the quantities of the table to draw below the overlaps."""
     tuned = dataset.attrs.get("tuned", "")
     labels = {"energy_moved": "training loss above RS", f"best_{tuned}": f"best {SYMBOLS.get(tuned, tuned)}"}
     found = {}
@@ -90,22 +95,23 @@ def _observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
 
 
 def plot_critical_line(
-    dataset: xarray.Dataset, path: str | Path | None = None, beside: Sequence[xarray.Dataset] = ()
+    dataset: xarray.Dataset, path: str | Path | None = None, overlay: Sequence[xarray.Dataset] = ()
 ) -> Figure:
-    """An event along a second parameter, with its half width as a band and points of codimension 2 marked.
+    """Draw an event along a second parameter, its error bar as a band, with codimension-2 points marked.
 
     Args:
         dataset: from `tables.line_dataset` or `tables.bayes_line_dataset`, or loaded.
-        beside: others, in the same two parameters.
+        path: output file; None: none.
+        overlay: further tables of lines in the same two parameters.
 
     Raises:
-        InputError: lines in other parameters.
+        InputError: the lines have other parameters.
     """
     over, parameter = dataset.attrs["over"], dataset.attrs["parameter"]
-    every = [dataset, *beside]
-    for other in beside:
+    every = [dataset, *overlay]
+    for other in overlay:
         if (other.attrs.get("over"), other.attrs["parameter"]) != (over, parameter):
-            raise InputError(f"a line in {over} and {parameter} is not drawn beside one in other parameters")
+            raise InputError(f"a line in {over} and {parameter} cannot be drawn with lines in other parameters")
     with drawing.new_figure(9.2, 5.0, path) as figure:
         axes = figure.subplots()
         alone = len(every) == 1

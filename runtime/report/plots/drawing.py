@@ -1,14 +1,15 @@
-"""What figures share: colours, lines with their half widths, entries that are alike, legends, files.
+"""Common parts of figures: colours, lines with error bars, equal entries of overlaps, legends, files.
 
-Figures are built without pyplot, so that nothing global is left behind. Colours are those of Okabe and Ito, which stay
-apart for colour-blind readers. Lines are solid where the solution is stable (every longitudinal eigenvalue and the
-replicon below 1), dash-dotted where it is marginal (the replicon or the largest eigenvalue is 1 within its error),
+Figures are built without pyplot, so that no global state is left behind. Colours are those of Okabe and Ito, which
+colour-blind readers can distinguish. Lines are solid where the solution is stable (every longitudinal eigenvalue and
+the replicon below 1), dash-dotted where it is marginal (the replicon or the largest eigenvalue is 1 within its error),
 dashed where it is unstable or was not judged; shading marks where the proximal map jumps, so that replica symmetry
 fails in the strict sense (docs/theory.md section 8).
 
 m is drawn as |m| where the sign of W is free, since W and -W then are the same state (attention), and with its sign
-where the loss fixes it (classification of a mixture); neither m nor theta where it is 0 by construction, without means
-and encodings or without a teacher in the loss. An axis of losses begins at 0 unless something on it is negative.
+where the loss fixes it (classification of a mixture); m and theta are left out where they vanish by construction,
+without means and encodings or without a teacher in the loss. An axis of losses begins at 0 unless something on it is
+negative.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...base.errors import InputError
-from ...base.files import check_writable, write_whole
-from ...base.progress import say
+from ...base.files import check_writable, write_atomically
+from ...base.options import AlgorithmOptions
+from ...base.progress import print_message
 from ...integration.rule import NEGLIGIBLE_JUMPS
-from ...problems.columns import column_of
-from ...stability.assess import MARGINAL, STABLE, UNSTABLE, compared_with_one
+from ...problems.columns import column_name
+from ...stability.assess import MARGINAL, STABLE, UNSTABLE, verdict_against_one
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
 BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
@@ -59,19 +61,41 @@ STYLE: Any = {
     "lines.linewidth": 1.6,
     "lines.markersize": 4,
 }
-_PER_INCH = 130
+
+
+@dataclass(frozen=True)
+class FigureOptions(AlgorithmOptions):
+    """Options of all figures.
+
+    Attributes:
+        dots_per_inch: resolution of PNG files; more is sharper, but takes more space.
+        mean_points: times at which means of one-pass runs are drawn.
+        max_curves: largest number of curves of a family of a sweep.
+    """
+
+    dots_per_inch: int = 130
+    mean_points: int = 11
+    max_curves: int = 12
+
+
 _STYLES: dict[str, Any] = {UNSTABLE: "--", MARGINAL: "-.", STABLE: "-"}  # the worst first
 _LABELS = {
     STABLE: "stable",
     MARGINAL: "marginal: replicon or eigenvalue 1 within its error",
     UNSTABLE: "unstable, or not judged",
 }
-_ROUNDING = 1e-9  # of a replicon
+_REPLICON_ROUNDING = 1e-9  # of a replicon
 
 
 @contextmanager
 def new_figure(width: float, height: float, path: str | Path | None) -> Iterator[Figure]:
-    """A figure in the style of all figures (inches), written where a path is given once it is drawn."""
+    """Create a figure in the common style, and write it at the end of the block if a path is given.
+
+    Args:
+        width: inches.
+        height: inches.
+        path: output file; None: none.
+    """
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
@@ -80,44 +104,56 @@ def new_figure(width: float, height: float, path: str | Path | None) -> Iterator
 
 
 def overlap_panels(figure: Figure, below: int, ratio: float = 3.4) -> tuple[Axes, list[Axes]]:
-    """Return a panel for overlaps and smaller ones below it, along one parameter; `ratio` of their heights to 1.6."""
+    """Return a panel for overlaps and smaller ones below it, along one parameter.
+
+    Args:
+        figure: the figure.
+        below: number of smaller panels.
+        ratio: of the height of a smaller panel to 1.6, that of the first one.
+    """
     upper, *lower = figure.subplots(1 + below, 1, sharex=True, height_ratios=(ratio, *[1.6] * below))
     upper.set_ylabel("overlap")
     return upper, lower
 
 
 def parameter_label(parameter: str) -> str:
-    """Axis label of a parameter, with what it means where that is known."""
+    """Return the axis label of a parameter, with its meaning if known."""
     name = parameter.rstrip("_")
     meaning = {"alpha": "samples per dimension", "omega": "weight of the positional part of the target"}.get(name)
     return SYMBOLS.get(name, name) + (f"  ({meaning})" if meaning else "")
 
 
 def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> None:
-    """Write PNG, PDF or SVG by the name's ending, whole or not at all; the same figure gives the same bytes.
+    """Write a figure as PNG, PDF or SVG by the file's suffix, whole or not at all; equal figures give equal bytes.
 
     Args:
+        figure: the figure.
+        path: output file.
         source: the table it was drawn from, for `is_drawn_from`.
 
     Raises:
-        InputError: the file cannot be written, or its name ends otherwise.
+        InputError: the file cannot be written, or has another suffix.
     """
     path = check_writable(Path(path))
-    kind = format_of(path)
-    mark = {_DESCRIPTIONS[kind]: _mark(source)} if source is not None else {}
+    kind = figure_format(path)
+    mark = {_DESCRIPTIONS[kind]: _table_digest(source)} if source is not None else {}
     stream = io.BytesIO()
     if rcParams["text.usetex"]:
-        say("matplotlib is set to use LaTeX (text.usetex); the figure is drawn without it: its labels are plain text")
+        print_message(
+            "matplotlib is set to use LaTeX (text.usetex); the figure is drawn without it: its labels are plain text"
+        )
     with rc_context({**_PLAIN_TEXT, "svg.hashsalt": "saddleforge"}):
-        figure.savefig(stream, format=kind, dpi=_PER_INCH, metadata={_CHANGING[kind]: None, **mark})
-    write_whole(path, stream.getvalue())
+        figure.savefig(
+            stream, format=kind, dpi=FigureOptions.current().dots_per_inch, metadata={_CHANGING[kind]: None, **mark}
+        )
+    write_atomically(path, stream.getvalue())
 
 
-def format_of(path: Path) -> str:
-    """png, pdf or svg, by the ending of a file's name.
+def figure_format(path: Path) -> str:
+    """Return png, pdf or svg, by the suffix of a file.
 
     Raises:
-        InputError: another ending, or none.
+        InputError: another suffix, or none.
     """
     kind = path.suffix.removeprefix(".")
     if kind not in _DESCRIPTIONS:
@@ -126,44 +162,49 @@ def format_of(path: Path) -> str:
 
 
 def is_drawn_from(path: Path, source: str) -> bool:
-    """Whether a file is a picture that `save_figure` drew from a table."""
+    """Return whether a file is a picture that `save_figure` drew from a table.
+
+    Args:
+        path: of the picture.
+        source: of the table.
+    """
     try:
-        return _mark(source).encode() in path.read_bytes()
+        return _table_digest(source).encode() in path.read_bytes()
     except OSError:
         return False
 
 
-def _mark(source: str) -> str:
+def _table_digest(source: str) -> str:
     return f"drawn by saddleforge from [{quote(os.fsencode(source))}]"
 
 
-# Of each format: where the table is named, and what would tell two runs apart.
+# Metadata of each format: the field that names the table, and the one that differs between runs.
 _DESCRIPTIONS = {"png": "Description", "pdf": "Subject", "svg": "Description"}
 _CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 
 
-def from_zero(axes: Axes) -> None:
+def start_axis_at_zero(axes: Axes) -> None:
     """Let an axis of losses begin at 0, unless something drawn on it is negative."""
     low, high = axes.dataLim.intervaly
     if low >= 0 and 0 < high < np.inf:
-        axes.set_ylim(0, 1.07 * high)  # whole marks, also where all values are much the same
+        axes.set_ylim(0, 1.07 * high)  # room for markers, also if all values are nearly equal
 
 
-def verdicts_of(dataset: xarray.Dataset) -> np.ndarray:
-    """Return STABLE, MARGINAL or UNSTABLE for every point, by eigenvalues and replicon without what jumps add; with a
-    step of breaking by the root of type I.
+def point_verdicts(dataset: xarray.Dataset) -> np.ndarray:
+    """Return STABLE, MARGINAL or UNSTABLE for every point, by eigenvalues and replicon without jumps.
 
-    Points that were not judged count as unstable, unless the table holds no judgement at all.
+    With a step of symmetry breaking, by the root of type I. Points without a verdict count as unstable, unless the
+    table has no verdicts at all.
     """
     replicon, eigenvalue = dataset["replicon"].values, dataset["longitudinal_eigenvalue"].values
     if not np.isfinite(replicon).any():
         found = np.full(replicon.shape, STABLE, object)
     else:
         error = dataset["replicon_error"].values
-        if "replica_symmetry" not in dataset:  # of a release whose half widths left out the errors of the overlaps
-            error = np.maximum(error, _ROUNDING)
-        found = _compared_with_one(replicon, error)
-        along = _compared_with_one(eigenvalue, np.zeros(eigenvalue.shape))
+        if "replica_symmetry" not in dataset:  # of a release whose error bars left out the errors of the overlaps
+            error = np.maximum(error, _REPLICON_ROUNDING)
+        found = _stability_verdicts(replicon, error)
+        along = _stability_verdicts(eigenvalue, np.zeros(eigenvalue.shape))
         if "longitudinal" in dataset:
             along = np.where(np.isfinite(eigenvalue), dataset["longitudinal"].values, UNSTABLE)
         found = np.where((found == UNSTABLE) | (along == STABLE), found, along)
@@ -173,16 +214,18 @@ def verdicts_of(dataset: xarray.Dataset) -> np.ndarray:
     return found
 
 
-def _compared_with_one(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """`compared_with_one` of every value; UNSTABLE where there is none."""
+def _stability_verdicts(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Return `verdict_against_one` of every value; UNSTABLE for NaN."""
     pairs = zip(values.ravel(), np.nan_to_num(errors).ravel(), strict=True)
-    words = [compared_with_one(value, error) if np.isfinite(value) else UNSTABLE for value, error in pairs]
+    words = [verdict_against_one(value, error) if np.isfinite(value) else UNSTABLE for value, error in pairs]
     return np.array(words, object).reshape(values.shape)
 
 
 def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
-    """Intervals of the parameter, half way to the neighbours, in which the proximal map jumps; they do not overlap,
-    though the parameter may go back and forth."""
+    """Return disjoint intervals of the parameter, half way to the neighbours, in which the proximal map jumps.
+
+    The parameter need not be monotonic.
+    """
     values = parameter_values(dataset)
     if not len(values):
         return []
@@ -199,19 +242,21 @@ def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
 
 
 def parameter_values(dataset: xarray.Dataset) -> np.ndarray:
-    """The values of the parameter that varies, (N,)."""
-    return dataset[column_of(dataset.attrs["parameter"])].values
+    """Return the values of the parameter along the table, (N,)."""
+    return dataset[column_name(dataset.attrs["parameter"])].values
 
 
 @dataclass(frozen=True)
-class Entry:
-    """An entry of an overlap along a curve, and those that agree with it.
+class OverlapEntry:
+    """An entry of an overlap along a curve, with the entries that agree with it.
 
     Attributes:
-        name: of the overlap; number: how many entries of it are drawn before.
-        values, errors: of the first, (N,); |m| where the sign is free.
-        indices: (token, cluster, column, ...) of all of them, from 0.
-        label: which they are, in words.
+        name: of the overlap.
+        number: how many entries of the overlap are drawn before it.
+        values: of the first entry, (N,); |m| if the sign is free.
+        errors: their error bars, (N,).
+        indices: (token, cluster, column, ...) of all entries, from 0.
+        label: the entries in words.
     """
 
     name: str
@@ -223,95 +268,140 @@ class Entry:
 
     @property
     def colour(self) -> str:
-        """That of the overlap, in the shade of this entry."""
-        return shade_of(OVERLAP_STYLES[self.name][0], self.number)
+        """The colour of the overlap in the shade of this entry."""
+        return entry_shade(OVERLAP_STYLES[self.name][0], self.number)
 
     @property
     def marker(self) -> str:
-        """That of the overlap."""
+        """The marker of the overlap."""
         return OVERLAP_STYLES[self.name][1]
 
 
-def every_entry(dataset: xarray.Dataset) -> list[Entry]:
+def drawn_entries(dataset: xarray.Dataset) -> list[OverlapEntry]:
     """Return the entries of m, theta and q that differ."""
     return [entry for name in OVERLAP_STYLES for entry in distinct_entries(dataset, name)]
 
 
-def distinct_entries(dataset: xarray.Dataset, name: str) -> list[Entry]:
-    """The entries of an overlap that a curve has, those that agree all along it once.
+def distinct_entries(dataset: xarray.Dataset, name: str) -> list[OverlapEntry]:
+    """Return the entries of an overlap along a curve, without those that agree with an earlier one everywhere.
 
-    An entry is drawn once for the tokens and clusters in which it is the same within the half widths; of q, whose upper
-    triangle says all, and of m and theta, several entries once where they are the same in the same tokens and clusters.
+    An entry is drawn once for all tokens and clusters in which it is equal within the error bars; of q the upper
+    triangle. Several entries of q, m or theta are drawn once if they are equal in the same tokens and clusters.
+
+    Args:
+        dataset: table of a branch.
+        name: of the overlap.
     """
-    block, errors = drawn_block(dataset, name), dataset[f"{name}_error"].values
+    block, errors = plotted_overlap(dataset, name), dataset[f"{name}_error"].values
     tolerance = 1e-6 * np.nanmax(np.abs(block), initial=0.0)
 
-    def agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-        apart = np.abs(along(block, one) - along(block, other))
-        known = np.nan_to_num(along(errors, one)) + np.nan_to_num(along(errors, other))
+    def have_equal_values(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        """Return whether two entries are equal within their error bars everywhere.
+
+        Args:
+            one: index of the first.
+            other: index of the second.
+        """
+        apart = np.abs(entry_along_curve(block, one) - entry_along_curve(block, other))
+        known = np.nan_to_num(entry_along_curve(errors, one)) + np.nan_to_num(entry_along_curve(errors, other))
         return bool(np.all((apart <= tolerance + known) | np.isnan(apart)))
 
     groups: list[list[tuple[int, ...]]] = []
-    for entry in entries_of(block.shape[3:], name):
+    for entry in independent_entries(block.shape[3:], name):
         own: list[list[tuple[int, ...]]] = []
         for context in present_contexts(dataset, name):
             index = (*context, *entry)
-            group = next((one for one in own if agree(one[0], index)), None)
+            group = next((one for one in own if have_equal_values(one[0], index)), None)
             own.append([index]) if group is None else group.append(index)
         for new in own:
             same = [index[:2] for index in new]
-            group = next((g for g in groups if contexts_of(g) == same and agree(g[0], new[0])), None)
+            group = next((g for g in groups if unique_contexts(g) == same and have_equal_values(g[0], new[0])), None)
             groups.append(new) if group is None else group.extend(new)
     found = []
     for number, group in enumerate(groups):
-        label = entry_label(symbol_of(dataset, name), group, block.shape[1:])
-        found.append(Entry(name, number, along(block, group[0]), along(errors, group[0]), tuple(group), label))
+        label = entry_label(overlap_symbol(dataset, name), group, block.shape[1:])
+        found.append(
+            OverlapEntry(
+                name,
+                number,
+                entry_along_curve(block, group[0]),
+                entry_along_curve(errors, group[0]),
+                tuple(group),
+                label,
+            )
+        )
     return found
 
 
-def along(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
-    """An entry of an overlap at every point, (N,)."""
+def entry_along_curve(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """Return an entry of an overlap at every point, (N,).
+
+    Args:
+        block: the overlap, (N, tokens, clusters, ...).
+        index: of the entry.
+    """
     return block.reshape(len(block), -1)[:, np.ravel_multi_index(index, block.shape[1:])]
 
 
-def drawn_block(dataset: xarray.Dataset, name: str) -> np.ndarray:
-    """The values of an overlap as they are drawn: |m| where the sign of W is free."""
+def plotted_overlap(dataset: xarray.Dataset, name: str) -> np.ndarray:
+    """Return the values of an overlap to draw: |m| if the sign of W is free.
+
+    Args:
+        dataset: table of a branch.
+        name: of the overlap.
+    """
     values = dataset[name].values
-    return np.abs(values) if symbol_of(dataset, name).startswith("|") else values
+    return np.abs(values) if overlap_symbol(dataset, name).startswith("|") else values
 
 
-def symbol_of(dataset: xarray.Dataset, name: str) -> str:
-    """m, |m| where the sign of W is free (or a table does not tell), θ or q."""
+def overlap_symbol(dataset: xarray.Dataset, name: str) -> str:
+    """Return the symbol of an overlap: m, |m| if the sign of W is free (or unknown), θ or q.
+
+    Args:
+        dataset: table of a branch.
+        name: of the overlap.
+    """
     return "m" if name == "m" and dataset["m"].attrs.get("sign") == "fixed" else OVERLAP_STYLES[name][2]
 
 
-def entries_of(shape: Sequence[int], name: str) -> list[tuple[int, ...]]:
-    """(column, ...) of the independent entries of an overlap: of q, the upper triangle."""
+def independent_entries(shape: Sequence[int], name: str) -> list[tuple[int, ...]]:
+    """Return (column, ...) of the independent entries of an overlap: of q, the upper triangle.
+
+    Args:
+        shape: (tokens, clusters, columns, ...).
+        name: of the overlap.
+    """
     return [index for index in np.ndindex(*shape) if name != "q" or index[0] <= index[1]]
 
 
 def present_contexts(dataset: xarray.Dataset, name: str) -> list[tuple[int, ...]]:
-    """(token, cluster) in which an overlap is not 0 by construction."""
+    """Return the (token, cluster) pairs in which an overlap does not vanish by construction.
+
+    Args:
+        dataset: table of a branch.
+        name: of the overlap.
+    """
     shape = dataset[name].sizes["token"], dataset[name].sizes["cluster"]
     known = np.atleast_1d(dataset[name].attrs.get("present", np.ones(shape, int)))
     return [index for index, there in np.ndenumerate(known.reshape(shape)) if there]
 
 
-def contexts_of(group: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The tokens and clusters of a group of entries, each once."""
+def unique_contexts(group: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the (token, cluster) pairs of a group of entries, each once."""
     return list(dict.fromkeys(index[:2] for index in group))
 
 
 def entry_label(symbol: str, group: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
-    """Which entries a line stands for, as in 'q', 'θ, token 2' or 'q₁₁ = q₂₂, tokens 1-3'.
+    """Return the entries that a line stands for in words, as 'q', 'θ, token 2' or 'q₁₁ = q₂₂, tokens 1-3'.
 
     Args:
+        symbol: of the overlap.
         group: (token, cluster, column, ...) of each, the same tokens and clusters for all.
         shape: of the overlap, (tokens, clusters, columns, ...).
     """
     entries = list(dict.fromkeys(index[2:] for index in group))
     parts = [_entries_text(symbol, entries, shape[2:])]
-    contexts, several = contexts_of(group), any(size > 1 for size in shape[2:])
+    contexts, several = unique_contexts(group), any(size > 1 for size in shape[2:])
     if shape[0] * shape[1] == 1 or (len(contexts) == shape[0] * shape[1] and not several):
         return parts[0]
     tokens, clusters = (sorted({context[axis] for context in contexts}) for axis in (0, 1))
@@ -336,10 +426,10 @@ def _entries_text(symbol: str, entries: Sequence[tuple[int, ...]], shape: Sequen
         if not diagonal and len(entries) == others:
             return f"{symbol}_ab for all a ≠ b"
     bare, bar = (symbol[1:-1], "|") if symbol.startswith("|") else (symbol, "")
-    return " = ".join(f"{bar}{bare}{_subscript(entry)}{bar}" for entry in entries)
+    return " = ".join(f"{bar}{bare}{_subscript_text(entry)}{bar}" for entry in entries)
 
 
-def _subscript(entry: Sequence[int]) -> str:
+def _subscript_text(entry: Sequence[int]) -> str:
     numbers = [str(i + 1) for i in entry]
     return ("" if all(len(n) == 1 for n in numbers) else ",").join(numbers).translate(_SUBSCRIPTS)
 
@@ -348,7 +438,7 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def _numbers_text(numbers: Sequence[int]) -> str:
-    """1-3 for a stretch, else 1, 3."""
+    """Return 1-3 for consecutive numbers, else 1, 3."""
     first, last = numbers[0] + 1, numbers[-1] + 1
     if len(numbers) > 2 and last - first == len(numbers) - 1:
         return f"{first}-{last}"
@@ -356,13 +446,27 @@ def _numbers_text(numbers: Sequence[int]) -> str:
 
 
 def draw_band(axes: Axes, x: Any, y: np.ndarray, error: np.ndarray, colour: Any, **style: Any) -> None:
-    """A value with its error bar on both sides, shaded; without one, nothing wide."""
+    """Shade a value with its error bar on both sides; without an error bar, nothing.
+
+    Args:
+        axes: the panel.
+        x: the parameter, (N,).
+        y: values, (N,).
+        error: error bars, (N,).
+        colour: of the band.
+        **style: of Matplotlib's fill.
+    """
     known = np.nan_to_num(error)
     axes.fill_between(x, y - known, y + known, color=colour, linewidth=0, **{"alpha": 0.25, **style})
 
 
-def draw_between(axes: Axes, dataset: xarray.Dataset) -> None:
-    """The overlaps of two states, (token, cluster, column, column2), thin lines in the colour of q."""
+def draw_state_overlaps(axes: Axes, dataset: xarray.Dataset) -> None:
+    """Draw the overlaps between two states, (token, cluster, column, column2), as thin lines in the colour of q.
+
+    Args:
+        axes: the panel.
+        dataset: table of a branch with broken symmetry.
+    """
     x, between = parameter_values(dataset), dataset["q_between"].values
     _, _, _, *columns = between.shape
     for number, (a, b) in enumerate((a, b) for a, b in np.ndindex(*columns) if a <= b):
@@ -372,8 +476,13 @@ def draw_between(axes: Axes, dataset: xarray.Dataset) -> None:
             axes.plot(x, y, color=GREEN, linewidth=0.9, linestyle=":", marker="v", markersize=3, label=label)
 
 
-def shade_of(colour: str, number: int) -> str:
-    """The colour of the first, second, ... entry of an overlap: darker, then lighter ones."""
+def entry_shade(colour: str, number: int) -> str:
+    """Return the colour of an entry of an overlap: darker, then lighter with its number.
+
+    Args:
+        colour: of the overlap.
+        number: of the entry, from 0.
+    """
     toward, share = (("black", 0.0), ("black", 0.45), ("white", 0.45), ("black", 0.75), ("white", 0.65))[number % 5]
     red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(colour), to_rgb(toward), strict=True))
     return to_hex((red, green, blue))
@@ -391,7 +500,19 @@ def draw_line(
     *,
     hollow: bool = False,
 ) -> None:
-    """Points with error bars, joined by lines in the style of the worse of their `verdicts_of`."""
+    """Draw points with error bars, joined by lines in the style of the worse verdict of their ends.
+
+    Args:
+        axes: the panel.
+        x: the parameter, (N,).
+        y: values, (N,).
+        error: error bars, (N,).
+        verdicts: see `point_verdicts`.
+        colour: of line and markers.
+        marker: Matplotlib's marker.
+        label: of the legend.
+        hollow: whether markers are hollow.
+    """
     look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour}
     axes.errorbar(x, y, yerr=np.nan_to_num(error), linestyle="none", capsize=2, elinewidth=1, **look)
     for left in range(len(x) - 1):
@@ -402,29 +523,45 @@ def draw_line(
 
 
 def draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
-    """The test error of the linear baseline, where there is one."""
+    """Draw the test error of the linear baseline, if there is one.
+
+    Args:
+        axes: the panel.
+        dataset: table of a branch.
+    """
     baseline = dataset["baseline_error"].values
     if np.isfinite(baseline).any():
         axes.plot(parameter_values(dataset), baseline, color="black", linestyle=":", label="linear baseline")
 
 
-def draw_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
-    """A dotted vertical line in the middle of the interval in which the branch ends."""
+def draw_branch_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
+    """Draw a dotted vertical line in the middle of each interval in which the branch ends.
+
+    Args:
+        axes: the panel.
+        dataset: table of a branch.
+        colour: of the line.
+    """
     for side in ("end_below", "end_above"):
         end = json.loads(dataset.attrs.get(side, "[]"))
         if end:
             axes.axvline(sum(end) / 2, color=colour, linestyle=(0, (1, 2)), linewidth=1.1)
 
 
-def end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
-    """The legend's entry for ends of branches; none where all reach the edge."""
+def branch_end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
+    """Return the legend entry for ends of branches; empty if all reach the edge of the grid."""
     if not any(d.attrs.get(side, "[]") != "[]" for d in datasets for side in ("end_below", "end_above")):
         return []
     return [Line2D([], [], color=GREY, linestyle=(0, (1, 2)), linewidth=1.1, label="branch ends")]
 
 
-def draw_marks(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
-    """Vertical lines at thresholds (value, error, label), shaded by their half widths."""
+def draw_thresholds(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
+    """Draw vertical lines at thresholds, shaded by their error bars.
+
+    Args:
+        axes: the panel.
+        marks: `value`, `error` and `label` of each.
+    """
     for mark, style in zip(marks, MARK_STYLES, strict=False):
         value, error = mark["value"], mark.get("error")
         axes.axvline(value, color="black", linewidth=1.0, linestyle=style)
@@ -435,16 +572,16 @@ def draw_marks(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
 MARK_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
 
-def mark_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
-    """The legend's entries for thresholds."""
+def threshold_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
+    """Return the legend entries of thresholds."""
     return [
         Line2D([], [], color="black", linewidth=1.0, linestyle=style, label=mark["label"])
         for mark, style in zip(marks, MARK_STYLES, strict=False)
     ]
 
 
-def style_handles(verdicts: np.ndarray) -> list[Any]:
-    """The legend's entries for stable and other stretches; none where all is stable."""
+def stability_handles(verdicts: np.ndarray) -> list[Any]:
+    """Return the legend entries for stable and other stretches; empty if all is stable."""
     if np.all(verdicts == STABLE):
         return []
     shown = [verdict for verdict in _LABELS if verdict != MARGINAL or MARGINAL in verdicts]
@@ -452,14 +589,19 @@ def style_handles(verdicts: np.ndarray) -> list[Any]:
 
 
 def draw_legend(axes: Axes, extra: Sequence[Any]) -> None:
-    """To the right of the panel: the labelled lines, then `extra`."""
+    """Draw the legend to the right of the panel: the labelled lines, then further entries.
+
+    Args:
+        axes: the panel.
+        extra: further entries.
+    """
     handles, _ = axes.get_legend_handles_labels()
     if handles or extra:
         axes.legend(handles=[*handles, *extra], loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-def setting_of(dataset: xarray.Dataset) -> str:
-    """The model and the parameters that are single numbers, in words."""
+def describe_setting(dataset: xarray.Dataset) -> str:
+    """Return the model and its scalar parameters in words."""
     parameters = json.loads(dataset.attrs["parameters"])
     named = {"omega": parameters.get("omega")} if "omega" in parameters else {}
     numbers = ", ".join(f"{SYMBOLS.get(n, n)} = {v:g}" for n, v in named.items() if isinstance(v, int | float))
@@ -467,12 +609,12 @@ def setting_of(dataset: xarray.Dataset) -> str:
     return f"{name}, {numbers}" if numbers else name
 
 
-def held_numbers(dataset: xarray.Dataset) -> list[str]:
-    """The parameters that are single numbers, beside those of `setting_of` and sizes of 1, in short lines."""
+def describe_parameters(dataset: xarray.Dataset) -> list[str]:
+    """Return short lines with the scalar parameters that `describe_setting` leaves out, without sizes of 1."""
     shown = []
     for name, value in json.loads(dataset.attrs["parameters"]).items():
         if isinstance(value, list) and value and all(entry == value[0] for entry in value):
-            value = value[0]  # a ridge on every column, say
+            value = value[0]  # for example a ridge for each column
         if name == "omega" or not isinstance(value, int | float) or (name in _SIZES and value == 1):
             continue
         shown.append(f"{SYMBOLS.get(name, name.replace('_', ' '))} = {value:g}")
@@ -480,7 +622,7 @@ def held_numbers(dataset: xarray.Dataset) -> list[str]:
 
 
 def ansatz_note(dataset: xarray.Dataset) -> list[str]:
-    """Return a line of the title that says whose numbers are drawn, where replica symmetry was judged unstable."""
+    """Return a line of the title about the ansatz if replica symmetry was judged unstable; else nothing."""
     if "rsb" in dataset or "replica_symmetry" not in dataset or not (dataset["replica_symmetry"] == UNSTABLE).any():
         return []
     return ["replica symmetric numbers, though replica symmetry is unstable where marked"]
@@ -489,6 +631,6 @@ def ansatz_note(dataset: xarray.Dataset) -> list[str]:
 _SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")
 
 
-def title_of(dataset: xarray.Dataset) -> str:
-    """Branch and setting."""
-    return f"{dataset.attrs['branch'].capitalize()} branch, {setting_of(dataset)}"
+def figure_title(dataset: xarray.Dataset) -> str:
+    """Return branch and setting."""
+    return f"{dataset.attrs['branch'].capitalize()} branch, {describe_setting(dataset)}"

@@ -1,4 +1,4 @@
-"""Figures of descent in time: overlaps above, loss and test error below."""
+"""Figures of one-pass descent in time: overlaps above, loss and test error below."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ import xarray
 from matplotlib.figure import Figure
 
 from . import drawing
-from .drawing import GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES
+from .drawing import GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES, FigureOptions
 from .simulation import draw_points
-
-_POINTS = 11  # of passes, at which means are drawn
 
 
 def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: bool = False) -> Figure:
-    """Overlaps, and below them loss and test error, against time, with half widths as bands; plateaus are shaded.
+    """Draw overlaps, loss and test error against time, with error bars as bands; plateaus are shaded.
 
     Args:
         dataset: from `dynamics_tables.dynamics_dataset`, or loaded.
+        path: output file; None: none.
         log: whether time and losses have logarithmic axes, for plateaus and power laws.
     """
-    told, times = json.loads(dataset.attrs["dynamics"]), dataset["time"].values
+    record, times = json.loads(dataset.attrs["dynamics"]), dataset["time"].values
     below = [name for name in ("loss", "test_error") if np.isfinite(dataset[name].values).any()]
     with drawing.new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
         upper, lower = drawing.overlap_panels(figure, len(below))
-        upper.set_title(f"{dataset.attrs['model']}, descent from {told['start']}, rate {told['rate']}", loc="left")
-        for entry in drawing.every_entry(dataset):
+        upper.set_title(f"{dataset.attrs['model']}, descent from {record['start']}, rate {record['rate']}", loc="left")
+        for entry in drawing.drawn_entries(dataset):
             drawing.draw_band(upper, times, entry.values, entry.errors, entry.colour)
             upper.plot(times, entry.values, color=entry.colour, label=entry.label)
         upper.axhline(0, color=GREY, linewidth=0.6)
@@ -40,10 +39,10 @@ def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: 
             if log:
                 axes.set_yscale("log")
             else:
-                drawing.from_zero(axes)
+                drawing.start_axis_at_zero(axes)
         [upper, *lower][-1].set_xlabel("time (steps / d)")
         for axes in (upper, *lower):
-            for plateau in told["plateaus"]:
+            for plateau in record["plateaus"]:
                 axes.axvspan(plateau["begin"], plateau["end"], color=GREY, alpha=0.10, linewidth=0, zorder=0)
             if log:
                 axes.set_xscale("log")
@@ -51,31 +50,33 @@ def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: 
     return figure
 
 
-def plot_passes(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Overlaps of passes at finite d against time: a thin line a seed, points with standard errors their mean; where it
-    is there, the dynamics of infinite d as lines with half widths.
+def plot_one_pass_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+    """Draw overlaps of one-pass runs at finite d against time: a thin line a seed, points for the mean.
+
+    Points have standard errors; if the table has the dynamics of infinite d, it is drawn as lines with error bars.
 
     Args:
-        dataset: from `simulation_tables.simulation_dataset` or `beside_dynamics`, or loaded.
+        dataset: from `simulation_tables.simulation_dataset` or `add_theory_dynamics`, or loaded.
+        path: output file; None: none.
     """
     plan, times = json.loads(dataset.attrs["plan"]), dataset["time"].values
     theory = None
     if "theory" in dataset.attrs:
         known = {str(n): str(n).removeprefix("theory_") for n in dataset.data_vars if str(n).startswith("theory_")}
         theory = dataset[list(known)].rename(known)
-    shown = np.unique(np.linspace(0, len(times) - 1, _POINTS).round().astype(int))
+    shown = np.unique(np.linspace(0, len(times) - 1, FigureOptions.current().mean_points).round().astype(int))
     with drawing.new_figure(9.2, 5.2, path) as figure:
         axes = figure.subplots()
         axes.axhline(0, color=GREY, linewidth=0.6)
         for name in OVERLAP_STYLES:
             runs = dataset[f"path_{name}"].values
-            if drawing.symbol_of(dataset, name).startswith("|"):
+            if drawing.overlap_symbol(dataset, name).startswith("|"):
                 runs = np.abs(runs)
             own = dataset[[name]].isel(seed=0).drop_vars("seed")
             own = own.assign({name: (dataset[f"path_{name}"].dims[1:], runs.mean(axis=0))})
             own[name].attrs = dataset[name].attrs
             spread = runs.std(axis=0, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else np.full(runs.shape[1:], np.nan)
-            # What fluctuates alike is drawn once where theory is, else where means agree within two standard errors.
+            # Entries that agree in theory, else within two standard errors, are drawn once.
             own[f"{name}_error"] = (own[name].dims, 2 * spread)
             for entry in drawing.distinct_entries(own if theory is None else theory, name):
                 first, colour = entry.indices[0], entry.colour
@@ -83,13 +84,16 @@ def plot_passes(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
                     drawing.draw_band(axes, times, entry.values, entry.errors, colour)
                     axes.plot(times, entry.values, color=colour)
                 for run in runs:
-                    axes.plot(times, drawing.along(run, first), color=colour, linewidth=0.5, alpha=0.3)
-                means, errors = drawing.along(runs.mean(axis=0), first), drawing.along(spread, first)
+                    axes.plot(times, drawing.entry_along_curve(run, first), color=colour, linewidth=0.5, alpha=0.3)
+                means, errors = (
+                    drawing.entry_along_curve(runs.mean(axis=0), first),
+                    drawing.entry_along_curve(spread, first),
+                )
                 draw_points(axes, times[shown], means[shown], errors[shown], colour, entry.marker, entry.label)
-        beside = "" if theory is None else "; thick lines: infinite d"
+        theory_note = "" if theory is None else "; thick lines: infinite d"
         axes.set_title(
             f"{dataset.attrs['model']}, descent from {plan['start']}, rate {plan['rate']}\n"
-            f"{len(dataset['seed'])} passes at d = {plan['d']}{beside}",
+            f"{len(dataset['seed'])} passes at d = {plan['d']}{theory_note}",
             loc="left",
         )
         axes.set_xlabel("time (steps / d)")

@@ -1,4 +1,4 @@
-"""The figure of a table, whichever result it holds."""
+"""The figure of a table, by the kind of result it holds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import xarray
 from matplotlib.figure import Figure
 
-from ...base.presenting import Recorded, plot
+from ...base.presenting import DatasetResult, plot
 from .branches import plot_critical_line, plot_dataset
-from .dynamics import plot_dynamics, plot_passes
+from .dynamics import plot_dynamics, plot_one_pass_runs
 from .phases import plot_phases
 from .simulation import plot_runs
 from .sweeps import plot_sweep
 
-# Attribute that only tables of one kind have -> their figure.
+# Attribute of tables of one kind -> their figure.
 _FIGURES = {
     "dynamics": plot_dynamics,
     "sweep": plot_sweep,
@@ -30,20 +30,26 @@ def plot_table(dataset: xarray.Dataset, path: str | Path | None = None, **option
     """Draw a table of any kind.
 
     Args:
-        dataset: of a result, or loaded.
-        path: where to write it, as PNG, PDF or SVG; default, nowhere.
-        options: of the figure of its kind, as `beside` of critical lines.
+        dataset: table of a result, or loaded from a file.
+        path: output file, PNG, PDF or SVG; None: none.
+        options: of the figure of its kind, as `overlay` of critical lines.
 
     Raises:
-        InputError: the table holds nothing to draw.
+        InputError: the table has nothing to draw.
     """
     draw: Any = next((draw for mark, draw in _FIGURES.items() if mark in dataset.attrs), plot_dataset)
     if draw is plot_runs and "path_q" in dataset:
-        draw = plot_passes
+        draw = plot_one_pass_runs
     return draw(dataset, path, **options)
 
 
-@plot.register(Recorded)
-def plot_result(result: Recorded, path: str | Path | None = None, **options: Any) -> Figure:
-    """Draw a result that is a table of points."""
+@plot.register(DatasetResult)
+def plot_result(result: DatasetResult, path: str | Path | None = None, **options: Any) -> Figure:
+    """Draw a result that is a table of points.
+
+    Args:
+        result: the result.
+        path: output file; None: none.
+        options: of the figure of its kind.
+    """
     return plot_table(result.to_xarray(), path, **options)

@@ -1,9 +1,10 @@
-"""The picture of a phase diagram: named regions, boundaries with half widths, hatching."""
+"""The figure of a phase diagram: named regions, boundaries with error bars, hatching."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from string import ascii_uppercase
@@ -18,9 +19,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from ...base.options import AlgorithmOptions
 from ...extensions.planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
-from ...extensions.planes.meetings import UNCONFIRMED
-from ...problems.columns import column_of
+from ...extensions.planes.codim2_points import UNCONFIRMED
+from ...problems.columns import column_name
 from ...stability.assess import MARGINAL
 from ..phases import boundary_name
 from . import drawing
@@ -30,32 +32,51 @@ _KINDS: dict[str, tuple[Any, str]] = {
     CROSSING: ("-", "o"),
     SPINODAL: ("--", "s"),
     REPLICON: (":", "^"),
-}  # jumps are negligible where hatching ends
+}  # jumps: the end of hatching
 _BROKEN = (
     ("unstable", "replicon", "RS unstable, replicon", "////"),
     ("unstable", "jumps", "RS unstable, jumps", ".."),
     ("replica_symmetry", MARGINAL, "RS marginal: replicon 1 within its error", "\\\\\\\\"),
 )  # variable of the dataset, its value, label, hatch
 _OTHERS = (ORANGE, GREEN, PINK, SKY)
-_LIGHT = 0.72  # of a colour's way to white, as a region
-_BAND = 0.05  # half height of a single row, relative to its place or 1
-_FINE = 400  # points of regions along both axes
-_NAMED = 0.015  # least share of the width of a region that has room for its letter
-_AT_FRAME, _MARGIN = 0.5, 0.04  # what a row at the frame counts, and how far from it a letter stands
+
+
+@dataclass(frozen=True)
+class PhaseFigureOptions(AlgorithmOptions):
+    """Options of the figure of a phase diagram.
+
+    Attributes:
+        white_fraction: fraction of white mixed into the colour of a region.
+        row_half_height: half height of a diagram of a single row, relative to max(|value|, 1).
+        pixels: points of regions along both axes; more give smoother boundaries and take longer.
+        min_label_width: smallest fraction of the width of a region with room for its letter.
+        frame_weight: weight of the width of rows at the frame when the row of a letter is chosen.
+        label_margin: smallest distance of a letter from the frame, as a fraction of the height.
+    """
+
+    white_fraction: float = 0.72
+    row_half_height: float = 0.05
+    pixels: int = 400
+    min_label_width: float = 0.015
+    frame_weight: float = 0.5
+    label_margin: float = 0.04
 
 
 def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Regions by the lowest branch, with letters that the legend explains; boundaries as lines with half widths, triple
-    points as stars; hatched where replica symmetry of the lowest branch is unstable, through the replicon or jumps, or
-    marginal.
+    """Draw a phase diagram: regions by the lowest branch, boundaries with error bars, triple points as stars.
+
+    Regions have letters that the legend explains; hatched where replica symmetry of the lowest branch is unstable,
+    through the replicon or jumps, or marginal.
 
     Args:
         dataset: from `phase_tables.phases_dataset`, or loaded.
+        path: output file; None: none.
     """
     names = json.loads(dataset.attrs["phases"])
-    if dataset.sizes[column_of(names[1])] == 1:  # an interrupted diagram
-        dataset = _widened(dataset, column_of(names[1]))
-    x, y = _grid(dataset)
+    if dataset.sizes[column_name(names[1])] == 1:  # an interrupted diagram
+        dataset = _widen_single_row(dataset, column_name(names[1]))
+    x, y = _grid_values(dataset)
+    pixels = PhaseFigureOptions.current().pixels
     branches = [str(name) for name in dataset["solution"].values]
     spare = iter(_OTHERS * len(branches))
     colours = {name: BRANCH_COLOURS.get(name) or next(spare) for name in branches}
@@ -63,13 +84,13 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         axes = figure.subplots()
         axes.grid(False)
         numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
-        shades = ListedColormap([_lighter(colours[name]) for name in branches])
-        fine = np.linspace(x[0], x[-1], _FINE), np.linspace(y[0], y[-1], _FINE)
-        regions = _regions(dataset, numbers, *fine)
+        shades = ListedColormap([_lighten_colour(colours[name]) for name in branches])
+        fine = np.linspace(x[0], x[-1], pixels), np.linspace(y[0], y[-1], pixels)
+        regions = _lowest_branch_grid(dataset, numbers, *fine)
         masked = np.ma.masked_less(regions, 0)
         axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
         broken = [
-            (label, marks, _where(dataset[name].values == why, dataset, regions, *fine))
+            (label, marks, _verdict_mask(dataset[name].values == why, dataset, regions, *fine))
             for name, why, label, marks in _BROKEN
             if name in dataset
         ]
@@ -79,16 +100,16 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
                 marked.set(edgecolor=GREY, linewidth=0)
         lines = _draw_boundaries(axes, dataset, colours)
         triple = _draw_triple_points(axes, dataset)
-        named = _name_regions(axes, dataset)
+        named = _label_regions(axes, dataset)
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(y[0], y[-1])
         axes.set_xlabel(drawing.parameter_label(names[0]))
         axes.set_ylabel(drawing.parameter_label(names[1]))
         unjudged = [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
-        held = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset), *unjudged]
-        axes.set_title("\n".join([f"Phases of {drawing.setting_of(dataset)}", *held]), loc="left", fontsize=10)
+        held = [*drawing.describe_parameters(dataset), *drawing.ansatz_note(dataset), *unjudged]
+        axes.set_title("\n".join([f"Phases of {drawing.describe_setting(dataset)}", *held]), loc="left", fontsize=10)
         drawn = [name for n, name in enumerate(branches) if n in numbers]
-        extra = [Patch(facecolor=_lighter(colours[name]), label=f"{name} is lowest") for name in drawn]
+        extra = [Patch(facecolor=_lighten_colour(colours[name]), label=f"{name} is lowest") for name in drawn]
         extra += [
             Patch(facecolor="none", edgecolor=GREY, hatch=marks, label=label) for label, marks, at in broken if at.any()
         ]
@@ -96,46 +117,50 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
     return figure
 
 
-def _widened(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
-    """A diagram of one row as a band around it, on both of whose edges everything is as on the row."""
+def _widen_single_row(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
+    """Return a diagram of one row as a band around it, constant across the band."""
     at = float(dataset[second][0])
-    sides = [at + sign * _BAND * max(abs(at), 1.0) for sign in (-1, 1)]
+    height = PhaseFigureOptions.current().row_half_height
+    sides = [at + sign * height * max(abs(at), 1.0) for sign in (-1, 1)]
     points = dataset.sizes["point"]
     wide = dataset.isel({second: [0, 0], "point": [*range(points)] * 2}).assign_coords({second: sides})
     wide["at"] = ("point", np.repeat(sides, points))
     return wide
 
 
-def _grid(dataset: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """The values of both parameters."""
-    first, second = (column_of(name) for name in json.loads(dataset.attrs["phases"]))
+def _grid_values(dataset: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of both parameters."""
+    first, second = (column_name(name) for name in json.loads(dataset.attrs["phases"]))
     return dataset[first].values, dataset[second].values
 
 
-def _regions(dataset: xarray.Dataset, numbers: np.ndarray, wide: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """The lowest branch on a fine grid: rows are cut where their boundaries are, and cuts go straight from a row to the
-    next where both have the same branches in the same order; else the nearer row counts."""
-    x, y = _grid(dataset)
-    rows = [_cuts(dataset, numbers[r], x, at) for r, at in enumerate(y)]
+def _lowest_branch_grid(dataset: xarray.Dataset, numbers: np.ndarray, wide: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return the lowest branch on a fine grid of the plane.
+
+    Rows are divided at their boundaries; cuts are interpolated linearly between rows with the same sequence of
+    branches, else the nearer row counts.
+    """
+    x, y = _grid_values(dataset)
+    rows = [_row_cuts(dataset, numbers[r], x, at) for r, at in enumerate(y)]
     found = np.empty((len(high), len(wide)), int)
     for n, at in enumerate(high):
         upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
         share = (at - y[upper - 1]) / (y[upper] - y[upper - 1])
         (names, cuts), (others, above) = rows[upper - 1], rows[upper]
         if names == others:
-            cuts = _between(dataset, (y[upper - 1], y[upper]), (cuts, above), share)
+            cuts = _interpolate_cuts(dataset, (y[upper - 1], y[upper]), (cuts, above), share)
         elif share > 0.5:
             names, cuts = others, above
         found[n] = np.array(names)[np.searchsorted(cuts, wide)]
     return found
 
 
-def _between(
+def _interpolate_cuts(
     dataset: xarray.Dataset, ends: tuple[float, float], cuts: tuple[np.ndarray, np.ndarray], share: float
 ) -> np.ndarray:
-    """Cuts at a share of the way from row to row: straight, but for the one next to a point where boundaries meet."""
+    """Return cuts interpolated between two rows: linear, except next to a codimension-2 point."""
     found = (1 - share) * cuts[0] + share * cuts[1]
-    for value, at, _ in _meetings(dataset) if len(found) else ():
+    for value, at, _ in _confirmed_codim2_points(dataset) if len(found) else ():
         there = (at - ends[0]) / (ends[1] - ends[0])
         if 0 < there < 1:
             k = int(np.abs((1 - there) * cuts[0] + there * cuts[1] - value).argmin())
@@ -143,8 +168,8 @@ def _between(
     return np.maximum.accumulate(found)
 
 
-def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float) -> tuple[list[int], np.ndarray]:
-    """The lowest branches along a row, and where one follows the other: at a boundary, else half way."""
+def _row_cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float) -> tuple[list[int], np.ndarray]:
+    """Return the lowest branches along a row and the values between them: boundaries, else midpoints."""
     places = np.flatnonzero(np.diff(numbers))
     kinds, here = dataset["kind"].values, dataset["at"].values == at
     located = dataset["value"].values
@@ -160,11 +185,11 @@ def _cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
     return [int(numbers[0]), *(int(numbers[n + 1]) for n in places)], np.maximum.accumulate(np.array(cuts, float))
 
 
-def _where(
+def _verdict_mask(
     through: np.ndarray, dataset: xarray.Dataset, regions: np.ndarray, wide: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
-    """Return whether the lowest branch has a verdict, which the nearest point of the grid with one gives."""
-    x, y = _grid(dataset)
+    """Return whether the lowest branch has a verdict, taken from the nearest grid point that has one."""
+    x, y = _grid_values(dataset)
     found = np.isfinite(dataset["training_loss"].values)
     rows = np.abs(high[:, None] - y).argmin(axis=1)
     out = np.zeros(regions.shape)
@@ -178,9 +203,11 @@ def _where(
     return out
 
 
-def _series(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
-    """Kind, branches and points (N, 4: value, error, at, whether bracketed) of every line; where a row has several of
-    one kind, the first ones make a line, then the second ones."""
+def _boundary_lines(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
+    """Return kind, branches and points (N, 4: value, error, at, whether bracketed) of every boundary line.
+
+    If a row has several of one kind, the first ones form a line, then the second ones.
+    """
     table = zip(
         *(dataset[n].values.tolist() for n in ("kind", "between", "at", "value", "error", "located")), strict=True
     )
@@ -195,9 +222,9 @@ def _series(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
 
 
 def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
-    """Lines through located boundaries, with their error bars; returns what stands for them in the legend."""
+    """Draw lines through located boundaries with their error bars; return their legend entries."""
     handles: dict[tuple[str, str], Line2D] = {}
-    for kind, between, points in _series(dataset):
+    for kind, between, points in _boundary_lines(dataset):
         if kind not in _KINDS:
             continue
         style, marker = _KINDS[kind]
@@ -205,14 +232,14 @@ def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str
         look: dict[str, Any] = {
             "color": "black" if kind == CROSSING else colours.get(between, GREY), "marker": marker, "markersize": 3.5,
         }  # fmt: skip
-        axes.plot(*_through(dataset, kind, between, points), style, color=look["color"], zorder=3)
+        axes.plot(*_extend_to_codim2_points(dataset, kind, between, points), style, color=look["color"], zorder=3)
         axes.errorbar(value, at, xerr=error, linestyle="none", capsize=2, zorder=4, **look)
         handles[kind, between] = Line2D([], [], linestyle=style, label=boundary_name(kind, (between,)), **look)
     return list(handles.values())
 
 
-def _meetings(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str]]]]:
-    """Place and second parameter of the points that are located and not doubted, and the lines that may meet there."""
+def _confirmed_codim2_points(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str]]]]:
+    """Return both parameters of the located and confirmed codimension-2 points, and the lines that may meet there."""
     if not dataset.sizes.get("triple"):
         return []
     columns = (dataset[f"triple_{n}"].values.tolist() for n in ("value", "at", "lines", "located"))
@@ -223,22 +250,23 @@ def _meetings(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str
     ]
 
 
-def _through(dataset: xarray.Dataset, kind: str, between: str, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A line through its points and those where it meets others: on the way from row to row an end, and a crossing
-    where it is on one of the rows only."""
-    y = np.sort(_grid(dataset)[1])
+def _extend_to_codim2_points(
+    dataset: xarray.Dataset, kind: str, between: str, points: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a line extended through codimension-2 points: at its ends, and for a crossing inside a row as well."""
+    y = np.sort(_grid_values(dataset)[1])
     line = {float(at): float(value) for value, _, at, _ in points}
-    for value, at, lines in _meetings(dataset):
+    for value, at, lines in _confirmed_codim2_points(dataset):
         upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
-        beside = sum(float(row) in line for row in y[upper - 1 : upper + 1])
-        if [kind, between] in lines and (beside == 1 or (beside == 2 and kind == SPINODAL)):
+        rows_on_line = sum(float(row) in line for row in y[upper - 1 : upper + 1])
+        if [kind, between] in lines and (rows_on_line == 1 or (rows_on_line == 2 and kind == SPINODAL)):
             line[at] = value
     heights = np.array(sorted(line))
     return np.array([line[at] for at in heights]), heights
 
 
 def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
-    """Where boundaries meet, with half widths, and what stands for them in the legend; grey where not confirmed."""
+    """Draw codimension-2 points with error bars, grey if not confirmed; return their legend entries."""
     handles: list[Line2D] = []
     if not dataset.sizes.get("triple"):
         return handles
@@ -254,22 +282,23 @@ def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
     return handles
 
 
-def _name_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
-    """A letter for every phase where a row is widest in it, and what the letters stand for in the legend."""
-    x, y = _grid(dataset)
-    widest: dict[str, tuple[float, float, float]] = {}  # share of the width, less at the frame, and the place
+def _label_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
+    """Draw a letter for every phase, in the row in which it is widest; return the legend entries of the letters."""
+    options = PhaseFigureOptions.current()
+    x, y = _grid_values(dataset)
+    widest: dict[str, tuple[float, float, float]] = {}  # (fraction of the width, reduced at the frame; position)
     for r, at in enumerate(y):
-        inner = 1.0 if 0 < r < len(y) - 1 else _AT_FRAME
-        for name, left, right in _stretches(dataset, r, x):
+        inner = 1.0 if 0 < r < len(y) - 1 else options.frame_weight
+        for name, left, right in _row_phases(dataset, r, x):
             share = inner * (right - left) / np.ptp(x)
             if share > widest.get(name, (0.0, 0.0, 0.0))[0]:
                 widest[name] = share, (left + right) / 2, float(at)
-    margin = _MARGIN * np.ptp(y)
+    margin = options.label_margin * np.ptp(y)
     named = []
     phases = map(str, dict.fromkeys(dataset["phase"].values.ravel()))
     for letter, name in zip(ascii_uppercase, phases, strict=False):
         share, value, at = widest[name]
-        if share >= _NAMED:
+        if share >= options.min_label_width:
             inside = float(np.clip(at, y[0] + margin, y[-1] - margin))
             text = axes.text(value, inside, letter, ha="center", va="center", fontsize=11, weight="bold")
             text.set_path_effects([patheffects.withStroke(linewidth=3, foreground="white")])
@@ -277,23 +306,24 @@ def _name_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
     return named
 
 
-def _stretches(dataset: xarray.Dataset, r: int, x: np.ndarray) -> Iterator[tuple[str, float, float]]:
-    """The phases along a row with their ends: at boundaries, else half way."""
+def _row_phases(dataset: xarray.Dataset, r: int, x: np.ndarray) -> Iterator[tuple[str, float, float]]:
+    """Yield the phases along a row with their ends: boundaries, else midpoints."""
     names, at = dataset["phase"].values[r].tolist(), float(dataset[dataset["phase"].dims[0]].values[r])
     here = dataset["value"].values[(dataset["at"].values == at) & np.isin(dataset["kind"].values, (CROSSING, SPINODAL))]
-    left, begun = float(x[0]), 0
+    left, start = float(x[0]), 0
     for n in range(1, len(names) + 1):
-        if n < len(names) and names[n] == names[begun]:
+        if n < len(names) and names[n] == names[start]:
             continue
         if n == len(names):
-            yield names[begun], left, float(x[-1])
+            yield names[start], left, float(x[-1])
             return
         within = here[(here >= x[n - 1]) & (here <= x[n])]
         first, last = (within.min(), within.max()) if len(within) else ((x[n - 1] + x[n]) / 2,) * 2
-        yield names[begun], left, float(first)
-        left, begun = float(last), n
+        yield names[start], left, float(first)
+        left, start = float(last), n
 
 
-def _lighter(colour: str) -> tuple[float, float, float]:
-    red, green, blue = (value + _LIGHT * (1 - value) for value in to_rgb(colour))
+def _lighten_colour(colour: str) -> tuple[float, float, float]:
+    white = PhaseFigureOptions.current().white_fraction
+    red, green, blue = (value + white * (1 - value) for value in to_rgb(colour))
     return red, green, blue

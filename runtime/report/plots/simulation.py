@@ -1,4 +1,4 @@
-"""Figures of simulations beside theory."""
+"""Figures of simulations compared with theory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator
 
 from ...base.presenting import plot
 from ...extensions.comparison.compare import Comparison, Scaling
-from ...extensions.comparison.own_points import Beside
-from ...problems.columns import index_text
+from ...extensions.comparison.measurements import MeasurementComparison
+from ...problems.columns import entry_suffix
 from . import drawing
 from .drawing import BLUE, BRANCH_COLOURS, GREEN, GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES, PINK, RED, SKY
 
@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 def draw_points(
     axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
 ) -> None:
-    """Simulated means with one standard error, hollow so that the line beneath stays visible."""
+    """Draw means of simulations with one standard error, hollow so that the line below stays visible.
+
+    Args:
+        axes: the panel.
+        x: the parameter, (N,).
+        y: means, (N,).
+        error: standard errors, (N,).
+        colour: of the markers.
+        marker: Matplotlib's marker.
+        label: of the legend.
+        face: colour inside the markers.
+    """
     size: dict[str, Any] = {"markersize": 5, "capsize": 2.5, "linewidth": 1.1}
     look: dict[str, Any] = {"color": colour, "markerfacecolor": face, "label": label, "zorder": 4}
     axes.errorbar(x, y, yerr=error, fmt=marker, **size, **look)
@@ -35,15 +46,28 @@ def draw_points(
 
 @plot.register(Comparison)
 def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
-    """Overlaps above, training loss and test error below; lines theory, points simulation.
+    """Draw overlaps above, training loss and test error below: lines are theory, points simulations.
 
-    Of overlaps that are the same in theory, those of the first token and cluster are drawn, under their name.
+    Of overlaps that are equal in theory, the first token and cluster is drawn.
+
+    Args:
+        comparison: the comparison.
+        path: output file; None: none.
     """
     curve, found = comparison.curve, comparison.measurements()
     losses = [name for name in LOSS_STYLES if any(name in one for one in found)]
 
     def draw_measured(axes: Axes, name: str, colour: str, marker: str, label: str | None, absolute: bool) -> None:
-        """Draw what was measured of a number, where it was."""
+        """Draw the simulated values of a quantity, where available.
+
+        Args:
+            axes: the panel.
+            name: of the quantity.
+            colour: of the markers.
+            marker: Matplotlib's marker.
+            label: of the legend.
+            absolute: whether to draw absolute values.
+        """
         known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
         if known:
             values, measured = zip(*known, strict=True)
@@ -55,10 +79,14 @@ def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> F
         upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
         upper.axhline(0, color=GREY, linewidth=0.6)
         theory = curve.to_xarray(stability=False)
-        for entry in drawing.every_entry(theory):
-            first, shape, symbol = entry.indices[0], theory[entry.name].shape[1:], drawing.symbol_of(theory, entry.name)
+        for entry in drawing.drawn_entries(theory):
+            first, shape, symbol = (
+                entry.indices[0],
+                theory[entry.name].shape[1:],
+                drawing.overlap_symbol(theory, entry.name),
+            )
             upper.plot(curve.values, entry.values, color=entry.colour)
-            key, label = entry.name + index_text(first, shape), drawing.entry_label(symbol, [first], shape)
+            key, label = entry.name + entry_suffix(first, shape), drawing.entry_label(symbol, [first], shape)
             draw_measured(upper, key, entry.colour, entry.marker, label, symbol.startswith("|"))
         drawing.draw_legend(upper, [])
         for axes, name in zip(lower, losses, strict=True):
@@ -66,33 +94,44 @@ def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> F
             axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
             draw_measured(axes, name, colour, marker, None, False)
             axes.set_ylabel(name.replace("_", " "))
-            drawing.from_zero(axes)
+            drawing.start_axis_at_zero(axes)
         [upper, *lower][-1].set_xlabel(drawing.parameter_label(curve.parameter))
     return figure
 
 
-@plot.register(Beside)
-def plot_beside(beside: Beside, path: str | Path | None = None) -> Figure:
-    """The branch as a line, one's own points with a standard error each."""
-    colour, marker = LOSS_STYLES[beside.observable]
+@plot.register(MeasurementComparison)
+def plot_own_points(points: MeasurementComparison, path: str | Path | None = None) -> Figure:
+    """Draw the branch as a line, the user's points with a standard error each.
+
+    Args:
+        points: the user's points with the branch.
+        path: output file; None: none.
+    """
+    colour, marker = LOSS_STYLES[points.observable]
     with drawing.new_figure(6.4, 4.0, path) as figure:
         axes = figure.subplots()
-        line = [getattr(solution, beside.observable) for solution in beside.curve.solutions]
-        axes.plot(beside.curve.values, line, color=colour, label="theory")
-        means, widths = ([getattr(one, name) for one in beside.measured] for name in ("mean", "standard_error"))
-        draw_points(axes, beside.values, means, widths, colour, marker, "measured")
-        if beside.values[0] > 0 and beside.values[-1] > 8 * beside.values[0]:
+        line = [getattr(solution, points.observable) for solution in points.curve.solutions]
+        axes.plot(points.curve.values, line, color=colour, label="theory")
+        means, widths = ([getattr(one, name) for one in points.measured] for name in ("mean", "standard_error"))
+        draw_points(axes, points.values, means, widths, colour, marker, "measured")
+        if points.values[0] > 0 and points.values[-1] > 8 * points.values[0]:
             axes.set_xscale("log")
-        axes.set_xlabel(drawing.parameter_label(beside.over))
-        axes.set_ylabel(beside.observable.replace("_", " "))
-        drawing.from_zero(axes)
+        axes.set_xlabel(drawing.parameter_label(points.over))
+        axes.set_ylabel(points.observable.replace("_", " "))
+        drawing.start_axis_at_zero(axes)
         axes.legend()
     return figure
 
 
 def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Every seed of a simulation: overlaps of the first token and cluster above, training loss and test error below
-    each with an axis of its own, a colour a kind of state."""
+    """Draw every seed of a simulation: overlaps of the first token and cluster, training loss, test error.
+
+    Each has an axis of its own; the colour is the kind of state.
+
+    Args:
+        dataset: from `simulation_tables.simulation_dataset`, or loaded.
+        path: output file; None: none.
+    """
     plan = json.loads(dataset.attrs["plan"])
     branches, seeds = dataset["branch"].values, dataset["seed"].values
     losses = [name for name in LOSS_STYLES if np.isfinite(dataset[name].values).any()]
@@ -107,7 +146,7 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
             handles.append(Line2D([], [], color=colour, linewidth=5, label=f"ended {branch}"))
         for axes, name in zip(lower, losses, strict=True):
             axes.set_ylabel(name.replace("_", " "))
-            drawing.from_zero(axes)
+            drawing.start_axis_at_zero(axes)
         model = dataset.attrs["model"].replace("_", " ")
         upper.set_title(f"{model}, d = {plan['d']}, {plan['method']} from {plan['start']}", loc="left")
         last = [upper, *lower][-1]
@@ -118,22 +157,22 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
 
 
 def _draw_seeds(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
-    """The entries of an overlap in the first token and cluster that have it, seed by seed; returns their handles."""
-    block, marker = drawing.drawn_block(dataset, name), OVERLAP_STYLES[name][1]
+    """Draw the entries of an overlap in the first token and cluster that has it, by seed; return legend entries."""
+    block, marker = drawing.plotted_overlap(dataset, name), OVERLAP_STYLES[name][1]
     branches, seeds = dataset["branch"].values, dataset["seed"].values
     handles: list[Line2D] = []
     for context in drawing.present_contexts(dataset, name)[:1]:
-        for index in ((*context, *entry) for entry in drawing.entries_of(block.shape[3:], name)):
+        for index in ((*context, *entry) for entry in drawing.independent_entries(block.shape[3:], name)):
             style = _ENTRY_FILLS[len(handles) % len(_ENTRY_FILLS)]
             for branch in dict.fromkeys(branches):
                 own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
-                axes.plot(seeds[own], drawing.along(block, index)[own], marker, color=colour, **style)
-            label = drawing.entry_label(drawing.symbol_of(dataset, name), [index], block.shape[1:])
+                axes.plot(seeds[own], drawing.entry_along_curve(block, index)[own], marker, color=colour, **style)
+            label = drawing.entry_label(drawing.overlap_symbol(dataset, name), [index], block.shape[1:])
             handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="none", label=label, **style))
     return handles
 
 
-# Colours tell where a run ended: entries of one overlap differ in how their marks are filled.
+# The colour is the final state of a run: entries of one overlap differ in the fill of their markers.
 _ENTRY_FILLS: tuple[dict[str, Any], ...] = (
     {"markersize": 5.5},
     {"markersize": 5.5, "markerfacecolor": "white"},
@@ -144,7 +183,12 @@ _ENTRY_FILLS: tuple[dict[str, Any], ...] = (
 
 @plot.register(Scaling)
 def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
-    """Observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0."""
+    """Draw observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0.
+
+    Args:
+        scaling: the scaling.
+        path: output file; None: none.
+    """
     limits, every = scaling.limits(), scaling.measurements()
     shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.half_width]
     with drawing.new_figure(6.4, 4.4, path) as figure:
@@ -153,21 +197,27 @@ def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
 
 
 def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]) -> None:
-    """Simulation over theory against 1/d, a colour an observable."""
+    """Draw simulation over theory against 1/d, one colour an observable.
+
+    Args:
+        axes: the panel.
+        dims: dimensions d.
+        rows: observable -> ((limit, fit), measurements at each d).
+    """
     inverse = np.linspace(0, 1 / min(dims), 100)
-    apart = 0.008 * inverse[-1]  # observables side by side
+    apart = 0.008 * inverse[-1]  # horizontal offset of the observables
     colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY)
     for number, (name, ((limit, fit), every)) in enumerate(rows.items()):
         colour, marker = colours[number % len(colours)], "os^v"[number // len(colours) % 4]
         axes.plot(inverse, (fit.value + fit.slope * inverse**fit.power) / limit.theory, color=colour, linewidth=1.1)
         values = [one[name] for one in every]
-        aside = apart * (number - (len(rows) - 1) / 2)
+        offset = apart * (number - (len(rows) - 1) / 2)
         means = [item.mean / limit.theory for item in values]
         errors = [item.standard_error / abs(limit.theory) for item in values]
-        at = 1 / np.array(dims, float) + aside
+        at = 1 / np.array(dims, float) + offset
         draw_points(axes, at, means, errors, colour, marker, name.replace("_", " "))
         error = [limit.standard_error / abs(limit.theory)]
-        draw_points(axes, [aside], [limit.mean / limit.theory], error, colour, "D", face=colour)
+        draw_points(axes, [offset], [limit.mean / limit.theory], error, colour, "D", face=colour)
     axes.axhline(1, color="black", linewidth=1.0, linestyle="--")
     axes.set_xlabel("1/d  (diamonds: fitted limit; dashed: theory)")
     axes.set_ylabel("simulation / theory")

@@ -17,58 +17,58 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...base.errors import InputError
-from ...problems.columns import OBSERVED, column_of, quantity_of
+from ...problems.columns import OBSERVED, column_name, quantity_of
 from ...stability.assess import MARGINAL, UNSTABLE
 from . import drawing
-from .drawing import BRANCH_COLOURS, GREY, ORANGE, SYMBOLS
+from .drawing import BRANCH_COLOURS, GREY, ORANGE, SYMBOLS, FigureOptions
 
 Quantities = dict[str, tuple[str, xarray.DataArray]]
 Families = list[tuple[str, dict[str, Any]]]
 _MISSING = "#eeeeee"
 _HATCHES, _MARKERS = {UNSTABLE: "////", MARGINAL: "\\\\\\\\"}, {UNSTABLE: "x", MARGINAL: "+"}
-_MOST_CURVES = 12  # of a family
 _LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
 
 
 def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Overlaps, training loss and test error: curves along one parameter, maps along two, from every start.
+    """Draw overlaps, training loss and test error of a sweep: curves along one parameter, maps along two.
 
-    Of more than two parameters those behind the second are held at their first values, as the title says. Hatching on
-    maps, crosses on curves: replica symmetry or a longitudinal eigenvalue is unstable, or marginal.
+    Parameters after the second have their first values, as the title says. Hatching on maps and crosses on curves mark
+    unstable or marginal replica symmetry or longitudinal eigenvalues.
 
     Args:
         dataset: from `sweep_tables.sweep_dataset`, or loaded.
+        path: output file; None: none.
 
     Raises:
-        InputError: a table of rows, which have no axes.
+        InputError: the table consists of rows, which have no axes.
     """
-    axes = [column_of(name) for name in json.loads(dataset.attrs["sweep"])["axes"]]
+    axes = [column_name(name) for name in json.loads(dataset.attrs["sweep"])["axes"]]
     if not axes:
         raise InputError("a sweep over the rows of a table has no axes to draw along; to_pandas() holds its points")
     held = {name: float(dataset[name][0]) for name in axes[2:]}
     dataset = dataset.isel(dict.fromkeys(axes[2:], 0))
-    quantities = _quantities(dataset)
-    families, has_maps = _families(dataset), len(axes) > 1 and min(dataset.sizes[name] for name in axes[:2]) > 1
+    quantities = _plotted_quantities(dataset)
+    families, has_maps = _curve_families(dataset), len(axes) > 1 and min(dataset.sizes[name] for name in axes[:2]) > 1
     size = (2.5 * len(quantities) + 0.8, 2.1 * len(families) + 1.2) if has_maps else (7.5, 1.9 * len(quantities) + 0.8)
     with drawing.new_figure(*size, path) as figure:
         draw = _draw_maps if has_maps else _draw_curves
         draw(figure, dataset, axes[:2], quantities, families)
         fixed = [f"{SYMBOLS.get(name, name)} = {value:g}" for name, value in held.items()]
-        title = ", ".join([f"Sweep of {drawing.setting_of(dataset)}", *fixed])
-        notes = [*drawing.held_numbers(dataset), *drawing.ansatz_note(dataset)]
+        title = ", ".join([f"Sweep of {drawing.describe_setting(dataset)}", *fixed])
+        notes = [*drawing.describe_parameters(dataset), *drawing.ansatz_note(dataset)]
         figure.suptitle("\n".join([title, *notes]), x=0.01, ha="left", fontsize=10)
     return figure
 
 
-def _quantities(dataset: xarray.Dataset) -> Quantities:
-    """What there is to draw, by name: its label and a number a point."""
+def _plotted_quantities(dataset: xarray.Dataset) -> Quantities:
+    """Return the quantities to draw by name: label and one number a point."""
     found = {}
     for name in ("theta", "m", "q"):
         there = drawing.present_contexts(dataset, name)
         values = dataset[name]
         inner = quantity_of(name).axes
         several = np.prod([values.sizes[axis] for axis in inner]) > 1
-        symbol = drawing.symbol_of(dataset, name).strip("|")
+        symbol = drawing.overlap_symbol(dataset, name).strip("|")
         if there:
             label = f"largest |{symbol}|" if several and name != "q" else f"largest {symbol}" if several else symbol
             found[name] = (label, abs(values).max(inner))
@@ -76,17 +76,17 @@ def _quantities(dataset: xarray.Dataset) -> Quantities:
     return {name: pair for name, pair in found.items() if np.isfinite(pair[1].values).any()}
 
 
-def _judged(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
+def _instability_masks(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
     """Return the points at which replica symmetry or the longitudinal spectrum is unstable, or marginal."""
     names = [name for name in ("replica_symmetry", "longitudinal") if name in dataset]
-    if not names:  # of a release without these
+    if not names:  # of a release without these columns
         return {UNSTABLE: (dataset["unstable"] != "") | (dataset["longitudinal_eigenvalue"] >= 1)}
     found = {verdict: dataset[names].to_dataarray().isin([verdict]).any("variable") for verdict in (UNSTABLE, MARGINAL)}
     return {UNSTABLE: found[UNSTABLE], MARGINAL: found[MARGINAL] & ~found[UNSTABLE]}
 
 
-def _families(dataset: xarray.Dataset) -> Families:
-    """Label and selection of every start and direction."""
+def _curve_families(dataset: xarray.Dataset) -> Families:
+    """Return label and selection of every start and direction."""
     names = [name for name in ("start", "direction") if name in dataset.dims]
     every = product(*(map(str, dataset[name].values) for name in names))
     return [(", ".join(values), dict(zip(names, values, strict=True))) for values in every]
@@ -95,8 +95,8 @@ def _families(dataset: xarray.Dataset) -> Families:
 def _draw_maps(
     figure: Figure, dataset: xarray.Dataset, axes: list[str], quantities: Quantities, families: Families
 ) -> None:
-    """A row of maps a start and direction; one scale of colours a quantity."""
-    judged = _judged(dataset)
+    """Draw a row of maps for each start and direction, with one colour scale a quantity."""
+    judged = _instability_masks(dataset)
     panels = figure.subplots(len(families), len(quantities), sharex=True, sharey=True, squeeze=False)
     x, y = (dataset[name].values for name in axes)
     across, up = np.argsort(x), np.argsort(y)
@@ -112,7 +112,7 @@ def _draw_maps(
             for verdict, where in judged.items():
                 there = where.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
                 if there.any():
-                    _hatch(panel, x[across], y[up], there, _HATCHES[verdict])
+                    _hatch_cells(panel, x[across], y[up], there, _HATCHES[verdict])
             if row == 0:
                 panel.set_title(label, fontsize=10)
                 figure.colorbar(drawn, ax=panels[:, column], location="bottom", shrink=0.9, pad=0.02)
@@ -127,7 +127,7 @@ def _draw_maps(
     figure.legend(handles=extra, loc="outside lower right", ncols=2)
 
 
-def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: str) -> None:
+def _hatch_cells(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: str) -> None:
     """Hatch the cells of a map."""
     masked = np.ma.masked_where(~where, np.ones(where.shape))
     nothing = ListedColormap([(0, 0, 0, 0)])
@@ -137,17 +137,17 @@ def _hatch(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: 
 def _draw_curves(
     figure: Figure, dataset: xarray.Dataset, axes: list[str], quantities: Quantities, families: Families
 ) -> None:
-    """Curves along the longer of two axes; of the other one, up to a dozen values in shades."""
+    """Draw curves along the longer of two axes, up to a dozen values of the other one in shades."""
     over = axes[0] if len(axes) == 1 or dataset.sizes[axes[0]] > 1 else axes[1]
     other = next((name for name in axes if name != over), None)
-    judged = _judged(dataset)
+    judged = _instability_masks(dataset)
     panels = figure.subplots(len(quantities), 1, sharex=True, squeeze=False)[:, 0]
     x = dataset[over].values
     order = np.argsort(x)
     for panel, (name, (label, values)) in zip(panels, quantities.items(), strict=True):
         for number, (family, chosen) in enumerate(families):
             at = dataset[other].values if other is not None else np.zeros(1)
-            for value in at[:: max(1, len(at) // _MOST_CURVES)]:
+            for value in at[:: max(1, len(at) // FigureOptions.current().max_curves)]:
                 here = chosen if other is None else {**chosen, other: value}
                 line = values.sel(here).values[order]
                 colour = BRANCH_COLOURS.get(chosen["start"], ORANGE)

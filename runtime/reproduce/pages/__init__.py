@@ -1,1 +1,1 @@
-"""What a run leaves to be read: tables, figures, and a page in Markdown and HTML."""
+"""The output of a run: tables, figures, and a page in Markdown and HTML."""

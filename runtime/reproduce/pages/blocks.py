@@ -1,6 +1,6 @@
-"""The content of a page, built once and laid out as Markdown and as HTML, and how a run leaves what it found.
+"""The content of a page, built once and rendered as Markdown and HTML, and functions that write the output of a run.
 
-Of a page, words that begin with # are a heading (one # for the title), others a paragraph.
+Of a page, strings that begin with # are headings (one # for the title), other strings paragraphs.
 """
 
 from __future__ import annotations
@@ -15,37 +15,44 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ...base.files import write_whole
-from ...base.numbers import with_error
+from ...base.files import write_atomically
+from ...base.numbers import format_with_error
 from ...report.contract import dumps
 from ..run import Run
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head.
+    """Rows under a header.
 
     Attributes:
-        head: titles of the columns, between bars.
-        rows: cells are words, numbers, pairs of a value and its error; None for what there is not.
+        head: titles of the columns, separated by bars.
+        rows: cells are words, numbers, pairs of a value and its error; None for an empty cell.
     """
 
     head: str
     rows: Sequence[Sequence[Any]]
 
     def lines(self) -> list[list[str]]:
-        """Head and rows as words."""
-        return [self.head.split(" | "), *([_cell(cell) for cell in row] for row in self.rows)]
+        """Return header and rows as words."""
+        return [self.head.split(" | "), *([_format_cell(cell) for cell in row] for row in self.rows)]
 
 
-def cells(rows: Iterable[Mapping[str, Any]], *columns: str | Callable[[Any], Any]) -> list[tuple[Any, ...]]:
-    """Rows of a table.
+def table_cells(rows: Iterable[Mapping[str, Any]], *columns: str | Callable[[Any], Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of a table.
 
     Args:
-        columns: names of quantities; two, as "value error", for a value and its error; or a function of a row.
+        rows: records by name.
+        *columns: names of quantities; two, as "value error", for a value and its error; or a function of a record.
     """
 
     def cell(row: Mapping[str, Any], column: str | Callable[[Any], Any]) -> Any:
+        """Return a cell.
+
+        Args:
+            row: the record.
+            column: name, names or function.
+        """
         if callable(column):
             return column(row)
         value, *error = (row[name] for name in column.split())
@@ -54,18 +61,24 @@ def cells(rows: Iterable[Mapping[str, Any]], *columns: str | Callable[[Any], Any
     return [tuple(cell(row, column) for column in columns) for row in rows]
 
 
-def words(name: str) -> Callable[[Mapping[str, Any]], str]:
-    """A column of names as words: with spaces."""
+def words_column(name: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return the column of a name in words: underscores replaced by spaces."""
     return lambda row: row[name].replace("_", " ")
 
 
-def counts(part: str) -> Callable[[Mapping[str, Any]], str]:
-    """A column that says how many of how many."""
+def counts_column(part: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return a column that shows a count and its total."""
     return lambda row: f"{row[part]} of {row['of']}"
 
 
-def rounded(name: str, digits: str, times: int = 1) -> Callable[[Mapping[str, Any]], str | None]:
-    """A column of numbers in a format; none for what is not finite."""
+def rounded_column(name: str, digits: str, times: int = 1) -> Callable[[Mapping[str, Any]], str | None]:
+    """Return a column of numbers with a fixed number of digits; empty if not finite.
+
+    Args:
+        name: of the quantity.
+        digits: format of the number.
+        times: factor.
+    """
     return lambda row: None if row[name] is None or not np.isfinite(row[name]) else format(times * row[name], digits)
 
 
@@ -80,16 +93,16 @@ class Picture:
 Block = str | Table | Picture
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, tuple):
-        return with_error(*value)
+        return format_with_error(*value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def markdown_of(blocks: Iterable[Block]) -> str:
-    """Blocks in Markdown."""
+def render_markdown(blocks: Iterable[Block]) -> str:
+    """Return blocks as Markdown."""
     parts = []
     for block in blocks:
         if isinstance(block, str):
@@ -128,8 +141,13 @@ figcaption {{ color: #555; font-size: .9rem; }}
 """
 
 
-def html_of(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
-    """Blocks, the title first, as one HTML file that holds its figures."""
+def render_html(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
+    """Return blocks, the title first, as one HTML file that contains its figures.
+
+    Args:
+        blocks: the content.
+        images: bytes of the figures by name.
+    """
     parts = []
     for block in blocks:
         if isinstance(block, str):
@@ -149,31 +167,48 @@ def html_of(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
 
 
 def write_rows(run: Run, name: str, rows: Any, as_json: bool = False) -> None:
-    """Write a table, by its name, as CSV and also as JSON where that is asked for."""
+    """Write a table as CSV, and optionally as JSON.
+
+    Args:
+        run: the run.
+        name: of the files, without suffix.
+        rows: records.
+        as_json: whether to write JSON as well.
+    """
     text = pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n")
-    write_whole(run.out / "tables" / f"{name}.csv", text)
+    write_atomically(run.out / "tables" / f"{name}.csv", text)
     if as_json:
-        write_whole(run.out / "tables" / f"{name}.json", dumps(rows) + "\n")
+        write_atomically(run.out / "tables" / f"{name}.json", dumps(rows) + "\n")
 
 
 def write_page(run: Run, blocks: Sequence[Block], draw: Mapping[str, Callable[[Path], Any]]) -> None:
-    """Draw the figures of a run that were asked for; write its page as Markdown and as HTML that holds them, and its
-    results as JSON."""
+    """Draw the requested figures of a run; write its page as Markdown and HTML, and its results as JSON.
+
+    Args:
+        run: the run.
+        blocks: content of the page.
+        draw: name of a figure -> function of the path that draws it.
+    """
     images = {}
     for name in run.figures:
         path = run.out / "figures" / f"{name}.png"
         draw[name](path)
         images[name] = path.read_bytes()
-    write_whole(run.out / f"{run.page}.md", markdown_of(blocks))
-    write_whole(run.out / f"{run.page}.html", html_of(blocks, images))
-    write_whole(run.out / f"{run.data}.json", dumps(run.results) + "\n")
+    write_atomically(run.out / f"{run.page}.md", render_markdown(blocks))
+    write_atomically(run.out / f"{run.page}.html", render_html(blocks, images))
+    write_atomically(run.out / f"{run.data}.json", dumps(run.results) + "\n")
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]], *names: str) -> list[np.ndarray]:
-    """Numbers of rows, one array a name; NaN for what was not found."""
+def numeric_columns(rows: Sequence[Mapping[str, Any]], *names: str) -> list[np.ndarray]:
+    """Return one array for each name from records; NaN for missing numbers.
+
+    Args:
+        rows: records.
+        *names: of the quantities.
+    """
     return [np.array([row[name] for row in rows], float) for name in names]
 
 
-def counted(counts: Mapping[str, int]) -> str:
-    """How many of what, as in '3 semantic, 1 mixed'."""
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Return counts in words, as '3 semantic, 1 mixed'."""
     return ", ".join(f"{count} {name}" for name, count in counts.items())

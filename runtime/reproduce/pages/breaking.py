@@ -1,4 +1,4 @@
-"""Table, figure and page of one step of breaking beside replica symmetry."""
+"""Table, figure and page of one step of symmetry breaking compared with replica symmetry."""
 
 from __future__ import annotations
 
@@ -10,14 +10,23 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...base.numbers import with_error
+from ...base.numbers import format_with_error
 from ...report.plots.drawing import BRANCH_COLOURS, GREY
 from ..breaking import BREAKING, MAP_ALPHAS, BreakingRun
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Picture, Table, columns_of, write_page, write_rows
-from .drawing import ALPHA, OMEGA, branch_keys, colour_of, draw_zero, handle, on_grid, sheet
+from .blocks import Block, Picture, Table, numeric_columns, write_page, write_rows
+from .drawing import (
+    ALPHA,
+    OMEGA,
+    branch_colour,
+    branch_legend_entries,
+    draw_zero,
+    figure_sheet,
+    legend_entry,
+    values_on_grid,
+)
 
-# Of a prototype on grids, to about one per cent; theta of replica symmetry beside, left out where it has none.
+# Values of a prototype on grids, to about one per cent; theta of replica symmetry is left out where it has none.
 PROTOTYPE: dict[tuple[str, float], dict[str, float]] = {
     ("positional", 2.0): {"q": 0.05094, "m": 0.25852, "energy_moved": 2.0e-7, "distance": 6.0e-4, "parisi": 875},
     ("positional", 1.0): {"q": 0.04334, "m": 0.24860, "energy_moved": 3.0e-7, "distance": 8.8e-4, "parisi": 999},
@@ -28,45 +37,53 @@ PROTOTYPE: dict[tuple[str, float], dict[str, float]] = {
 _SHOWN = {"q": "q_1", "m": "|m|", "theta": "theta", "energy_moved": "training loss moved, 1e-7", "distance": "Delta",
           "parisi": "y"}  # fmt: skip
 _UNITS = {"energy_moved": 1e-7}
-_BESIDE = ("energy_moved", "energy_moved_error", "symmetric_theta", "symmetric_theta_error", "symmetric_seconds")
+_SYMMETRIC_COLUMNS = (
+    "energy_moved",
+    "energy_moved_error",
+    "symmetric_theta",
+    "symmetric_theta_error",
+    "symmetric_seconds",
+)
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def write(run: BreakingRun) -> None:
-    """Table, figure and page."""
+def write_report(run: BreakingRun) -> None:
+    """Write table, figure and page."""
     rows = table_rows(run.results)
     write_rows(run, "rsb", rows, as_json=True)
-    write_page(run, content(run.results, rows), {BREAKING: lambda path: plot_breaking(run.results, rows, path)})
+    write_page(run, build_page(run.results, rows), {BREAKING: lambda path: plot_breaking(run.results, rows, path)})
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a solution with one step of breaking, replica symmetry beside it where it has the branch."""
+    """Return one row a solution with one step of symmetry breaking, with the replica symmetric one if it exists."""
     found = {(name, f"{SHOWN_OMEGA:g}"): one for name, one in results["curves"].items()}
     found |= {("positional", omega): one for omega, one in results["map"].items()}
     return [
-        _row(name, float(omega), point, {p["alpha"]: p for p in one["symmetric"]["points"]}.get(point["alpha"]))
+        _table_row(name, float(omega), point, {p["alpha"]: p for p in one["symmetric"]["points"]}.get(point["alpha"]))
         for (name, omega), one in sorted(found.items())
         for point in one["broken"]["points"]
     ]
 
 
-def _row(name: str, omega: float, point: Mapping[str, Any], beside: Mapping[str, Any] | None) -> dict[str, Any]:
+def _table_row(
+    name: str, omega: float, point: Mapping[str, Any], symmetric: Mapping[str, Any] | None
+) -> dict[str, Any]:
     row = {"branch": name, "omega": omega, **{key: value for key, value in point.items() if key != "rule"}}
     row["share"] = point["distance"] / point["q"]
     row["share_error"] = (point["distance_error"] + row["share"] * point["q_error"]) / point["q"]
     row["on_map"] = point["alpha"] in MAP_ALPHAS
-    row |= dict.fromkeys(_BESIDE)
-    if beside is not None:
-        moved = point["training_loss"] - beside["training_loss"]
-        error = point["training_loss_error"] + beside["training_loss_error"]
-        known = moved, error, beside["theta"], beside["theta_error"], beside["seconds"]
-        row |= dict(zip(_BESIDE, known, strict=True))
+    row |= dict.fromkeys(_SYMMETRIC_COLUMNS)
+    if symmetric is not None:
+        moved = point["training_loss"] - symmetric["training_loss"]
+        error = point["training_loss_error"] + symmetric["training_loss_error"]
+        known = moved, error, symmetric["theta"], symmetric["theta_error"], symmetric["seconds"]
+        row |= dict(zip(_SYMMETRIC_COLUMNS, known, strict=True))
     return row
 
 
-def ends_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Where a branch ends, as two values of alpha, under no step of breaking and under one."""
+def branch_ends(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the interval of alpha in which each branch ends, replica symmetric and with one step of breaking."""
     return [
         {"branch": name, "steps": steps, "alpha": end}
         for name, one in results["curves"].items()
@@ -77,25 +94,27 @@ def ends_of(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def plot_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
-    """Energy moved, share of the self-overlap between states, theta, y along alpha; crossings; map of the energy moved.
+    """Draw energy change, overlap between states, theta and y along alpha; crossings; map of the energy change.
 
     Args:
+        results: of the run.
         rows: see `table_rows`.
+        path: output file.
     """
     here = [row for row in rows if row["omega"] == SHOWN_OMEGA]
     symmetric = {name: one["symmetric"]["points"] for name, one in results["curves"].items()}
     broken = {name: [row for row in here if row["branch"] == name] for name in BRANCH_COLOURS}
     names = [name for name, own in broken.items() if own]
-    with sheet(path, 13.0, 7.4) as figure:
+    with figure_sheet(path, 13.0, 7.4) as figure:
         (moved, share, theta), (parisi, crossing, plane) = figure.subplots(2, 3)
         for name in sorted(names):
-            _draw(moved, name, broken[name], "energy_moved")
-            _draw(share, name, broken[name], "share")
-            _draw(parisi, name, [row for row in broken[name] if row["distance"] > 0], "parisi")
-        _draw(theta, "semantic", broken["semantic"], "theta", marker="o")
-        _draw(theta, "semantic", symmetric.get("semantic", []), "theta", marker="s", linestyle="--",
+            _draw_quantity(moved, name, broken[name], "energy_moved")
+            _draw_quantity(share, name, broken[name], "share")
+            _draw_quantity(parisi, name, [row for row in broken[name] if row["distance"] > 0], "parisi")
+        _draw_quantity(theta, "semantic", broken["semantic"], "theta", marker="o")
+        _draw_quantity(theta, "semantic", symmetric.get("semantic", []), "theta", marker="s", linestyle="--",
               markerfacecolor="white")  # fmt: skip
-        for end in ends_of(results):
+        for end in branch_ends(results):
             if end["branch"] == "semantic":
                 theta.axvspan(*sorted(end["alpha"]), color=GREY, alpha=0.25 if end["steps"] else 0.12, linewidth=0)
         labels = {moved: "training loss per d, moved\nby one step of breaking", share: "Δ / q, between states",
@@ -109,24 +128,24 @@ def plot_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
         _draw_crossing(crossing, broken, symmetric, results["crossing"])
         _draw_map(figure, plane, [row for row in rows if row["branch"] == "positional" and row["on_map"]])
         handles = [
-            *branch_keys(names),
-            handle("one step of breaking"),
-            handle("replica symmetric", linestyle="--"),
-            handle("end of the branch (fainter: replica symmetric)", linewidth=6, alpha=0.25),
+            *branch_legend_entries(names),
+            legend_entry("one step of breaking"),
+            legend_entry("replica symmetric", linestyle="--"),
+            legend_entry("end of the branch (fainter: replica symmetric)", linewidth=6, alpha=0.25),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
-def _draw(axes: Axes, branch: str, rows: Rows, name: str, marker: str = "o", **style: Any) -> None:
-    """A quantity along alpha with its half widths."""
-    alpha, values, errors = columns_of(rows, "alpha", name, f"{name}_error")
-    axes.errorbar(alpha, values, yerr=errors, color=colour_of(branch), marker=marker, capsize=3, **style)
+def _draw_quantity(axes: Axes, branch: str, rows: Rows, name: str, marker: str = "o", **style: Any) -> None:
+    """Draw a quantity along alpha with its error bars."""
+    alpha, values, errors = numeric_columns(rows, "alpha", name, f"{name}_error")
+    axes.errorbar(alpha, values, yerr=errors, color=branch_colour(branch), marker=marker, capsize=3, **style)
 
 
 def _draw_crossing(
     axes: Axes, broken: Mapping[str, Rows], symmetric: Mapping[str, Rows], crossing: Mapping[str, Any]
 ) -> None:
-    """Training loss of the semantic branch less that of the positional one, under both, and where it vanishes."""
+    """Draw the difference of training losses of semantic and positional branch, under both ansatzes, with its zeros."""
     for branches, style, kind in ((symmetric, "--", "symmetric"), (broken, "-", "broken")):
         one, other = ({row["alpha"]: row for row in branches.get(name, ())} for name in BRANCHES)
         points = [
@@ -147,15 +166,15 @@ def _draw_crossing(
 
 
 def _draw_map(figure: Figure, axes: Axes, rows: Rows) -> None:
-    """The energy moved of the positional branch, a square a solution, its half width written into it."""
+    """Draw the energy change of the positional branch, a square a solution, labelled with its error bar."""
     known = [row for row in rows if row["energy_moved"] is not None]
     if not known:
         axes.set_title("positional branch: nothing found")
         return
     omegas, alphas = (sorted({row[name] for row in rows}) for name in ("omega", "alpha"))
     unit = _UNITS["energy_moved"]
-    moved, errors = (column / unit for column in columns_of(known, "energy_moved", "energy_moved_error"))
-    values = on_grid(known, moved, alphas, omegas)
+    moved, errors = (column / unit for column in numeric_columns(known, "energy_moved", "energy_moved_error"))
+    values = values_on_grid(known, moved, alphas, omegas)
     colours = colormaps["viridis_r"].with_extremes(bad="white")
     mesh = axes.pcolormesh(range(len(omegas)), range(len(alphas)), values, cmap=colours, shading="nearest")
     for row, value, error in zip(known, moved, errors, strict=True):
@@ -169,46 +188,51 @@ def _draw_map(figure: Figure, axes: Axes, rows: Rows) -> None:
     figure.colorbar(mesh, ax=axes, pad=0.02).set_label("training loss moved, in units of 1e-7")
 
 
-def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
-    """The report: what is moved, the figure, base cases, ends, crossing, times."""
+def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
+    """Return the report: energy change, figure, base cases, ends, crossing, timings.
+
+    Args:
+        results: of the run.
+        rows: see `table_rows`.
+    """
     return [
         "# What one step of replica symmetry breaking moves",
         f"{results['model']}, saddleforge {results['version']}. Both branches are solved replica symmetric and "
         "with one step of breaking at zero temperature (docs/theory.md section 18). q_1 is the self-overlap of one "
         "minimiser, Delta = q_1 - q_0 what it has over that of two states, y the Parisi parameter at which the "
         "complexity vanishes. Half widths stand in the last digits.",
-        _lowering(rows),
+        _energy_sentence(rows),
         Picture(
             BREAKING,
             f"All panels but the map at omega = {SHOWN_OMEGA:g}. Solid: one step of breaking; dashed: replica "
             "symmetric; grey: where the semantic branch ends. Below: y; training losses of both branches "
-            "compared, vertical where they are equal; the map, with half widths.",
+            "compared, vertical where they are equal; the map, with error bars.",
         ),
         "## Base cases",
-        _base_cases(rows),
+        _base_cases_block(rows),
         "## Where the branches end, and where they cross",
         *(
             f"{kind}: {one[name]['words']}."
             for one in results["curves"].values()
             for name, kind in (("symmetric", "Replica symmetric"), ("broken", "One step of breaking"))
         ),
-        *_crossing(results["crossing"]),
+        *_crossing_blocks(results["crossing"]),
         "## All solutions",
-        _all(rows),
+        _all_solutions_table(rows),
         "## Times",
         "Seconds at the accuracy of the curves, code being compiled and loaded; the last column along them.",
-        _times(results, rows),
+        _timings_table(results, rows),
     ]
 
 
-def _lowering(rows: Rows) -> str:
-    """Whether replica symmetry lies below one step of breaking wherever both were solved."""
+def _energy_sentence(rows: Rows) -> str:
+    """Return a sentence on whether replica symmetry has the lower energy wherever both were solved."""
     moved = [row for row in rows if row["energy_moved"] is not None]
     known = [row for row in moved if row["energy_moved"] > row["energy_moved_error"]]
     below = [row for row in moved if row["energy_moved"] < -row["energy_moved_error"]]
     words = (
         f"At {len(moved)} points both were solved: one step of breaking has the larger training loss, by more than the "
-        f"half widths, at {len(known)}, and the smaller one at {len(below)}."
+        f"error bars, at {len(known)}, and the smaller one at {len(below)}."
     )
     if not known:
         return words
@@ -216,16 +240,16 @@ def _lowering(rows: Rows) -> str:
     share = most["energy_moved"] / most["training_loss"]
     return (
         f"{words} It is moved most on the {most['branch']} branch at alpha = {most['alpha']:g}, omega = "
-        f"{most['omega']:g}: by {_shown(most, 'energy_moved')} 1e-7, {share:.1e} of itself."
+        f"{most['omega']:g}: by {_format_entry(most, 'energy_moved')} 1e-7, {share:.1e} of itself."
     )
 
 
-def _shown(row: Mapping[str, Any], key: str, missing: str = "none") -> str:
+def _format_entry(row: Mapping[str, Any], key: str, missing: str = "none") -> str:
     unit = _UNITS.get(key, 1.0)
-    return missing if row[key] is None else with_error(row[key] / unit, row[f"{key}_error"] / unit)
+    return missing if row[key] is None else format_with_error(row[key] / unit, row[f"{key}_error"] / unit)
 
 
-def _base_cases(rows: Rows) -> Block:
+def _base_cases_block(rows: Rows) -> Block:
     lines = []
     here = {(row["branch"], row["alpha"]): row for row in rows if row["omega"] == SHOWN_OMEGA}
     for (name, alpha), values in PROTOTYPE.items():
@@ -235,28 +259,28 @@ def _base_cases(rows: Rows) -> Block:
         if name == "semantic":
             names["symmetric_theta"] = "theta, replica symmetric"
         for key, shown in names.items():
-            told = f"{values[key] / _UNITS.get(key, 1.0):g}" if key in values else "none"
-            lines.append([name, alpha, shown, _shown(row, key), told])
+            reference = f"{values[key] / _UNITS.get(key, 1.0):g}" if key in values else "none"
+            lines.append([name, alpha, shown, _format_entry(row, key), reference])
     if not lines:
         return "None of the base cases is on the grids."
     return Table("branch | alpha | quantity | here | prototype (on grids, about 1 %)", lines)
 
 
-def _crossing(crossing: Mapping[str, Any]) -> list[Block]:
+def _crossing_blocks(crossing: Mapping[str, Any]) -> list[Block]:
     if crossing["broken"] is None:
         return [f"alpha_c with one step of breaking was not located: {crossing['sentence']}."]
     one, other = crossing["symmetric"], crossing["broken"]
     shift, error = other["value"] - one["value"], other["error"] + one["error"]
     found = ", ".join(f"{name}: {what}" for name, what in zip(BRANCHES, crossing["evidence"]["found"], strict=True))
     return [
-        f"The branches have equal training loss at alpha_c = {with_error(one['value'], one['error'])} replica "
-        f"symmetric and {with_error(other['value'], other['error'])} with one step of breaking "
-        f"({other['status'].replace('_', ' ')}), moved by {with_error(shift, error)}.",
+        f"The branches have equal training loss at alpha_c = {format_with_error(one['value'], one['error'])} replica "
+        f"symmetric and {format_with_error(other['value'], other['error'])} with one step of breaking "
+        f"({other['status'].replace('_', ' ')}), moved by {format_with_error(shift, error)}.",
         f"Found at the latter: {found}. Stability: {crossing['verdict']}.",
     ]
 
 
-def _all(rows: Rows) -> Table:
+def _all_solutions_table(rows: Rows) -> Table:
     head = "branch | omega | alpha | loss moved, 1e-7 | q_1 | Delta / q | theta | RS theta | y | status"
     return Table(
         head,
@@ -265,12 +289,12 @@ def _all(rows: Rows) -> Table:
                 row["branch"],
                 row["omega"],
                 row["alpha"],
-                _shown(row, "energy_moved", "no RS solution"),
-                _shown(row, "q"),
-                _shown(row, "share") if row["distance"] else 0,
-                _shown(row, "theta") if row["branch"] == "semantic" else 0,
-                _shown(row, "symmetric_theta") if row["branch"] == "semantic" else 0,
-                _shown(row, "parisi") if row["distance"] else None,
+                _format_entry(row, "energy_moved", "no RS solution"),
+                _format_entry(row, "q"),
+                _format_entry(row, "share") if row["distance"] else 0,
+                _format_entry(row, "theta") if row["branch"] == "semantic" else 0,
+                _format_entry(row, "symmetric_theta") if row["branch"] == "semantic" else 0,
+                _format_entry(row, "parisi") if row["distance"] else None,
                 row["found"] or row["status"].replace("_", " "),
             )
             for row in rows
@@ -278,11 +302,11 @@ def _all(rows: Rows) -> Table:
     )
 
 
-def _times(results: Mapping[str, Any], rows: Rows) -> Table:
+def _timings_table(results: Mapping[str, Any], rows: Rows) -> Table:
     lines = []
     for one in results["times"]:
         own = [row for row in rows if row["branch"] == one["branch"] and row["omega"] == SHOWN_OMEGA]
-        # Without the solution that the branch begins at.
+        # Without the first solution of the branch.
         along = [r["seconds"] for r in sorted(own, key=lambda r: r["alpha"])[:-1] if r["seconds"] is not None]
         span = f"{min(along):.1f} to {max(along):.1f}" if along else None
         seconds = f"{one['symmetric_seconds']:.1f}", f"{one['seconds']:.1f}"

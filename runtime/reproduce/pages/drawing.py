@@ -1,4 +1,4 @@
-"""What the figures of `reproduce` share: a sheet, entries of legends, a quantity along a branch."""
+"""Common parts of the figures of `reproduce`: a figure, legend entries, a quantity along a branch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ from matplotlib.lines import Line2D
 from ...report.plots import drawing as plots
 
 ALPHA, OMEGA = plots.parameter_label("alpha"), plots.parameter_label("omega")
-FAINT = 0.4
+FAINT_OPACITY = 0.4
 
 
 @contextmanager
-def sheet(path: str | Path | None, width: float, height: float) -> Iterator[Figure]:
-    """A figure to be drawn on, in the style of the package with titles at the left; saved at the end of the block."""
+def figure_sheet(path: str | Path | None, width: float, height: float) -> Iterator[Figure]:
+    """Yield a figure in the style of the package with titles at the left; save it at the end of the block.
+
+    Args:
+        path: output file.
+        width: inches.
+        height: inches.
+    """
     with rc_context({**plots.STYLE, "axes.titlelocation": "left"}):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
@@ -30,23 +36,29 @@ def sheet(path: str | Path | None, width: float, height: float) -> Iterator[Figu
         plots.save_figure(figure, path)
 
 
-def colour_of(branch: str) -> str:
-    """The colour of a branch; grey where it has none."""
+def branch_colour(branch: str) -> str:
+    """Return the colour of a branch; grey if it has none."""
     return plots.BRANCH_COLOURS.get(branch, plots.GREY)
 
 
-def handle(label: str, colour: str = plots.GREY, **style: Any) -> Line2D:
-    """An entry of a legend."""
+def legend_entry(label: str, colour: str = plots.GREY, **style: Any) -> Line2D:
+    """Return a legend entry.
+
+    Args:
+        label: text of the entry.
+        colour: of the entry.
+        **style: of Matplotlib's line.
+    """
     return Line2D([], [], color=colour, label=label, **style)
 
 
-def branch_keys(names: Iterable[str]) -> list[Line2D]:
-    """Entries of a legend, one a branch."""
-    return [handle(f"{name} branch", colour_of(name), marker="o") for name in names]
+def branch_legend_entries(names: Iterable[str]) -> list[Line2D]:
+    """Return one legend entry for each branch."""
+    return [legend_entry(f"{name} branch", branch_colour(name), marker="o") for name in names]
 
 
 def draw_zero(axes: Axes) -> None:
-    """A thin line at zero, and powers of ten at the axis."""
+    """Draw a thin line at zero, with powers of ten at the axis."""
     axes.axhline(0, color=plots.GREY, linewidth=0.8)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
 
@@ -62,28 +74,49 @@ def draw_branch(
     label: str | None = None,
     faint: bool = False,
 ) -> None:
-    """A quantity along a branch with its half widths, or a faint line without, as of another setting behind it.
+    """Draw a quantity along a branch with its error bars, or a faint line without, as a reference.
 
     Args:
-        at: values of the parameter at which it is known, of those of the table; default all.
+        axes: the panel.
+        name: of the branch.
+        dataset: its table.
+        y: values, (N,).
+        error: error bars, (N,).
+        at: values of the parameter at which it is known; None: all of the table.
+        label: of the legend.
+        faint: whether to draw a faint line.
     """
-    every, colour = plots.parameter_values(dataset), colour_of(name)
+    every, colour = plots.parameter_values(dataset), branch_colour(name)
     x = every if at is None else at
     if faint:
-        axes.plot(x, y, color=colour, linewidth=1.2, alpha=FAINT, zorder=1)
+        axes.plot(x, y, color=colour, linewidth=1.2, alpha=FAINT_OPACITY, zorder=1)
     else:
-        plots.draw_line(axes, x, y, error, plots.verdicts_of(dataset)[np.isin(every, x)], colour, "o", label)
+        plots.draw_line(axes, x, y, error, plots.point_verdicts(dataset)[np.isin(every, x)], colour, "o", label)
 
 
 def draw_test_error(axes: Axes, name: str, dataset: xarray.Dataset, **how: Any) -> None:
-    """The test error along a branch."""
+    """Draw the test error along a branch.
+
+    Args:
+        axes: the panel.
+        name: of the branch.
+        dataset: its table.
+        **how: options of `draw_branch`.
+    """
     draw_branch(axes, name, dataset, dataset["test_error"].values, dataset["test_error_error"].values, **how)
 
 
-def on_grid(
+def values_on_grid(
     rows: Sequence[Mapping[str, Any]], values: Iterable[float], alphas: Sequence[float], omegas: Sequence[float]
 ) -> np.ndarray:
-    """The values of rows by their alpha and omega, (alphas, omegas); nan where there is none."""
+    """Return the values of rows on a grid, (alphas, omegas); NaN where there is none.
+
+    Args:
+        rows: records with alpha and omega.
+        values: one for each row.
+        alphas: of the grid.
+        omegas: of the grid.
+    """
     grid = np.full((len(alphas), len(omegas)), np.nan)
     for row, value in zip(rows, values, strict=True):
         grid[alphas.index(row["alpha"]), omegas.index(row["omega"])] = value

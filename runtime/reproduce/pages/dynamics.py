@@ -12,53 +12,54 @@ import numpy as np
 from ...report.plots.drawing import BLUE, GREEN, GREY, RED
 from ...report.plots.simulation import draw_points
 from ..dynamics import DIMENSIONS, DYNAMICS, IN_PLANE, RATE, SEEDS, SIMULATED, START, DynamicsRun
-from .blocks import Block, Picture, Table, counted, write_page, write_rows
-from .drawing import colour_of, handle, sheet
+from .blocks import Block, Picture, Table, describe_counts, write_page, write_rows
+from .drawing import branch_colour, figure_sheet, legend_entry
 
 _DRAWN = (("q", GREEN, "^"), ("m", RED, "o"), ("θ", BLUE, "s"))
 
 
-def write(run: DynamicsRun) -> None:
-    """Table, figure and page."""
+def write_report(run: DynamicsRun) -> None:
+    """Write table, figure and page."""
     planes = {name: map(float, name.split(",")) for name in run.results["basins"]}
     rows = [
         {"rate": rate, "omega": omega, "theta": theta, "m": m, "reached": name}
         for plane, (rate, omega) in planes.items()
-        for (theta, m), name in starts_of(run.results["basins"][plane])
+        for (theta, m), name in plane_starts(run.results["basins"][plane])
     ]
     write_rows(run, DYNAMICS, rows)
-    write_page(run, content(run.results), {DYNAMICS: lambda path: plot_dynamics_figure(run.results, path)})
+    write_page(run, build_page(run.results), {DYNAMICS: lambda path: plot_dynamics_figure(run.results, path)})
 
 
-def starts_of(plane: Mapping[str, Any]) -> Iterator[tuple[tuple[float, float], str]]:
-    """The starts (theta, m) of a plane that some weights have, and what each has reached."""
+def plane_starts(plane: Mapping[str, Any]) -> Iterator[tuple[tuple[float, float], str]]:
+    """Return the starts (theta, m) of a plane that weights can have, and the final state of each."""
     for theta, line in zip(plane["theta"], plane["reached"], strict=True):
         yield from (((theta, m), name) for m, name in zip(plane["m"], line, strict=True) if name)
 
 
-def distances(found: Mapping[str, Any]) -> np.ndarray:
-    """Simulated means less theory at the measured times, in standard errors, (times, q m theta)."""
+def deviations_from_theory(found: Mapping[str, Any]) -> np.ndarray:
+    """Return simulated means minus theory at the measured times, in standard errors, (times, q m theta)."""
     path, errors = np.array(found["path"]), np.array(found["errors"])
     theory = np.column_stack([np.interp(found["measured"], found["times"], column) for column in path.T])
     known = errors > 1e-12
     return np.where(known, (np.array(found["means"]) - theory) / np.where(known, errors, 1.0), 0.0)
 
 
-def agreeing(plane: Mapping[str, Any]) -> tuple[int, int]:
-    """How many passes at finite d end as the dynamics of infinite d say, and of how many."""
-    reached = dict(starts_of(plane))
+def count_agreeing_runs(plane: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of runs at finite d that end as the dynamics of infinite d predicts, and the total."""
+    reached = dict(plane_starts(plane))
     return sum(reached[theta, m] == name for theta, m, name in plane["simulated"]), len(plane["simulated"])
 
 
 def plot_dynamics_figure(results: Mapping[str, Any], path: Path) -> None:
-    """Above overlaps in time with simulations and times of escape, below a panel of basins a rate and mixing.
+    """Draw overlaps in time with simulations and escape times above, and basins for each rate and mixing below.
 
     Args:
         results: of `reproduce.dynamics.DynamicsRun`.
+        path: output file.
     """
     basins = {tuple(map(float, name.split(","))): found for name, found in results["basins"].items()}
     rates, omegas = (sorted({place[n] for place in basins}) for n in (0, 1))
-    with sheet(path, 3.6 * max(len(rates), 2) + 1.0, 4.0 + 3.0 * len(omegas)) as figure:
+    with figure_sheet(path, 3.6 * max(len(rates), 2) + 1.0, 4.0 + 3.0 * len(omegas)) as figure:
         parts: Any = figure.subfigures(2, 1, height_ratios=(4.0, 3.0 * len(omegas)))
         above, below = parts
         left, right = above.subplots(1, 2)
@@ -72,10 +73,10 @@ def plot_dynamics_figure(results: Mapping[str, Any], path: Path) -> None:
             row[0].set_ylabel("initial m")
         for axes in panels[-1]:
             axes.set_xlabel("initial θ")
-        names = {name for found in basins.values() for _, name in starts_of(found)}
+        names = {name for found in basins.values() for _, name in plane_starts(found)}
         names |= {name for found in basins.values() for *_, name in found["simulated"]}
-        handles = [handle(name, colour_of(name), marker="o", linestyle="") for name in sorted(names)]
-        handles.append(handle("one pass at finite d", marker="D", markerfacecolor="none", linestyle=""))
+        handles = [legend_entry(name, branch_colour(name), marker="o", linestyle="") for name in sorted(names)]
+        handles.append(legend_entry("one pass at finite d", marker="D", markerfacecolor="none", linestyle=""))
         below.legend(handles=handles, fontsize=8, loc="outside upper right", ncols=len(handles))
 
 
@@ -88,20 +89,20 @@ def _draw_trajectory(axes: Any, found: Mapping[str, Any]) -> None:
     axes.legend()
 
 
-def _times(found: Mapping[str, Any]) -> list[np.ndarray]:
-    """The times of escape that were reached, an array a dimension."""
+def _finite_escape_times(found: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return the finite escape times, an array a dimension."""
     return [np.array([t for t in row if t is not None], float) for row in found["times"]]
 
 
-def _median(times: np.ndarray) -> float:
+def _median_time(times: np.ndarray) -> float:
     return float(np.median(times)) if len(times) else np.nan
 
 
 def _draw_escape(axes: Any, found: Mapping[str, Any]) -> None:
-    d, times = np.array(found["d"], float), _times(found)
+    d, times = np.array(found["d"], float), _finite_escape_times(found)
     for x, row in zip(d, times, strict=True):
         axes.plot(np.full(len(row), x), row, ".", color=GREY, markersize=4)
-    medians = [_median(row) for row in times]
+    medians = [_median_time(row) for row in times]
     axes.plot(d, medians, "o-", color=BLUE, label="median")
     for (rate, words), style in zip(found["growths"][:2], ("--", ":"), strict=False):
         line = medians[-1] + (np.log(d) - np.log(d[-1])) / (2 * rate)
@@ -112,28 +113,28 @@ def _draw_escape(axes: Any, found: Mapping[str, Any]) -> None:
 
 
 def _draw_plane(axes: Any, found: Mapping[str, Any]) -> None:
-    for place, name in starts_of(found):
-        axes.plot(*place, "o", color=colour_of(name), markersize=5)
+    for place, name in plane_starts(found):
+        axes.plot(*place, "o", color=branch_colour(name), markersize=5)
     for *place, name in found["simulated"]:
-        axes.plot(*place, "D", color=colour_of(name), markerfacecolor="none", markersize=11)
+        axes.plot(*place, "D", color=branch_colour(name), markerfacecolor="none", markersize=11)
     if found["boundary"]:
         x, y, error = np.transpose(found["boundary"])
         axes.errorbar(x, y, yerr=error, fmt="k_", markersize=9)
 
 
-def content(results: Mapping[str, Any]) -> list[Block]:
-    """The report: the trajectory and what simulations say of it, what planes reach, times of escape."""
-    escape, off = results["escape"], distances(results["trajectory"])
+def build_page(results: Mapping[str, Any]) -> list[Block]:
+    """Return the report: the trajectory compared with simulations, basins of the planes, escape times."""
+    escape, off = results["escape"], deviations_from_theory(results["trajectory"])
     growths = ", ".join(f"{rate:.4g} along {words}" for rate, words in escape["growths"])
     medians = [
-        [f"{d:g}", f"{_median(times):.4g}" if len(times) else None, counted(reached)]
-        for d, times, reached in zip(escape["d"], _times(escape), escape["reached"], strict=True)
+        [f"{d:g}", f"{_median_time(times):.4g}" if len(times) else None, describe_counts(reached)]
+        for d, times, reached in zip(escape["d"], _finite_escape_times(escape), escape["reached"], strict=True)
     ]
     planes = []
     for name, found in results["basins"].items():
-        counts = dict(Counter(word for _, word in starts_of(found)).most_common())
-        same, every = agreeing(found)
-        planes.append([*name.split(", "), counted(counts), len(found["boundary"]), f"{same} of {every}"])
+        counts = dict(Counter(word for _, word in plane_starts(found)).most_common())
+        same, every = count_agreeing_runs(found)
+        planes.append([*name.split(", "), describe_counts(counts), len(found["boundary"]), f"{same} of {every}"])
     return [
         "# Which solution does one-pass descent reach?",
         f"{results['model']}, saddleforge {results['version']}. From {START} at rate {RATE:g}, {SEEDS} simulations "

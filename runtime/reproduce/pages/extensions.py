@@ -10,48 +10,58 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ...report.plots.drawing import GREY, MARK_STYLES, draw_marks, from_zero, style_handles
-from ...report.tables import loss_difference_along
+from ...report.plots.drawing import GREY, MARK_STYLES, draw_thresholds, stability_handles, start_axis_at_zero
+from ...report.tables import loss_difference_curve
 from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Picture, Table, cells, words, write_page, write_rows
-from .drawing import ALPHA, FAINT, OMEGA, branch_keys, draw_branch, draw_test_error, draw_zero, handle, sheet
-from .transition import SOURCE, line_of, verdicts_text
+from .blocks import Block, Picture, Table, table_cells, words_column, write_page, write_rows
+from .drawing import (
+    ALPHA,
+    FAINT_OPACITY,
+    OMEGA,
+    branch_legend_entries,
+    draw_branch,
+    draw_test_error,
+    draw_zero,
+    figure_sheet,
+    legend_entry,
+)
+from .transition import SOURCE, threshold_curve, verdicts_text
 
-_REFERENCE = "positional"  # whose training loss is taken away
+_REFERENCE = "positional"  # branch whose training loss is subtracted
 _LINE_NAMES = {CROSSING: "α_c: equal training loss", ONSET: "θ grows out of the positional branch"}
 _WORDS = {CROSSING: "equal training loss", ONSET: "theta grows out of the positional branch"}
 
 
-def write(run: ExtensionsRun) -> None:
-    """Table, figure and page; results gain what the branches of each setting show."""
+def write_report(run: ExtensionsRun) -> None:
+    """Write table, figure and page, and add a summary of the branches of each setting to the results."""
     rows = table_rows(run.results)
     write_rows(run, "extensions", rows, as_json=True)
     base = {name: run.dataset(name) for name in BRANCHES}
     tables = {name: run.branch_tables(name) for name in SETTINGS}
     for name, found in run.results["settings"].items():
-        found["seen"] = seen(tables[name])
+        found["seen"] = summarise_branches(tables[name])
     draw = {EXTENSIONS: lambda path: plot_extensions(run.results, tables, base, path)}
-    write_page(run, content(run.results, rows), draw)
+    write_page(run, build_page(run.results, rows), draw)
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a setting or variation and omega: alpha_c, half width, shift against the base case, status."""
+    """Return one row a setting or variation and omega: alpha_c, error bar, shift from the base case, status."""
     base, shown = results["thresholds"]["alpha_c"], f"{SHOWN_OMEGA:g}"
-    rows = [_row("base case", CROSSING, omega, base[omega], None) for omega in sorted(base, key=float)]
+    rows = [_table_row("base case", CROSSING, omega, base[omega], None) for omega in sorted(base, key=float)]
     for name, setting in SETTINGS.items():
         found = results["settings"][name]
         for omega in sorted(found["alpha_c"], key=float):
-            rows.append(_row(setting.title, setting.transition, omega, found["alpha_c"][omega], base.get(omega)))
+            rows.append(_table_row(setting.title, setting.transition, omega, found["alpha_c"][omega], base.get(omega)))
         if "saddles" in found:
             title = f"{setting.title}: semantic and positional saddle"
-            rows.append(_row(title, CROSSING, shown, found["saddles"], base.get(shown)))
+            rows.append(_table_row(title, CROSSING, shown, found["saddles"], base.get(shown)))
     for change, threshold in results["variations"].items():
-        rows.append(_row(f"correlated tokens: {change}", CROSSING, shown, threshold, base.get(shown)))
+        rows.append(_table_row(f"correlated tokens: {change}", CROSSING, shown, threshold, base.get(shown)))
     return rows
 
 
-def _row(
+def _table_row(
     title: str, transition: str, omega: str, threshold: Mapping[str, Any], base: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     value, error = threshold["value"], threshold["error"]
@@ -78,13 +88,16 @@ def plot_extensions(
     base: Mapping[str, xarray.Dataset],
     path: Path,
 ) -> None:
-    """One row of panels a setting: difference of training losses, test error, transition line; the base case faint.
+    """Draw a row of panels a setting: difference of training losses, test error, transition line; the base case faint.
 
     Args:
-        tables: setting -> branch -> table; base: the same of the base case.
+        results: of the run.
+        tables: setting -> branch -> table.
+        base: branch -> table of the base case.
+        path: output file.
     """
-    base_line = line_of("base case", results["thresholds"]["alpha_c"])
-    with sheet(path, 13.0, 3.1 * len(SETTINGS) + 0.5) as figure:
+    base_line = threshold_curve("base case", results["thresholds"]["alpha_c"])
+    with figure_sheet(path, 13.0, 3.1 * len(SETTINGS) + 0.5) as figure:
         panels = figure.subplots(len(SETTINGS), 3, squeeze=False)
         for (losses, errors, line), (name, setting) in zip(panels, SETTINGS.items(), strict=True):
             datasets, found = tables[name], results["settings"][name]["alpha_c"]
@@ -95,7 +108,7 @@ def plot_extensions(
             low, high = min(values), max(values)
             nearby = {name: dataset.sel(alpha=slice(low, high)) for name, dataset in base.items()}
             for axes in (losses, errors):
-                draw_marks(axes, marks)
+                draw_thresholds(axes, marks)
             for branches, faint in ((nearby, True), (datasets, False)):
                 _draw_differences(losses, branches, faint)
                 for branch, dataset in branches.items():
@@ -106,30 +119,30 @@ def plot_extensions(
             errors.set_ylabel("test error per token")
             for axes in (losses, errors):
                 axes.set_xlim(low - 0.05, high + 0.05)
-            _draw_transition(line, base_line, color=GREY, alpha=FAINT, linewidth=1.2)
+            _draw_transition(line, base_line, color=GREY, alpha=FAINT_OPACITY, linewidth=1.2)
             _draw_transition(
-                line, line_of(_LINE_NAMES[setting.transition], found), color="black", marker="o", capsize=3
+                line, threshold_curve(_LINE_NAMES[setting.transition], found), color="black", marker="o", capsize=3
             )
             line.set_ylabel("α of the transition")
             for axes in (errors, line):
-                from_zero(axes)
+                start_axis_at_zero(axes)
             line.legend(loc="upper left")
         for axes, label in zip(panels[-1], (ALPHA, ALPHA, OMEGA), strict=True):
             axes.set_xlabel(label)
         handles = [
-            *branch_keys(dict.fromkeys(branch for table in tables.values() for branch in table)),
-            handle("faint: base case", linewidth=1.2, alpha=FAINT),
-            *style_handles(np.zeros(1, bool)),
-            handle("transition", "black", linewidth=1.0, linestyle=MARK_STYLES[0]),
+            *branch_legend_entries(dict.fromkeys(branch for table in tables.values() for branch in table)),
+            legend_entry("faint: base case", linewidth=1.2, alpha=FAINT_OPACITY),
+            *stability_handles(np.zeros(1, bool)),
+            legend_entry("transition", "black", linewidth=1.0, linestyle=MARK_STYLES[0]),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
 def _draw_differences(axes: Axes, datasets: Mapping[str, xarray.Dataset], faint: bool) -> None:
-    """Training loss of every other branch less that of the reference, where both were found."""
+    """Draw the training loss of every other branch minus that of the reference, where both were found."""
     for name, dataset in datasets.items():
         if name != _REFERENCE and _REFERENCE in datasets:
-            at, difference, error = loss_difference_along(dataset, datasets[_REFERENCE])
+            at, difference, error = loss_difference_curve(dataset, datasets[_REFERENCE])
             draw_branch(axes, name, dataset, difference, error, at=at, faint=faint)
 
 
@@ -138,12 +151,12 @@ def _draw_transition(axes: Axes, line: Mapping[str, Any], **style: Any) -> None:
     axes.errorbar(omega[there], line["alpha"][there], yerr=line["error"][there], label=line["label"], **style)
 
 
-def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
-    """What the branches of a setting show: range of the largest longitudinal eigenvalue, and where each lies lowest.
+def summarise_branches(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
+    """Return the range of the largest longitudinal eigenvalue of each branch, and where its training loss is lowest.
 
     Returns:
-        eigenvalues: branch -> [least, greatest] along it; lowest: branch -> values of alpha, of those at which every
-        branch was found, where its training loss is the lowest (none where there is nothing to compare).
+        `eigenvalues`: branch -> [least, greatest] along it. `lowest`: branch -> values of alpha with the lowest
+        training loss, among those at which every branch was found; empty if there is only one branch.
     """
     eigenvalues, losses = {}, {}
     for name, dataset in datasets.items():
@@ -159,28 +172,34 @@ def seen(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
     return {"eigenvalues": eigenvalues, "lowest": lowest}
 
 
-def _located(row: Mapping[str, Any]) -> Any:
+def _located_cell(row: Mapping[str, Any]) -> Any:
     return "none found" if row["alpha_c"] is None else (row["alpha_c"], row["error"])
 
 
-def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The report as blocks."""
+def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Return the report as blocks.
+
+    Args:
+        results: of the run.
+        rows: see `table_rows`.
+    """
     blocks: list[Block] = [
         "# The transition beyond the base case",
         f"Source: {SOURCE}, appendix E.3. saddleforge {results['version']}. Base case: {results['model']} "
-        "with a student of rank 1. Every number is one of the replica-symmetric saddle point with its half width "
-        "in the last digits; shifts are against the base case at the same omega, with the sum of both half widths.",
+        "with a student of rank 1. Every number is one of the replica-symmetric saddle point with its error bar "
+        "in the last digits; shifts are against the base case at the same omega, with the sum of both error bars.",
         Picture(
             EXTENSIONS,
             f"Each row a setting. Left: training loss less that of the positional branch at omega = {SHOWN_OMEGA:g}; "
             "middle: test error; right: the transition. Faint: the base case. Solid: stable; dashed: a longitudinal "
-            "eigenvalue or the replicon is at least 1, or not judged. Vertical: the transition, with its half width.",
+            "eigenvalue or the replicon is at least 1, or not judged. Vertical: the transition, with its error bar.",
         ),
         "## Transitions",
     ]
     head = "setting | omega | alpha_c | shift | what | status | RS verdict of each branch"
-    table = cells(rows, "setting", "omega", _located, "shift shift_error", lambda row: _WORDS[row["transition"]],
-                  words("status"), lambda row: row["rs_verdict"] or None)  # fmt: skip
+    table = table_cells(rows, "setting", "omega", _located_cell, "shift shift_error",
+                  lambda row: _WORDS[row["transition"]],
+                  words_column("status"), lambda row: row["rs_verdict"] or None)  # fmt: skip
     blocks.append(Table(head, table))
     blocks += [f"{r['setting']}, omega = {r['omega']:g}: {r['sentence']}." for r in rows if r["alpha_c"] is None]
     for setting in SETTINGS.values():

@@ -1,4 +1,4 @@
-"""Table, figure and page of theory beside finite d."""
+"""Table, figure and page of theory compared with finite d."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ...base.numbers import with_error
+from ...base.numbers import format_with_error
 from ...extensions.comparison.compare import LOSSES, Extrapolation, Measured
-from ...report.plots.drawing import BLUE, BRANCH_COLOURS, GREEN, ORANGE, OVERLAP_STYLES, PINK, RED, from_zero
+from ...report.plots.drawing import BLUE, BRANCH_COLOURS, GREEN, ORANGE, OVERLAP_STYLES, PINK, RED, start_axis_at_zero
 from ...report.plots.simulation import draw_points, draw_scaling
 from ..finite_size import (
     FINITE_SIZE,
@@ -25,25 +25,42 @@ from ..finite_size import (
     FiniteSizeRun,
 )
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Picture, Table, cells, columns_of, counted, counts, rounded, words, write_page, write_rows
-from .drawing import ALPHA, handle, sheet
+from .blocks import (
+    Block,
+    Picture,
+    Table,
+    counts_column,
+    describe_counts,
+    numeric_columns,
+    rounded_column,
+    table_cells,
+    words_column,
+    write_page,
+    write_rows,
+)
+from .drawing import ALPHA, figure_sheet, legend_entry
 
-CLEAR = 3.0  # standard errors
+SIGNIFICANT_DEVIATION = 3.0  # standard errors of a significant deviation
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def write(run: FiniteSizeRun) -> None:
-    """Table, figure and page."""
-    theory = {name: theory_of(run, name) for name in BRANCHES}
+def write_report(run: FiniteSizeRun) -> None:
+    """Write table, figure and page."""
+    theory = {name: theory_curve(run, name) for name in BRANCHES}
     rows = comparison_rows(run.results["points"], theory)
     write_rows(run, "finite_size", rows)
     draw = {FINITE_SIZE: lambda path: plot_finite_size(run.results, theory, path)}
-    write_page(run, content(run.results, rows), draw)
+    write_page(run, build_page(run.results, rows), draw)
 
 
-def theory_of(run: FiniteSizeRun, name: str) -> dict[str, Any]:
-    """The theory curve of a branch, first token, absolute values."""
+def theory_curve(run: FiniteSizeRun, name: str) -> dict[str, Any]:
+    """Return the theory curve of a branch, first token, absolute values.
+
+    Args:
+        run: the run.
+        name: of the branch.
+    """
     dataset = run.dataset(name)
     found = {key: dataset[key].values for key in ("alpha", "verdict")}
     for key in (*OVERLAPS, *LOSSES):
@@ -52,8 +69,8 @@ def theory_of(run: FiniteSizeRun, name: str) -> dict[str, Any]:
     return found
 
 
-def _place(theory: Mapping[str, Any], alpha: float) -> int | None:
-    """Where a theory curve has a value of alpha."""
+def _alpha_index(theory: Mapping[str, Any], alpha: float) -> int | None:
+    """Return the index of a value of alpha on a theory curve, or None."""
     at = np.flatnonzero(np.abs(np.asarray(theory["alpha"]) - alpha) < 1e-9)
     return int(at[0]) if len(at) else None
 
@@ -61,18 +78,22 @@ def _place(theory: Mapping[str, Any], alpha: float) -> int | None:
 def comparison_rows(
     points: Mapping[str, Mapping[str, Rows]], theory: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """A row a branch, alpha and search: theory if it has the branch, simulation, deviation in combined standard errors.
+    """Return a row a branch, alpha and search: theory, simulation, deviation in combined standard errors.
 
-    Overlaps that vanish in theory are left out: |m| of a simulation cannot.
+    Overlaps that vanish in theory are left out, since |m| of a simulation cannot vanish.
+
+    Args:
+        points: simulations.
+        theory: curves by branch.
     """
     rows = []
     for search, name, row in [(s, n, row) for s, found in points.items() for n, many in found.items() for row in many]:
-        branch, at = theory[name], _place(theory[name], row["alpha"])
+        branch, at = theory[name], _alpha_index(theory[name], row["alpha"])
         for key in (*OVERLAPS, *LOSSES):
             value, width = (np.nan, np.nan) if at is None else (float(branch[k][at]) for k in (key, f"{key}_error"))
             if key in OVERLAPS and value < 1e-6:
                 continue
-            (simulated,), (standard_error,) = columns_of([row], key, f"{key}_error")
+            (simulated,), (standard_error,) = numeric_columns([row], key, f"{key}_error")
             rows.append(
                 {
                     "branch": name,
@@ -93,18 +114,26 @@ def comparison_rows(
 
 
 def plot_finite_size(results: Mapping[str, Any], theory: Mapping[str, Any], path: Path) -> None:
-    """Eight panels of `reproduce.finite_size`: overlaps, losses, both searches less theory, the transition, scaling,
-    difference of losses, random starts, GAMP."""
-    # Of simulations those with standard errors, quantities as columns.
+    """Draw the eight panels of `reproduce.finite_size`.
+
+    They show overlaps, losses, both searches minus theory, the transition, scaling, difference of losses, random
+    starts, GAMP.
+
+    Args:
+        results: of the run.
+        theory: curves by branch.
+        path: output file.
+    """
+    # Simulations with standard errors; quantities as columns.
     names = ["alpha", *(key + end for key in (*OVERLAPS, *LOSSES) for end in ("", "_error"))]
     points = {
         search: {
-            name: dict(zip(names, columns_of([row for row in rows if row["on_branch"] > 1], *names), strict=True))
+            name: dict(zip(names, numeric_columns([row for row in rows if row["on_branch"] > 1], *names), strict=True))
             for name, rows in found.items()
         }
         for search, found in results["points"].items()
     }
-    with sheet(path, 13.4, 15.4) as figure:
+    with figure_sheet(path, 13.4, 15.4) as figure:
         panels = figure.subplots(4, 2)
         _draw_overlaps(panels[0, 0], theory, points)
         _draw_losses(panels[0, 1], theory, points)
@@ -117,7 +146,7 @@ def plot_finite_size(results: Mapping[str, Any], theory: Mapping[str, Any], path
 
 
 def _draw_overlaps(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
-    """Of polished minima, and crosses for what L-BFGS finds."""
+    """Draw overlaps of refined minima, with crosses for those found by L-BFGS."""
     for branch, one in theory.items():
         for name, (colour, _, _) in OVERLAP_STYLES.items():
             axes.plot(one["alpha"], one[name], color=colour, linestyle="-" if branch == "semantic" else "--")
@@ -125,19 +154,21 @@ def _draw_overlaps(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, A
         for branch, found in points[search].items():
             for name, (colour, marker, _) in OVERLAP_STYLES.items():
                 mark, face = marker if search == POLISHED else "x", colour if branch == "positional" else "white"
-                _draw_found(axes, found, name, colour, mark, face)
+                _draw_search(axes, found, name, colour, mark, face)
     axes.set_ylim(top=0.36)  # room for the legend
     axes.set(title=f"overlaps, d = {D}, {SEEDS} seeds", xlabel=ALPHA, ylabel="overlap")
-    handles = [handle(label, colour, marker=marker) for colour, marker, label in OVERLAP_STYLES.values()]
+    handles = [legend_entry(label, colour, marker=marker) for colour, marker, label in OVERLAP_STYLES.values()]
     handles += [
-        handle("semantic, polished (line: theory)", marker="o", markerfacecolor="white"),
-        handle("positional, polished (dashed: theory)", marker="o", linestyle="--"),
-        handle("L-BFGS", marker="x", linestyle=""),
+        legend_entry("semantic, polished (line: theory)", marker="o", markerfacecolor="white"),
+        legend_entry("positional, polished (dashed: theory)", marker="o", linestyle="--"),
+        legend_entry("L-BFGS", marker="x", linestyle=""),
     ]
     axes.legend(handles=handles, loc="upper left", ncols=2)
 
 
-def _draw_found(axes: Axes, found: Mapping[str, Any], name: str, colour: str, marker: str, face: str = "white") -> None:
+def _draw_search(
+    axes: Axes, found: Mapping[str, Any], name: str, colour: str, marker: str, face: str = "white"
+) -> None:
     draw_points(axes, found["alpha"], found[name], found[f"{name}_error"], colour, marker, face=face)
 
 
@@ -148,21 +179,21 @@ def _draw_losses(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any
     for search, markers in ((POLISHED, "os"), (FOUND, "xx")):
         for branch, found in points[search].items():
             for name, marker in zip(LOSSES, markers, strict=True):
-                _draw_found(axes, found, name, BRANCH_COLOURS[branch], marker)
+                _draw_search(axes, found, name, BRANCH_COLOURS[branch], marker)
     title = "training loss (circles), test error (squares, dotted); crosses: L-BFGS"
     axes.set(title=title, xlabel=ALPHA, ylabel="loss per d, error per token")
-    from_zero(axes)
-    axes.legend(handles=[handle(branch, BRANCH_COLOURS[branch], marker="o") for branch in theory], loc="best")
+    start_axis_at_zero(axes)
+    axes.legend(handles=[legend_entry(branch, BRANCH_COLOURS[branch], marker="o") for branch in theory], loc="best")
 
 
 def _draw_deviations(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
-    """What both searches find less theory, the overlap that each branch is named after and its training loss."""
+    """Draw the results of both searches minus theory: the overlap named after the branch, and the training loss."""
     for branch, overlap in (("semantic", "theta"), ("positional", "m")):
         colour = BRANCH_COLOURS[branch]
         for name, marker, apart in ((overlap, "o", 1), ("training_loss", "s", 2)):
             for search, face, aside in ((FOUND, "white", -0.008), (POLISHED, colour, 0.008)):
                 found = points[search][branch]
-                places = [_place(theory[branch], alpha) for alpha in found["alpha"]]
+                places = [_alpha_index(theory[branch], alpha) for alpha in found["alpha"]]
                 there = np.array([place is not None for place in places], bool)
                 unit = np.array([theory[branch][name][place] for place in places if place is not None]) / 100
                 x, y, error = (found[one][there] for one in ("alpha", name, f"{name}_error"))
@@ -171,21 +202,21 @@ def _draw_deviations(axes: Axes, theory: Mapping[str, Any], points: Mapping[str,
     axes.set_ylim(-8, 14)
     axes.set(title="less replica symmetric theory, %", xlabel=ALPHA)
     handles = [
-        handle("semantic, θ", BRANCH_COLOURS["semantic"], marker="o", linestyle=""),
-        handle("positional, m", BRANCH_COLOURS["positional"], marker="o", linestyle=""),
-        handle("squares: training loss", marker="s", linestyle=""),
-        handle("hollow: L-BFGS", marker="o", linestyle="", markerfacecolor="white"),
-        handle("full: polished", marker="o", linestyle=""),
+        legend_entry("semantic, θ", BRANCH_COLOURS["semantic"], marker="o", linestyle=""),
+        legend_entry("positional, m", BRANCH_COLOURS["positional"], marker="o", linestyle=""),
+        legend_entry("squares: training loss", marker="s", linestyle=""),
+        legend_entry("hollow: L-BFGS", marker="o", linestyle="", markerfacecolor="white"),
+        legend_entry("full: polished", marker="o", linestyle=""),
     ]
     axes.legend(handles=handles, loc="upper right", ncols=2)
 
 
 def _draw_transition(axes: Axes, results: Mapping[str, Any]) -> None:
-    """Training loss, semantic less positional, pairs on the same data, about the transition."""
+    """Draw the training loss, semantic minus positional, of pairs on the same data near the transition."""
     for (search, found), colour in zip(results["transition"].items(), (RED, BLUE), strict=True):
-        alpha, mean, error = columns_of(found["differences"], "alpha", "mean", "standard_error")
+        alpha, mean, error = numeric_columns(found["differences"], "alpha", "mean", "standard_error")
         value, width = found["value"], found["error"]
-        label = f"{search}: {with_error(value, width)}"
+        label = f"{search}: {format_with_error(value, width)}"
         draw_points(axes, alpha, 1e3 * mean, 1e3 * error, colour, "o", label)
         fine = np.linspace(alpha[0], alpha[-1], 60)
         axes.plot(fine, np.polyval(np.polyfit(alpha, 1e3 * mean, 2), fine), color=colour, linewidth=1.0)
@@ -212,11 +243,11 @@ def _draw_scaling(axes: Axes, scaled: Mapping[str, Any]) -> None:
 
 
 def _draw_plane(axes: Axes, rows: Rows) -> None:
-    """Difference of training losses against alpha, one colour an omega."""
+    """Draw the difference of training losses against alpha, one colour an omega."""
     omegas = sorted({row["omega"] for row in rows})
     for omega, colour in zip(omegas, (BLUE, GREEN, ORANGE, RED, PINK), strict=False):
         here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])
-        alpha, theory, mean, error = columns_of(here, "alpha", "theory", "simulation", "error")
+        alpha, theory, mean, error = numeric_columns(here, "alpha", "theory", "simulation", "error")
         both, found = np.isfinite(theory), np.isfinite(mean)
         axes.plot(alpha[both], 1e3 * theory[both], color=colour, marker="_", markersize=9)
         errors = 1e3 * np.nan_to_num(error[found])
@@ -227,7 +258,7 @@ def _draw_plane(axes: Axes, rows: Rows) -> None:
 
 
 def _draw_random(axes: Axes, rows: Rows) -> None:
-    """Shares of the minima reached from random starts, a bar a method and alpha."""
+    """Draw the fractions of minima reached from random starts, a bar a method and alpha."""
     places, bottom = np.arange(len(rows), dtype=float), np.zeros(len(rows))
     for branch, colour in BRANCH_COLOURS.items():
         share = np.array([row["reached"].get(branch, 0) / max(row["runs"], 1) for row in rows])
@@ -241,7 +272,7 @@ def _draw_random(axes: Axes, rows: Rows) -> None:
 
 
 def _draw_gamp(axes: Axes, gamp: Mapping[str, Any]) -> None:
-    """Overlaps of GAMP against iteration, mean and spread over seeds, on state evolution."""
+    """Draw overlaps of GAMP against iteration, mean and spread over seeds, with state evolution."""
     for name, (colour, marker, label) in OVERLAP_STYLES.items():
         axes.plot(np.abs(gamp["theory"][name]), color=colour)
         mean, error = gamp["simulation"][name], gamp["simulation"][f"{name}_error"]
@@ -251,26 +282,32 @@ def _draw_gamp(axes: Axes, gamp: Mapping[str, Any]) -> None:
     axes.legend(loc="best")
 
 
-def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
-    """The report: what was found, the figure, and tables."""
+def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
+    """Return the report: results, figure, and tables.
+
+    Args:
+        results: of the run.
+        rows: see `comparison_rows`.
+    """
     known = results["thresholds"]["alpha_c"][f"{SHOWN_OMEGA:g}"]
     stable = [r for r in rows if r["verdict"].startswith("RS stable") and np.isfinite(r["deviation"])]
-    near = [r for r in stable if abs(r["deviation"]) <= CLEAR]
+    near = [r for r in stable if abs(r["deviation"]) <= SIGNIFICANT_DEVIATION]
     head = "branch | alpha | search | runs | observable | theory | simulation | deviation | verdict of theory"
-    table = cells(rows, "branch", "alpha", "search", counts("runs"), words("observable"), "theory half_width",
-                  "simulation standard_error", rounded("deviation", "+.1f"), "verdict")  # fmt: skip
-    found = " and ".join(f"{with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items())
+    table = table_cells(rows, "branch", "alpha", "search", counts_column("runs"), words_column("observable"),
+                  "theory half_width", "simulation standard_error", rounded_column("deviation", "+.1f"),
+                  "verdict")  # fmt: skip
+    found = " and ".join(f"{format_with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items())
     blocks: list[Block] = [
         "# Theory meets finite size",
         f"{results['model']}, saddleforge {results['version']}, omega = {SHOWN_OMEGA:g}, d = {D}. Simulations "
         "minimise the risk by L-BFGS on data drawn from the law of the tokens; the overlaps of teacher and "
         "encodings are those of the law exactly, and test errors are exactly those of the overlaps found. Where "
-        "minima are polished, samples in the wrong well of their own Moreau objective are moved until none lowers "
-        "the risk, and the overlap that vanishes on the branch is held at zero. In parentheses: half widths for "
+        "minima are polished, samples outside the lowest minimum of their own Moreau objective are moved until none "
+        "lowers the risk, and the overlap that vanishes on the branch is held at zero. In parentheses: error bars for "
         "theory, one standard error over seeds for simulations, with control variates.",
         f"Equal training loss of the two minima, seed by seed on the same data: alpha_c = {found} at d = {D}; replica "
-        f"theory {with_error(known['value'], known['error'])}. Where theory calls the solution stable, "
-        f"{len(near)} of {len(stable)} observables lie within {CLEAR:g} standard errors at this d.",
+        f"theory {format_with_error(known['value'], known['error'])}. Where theory calls the solution stable, "
+        f"{len(near)} of {len(stable)} observables lie within {SIGNIFICANT_DEVIATION:g} standard errors at this d.",
         Picture(
             FINITE_SIZE,
             "Lines are theory, points simulations with one standard error. Below alpha = 0.72 theory has no semantic "
@@ -287,7 +324,7 @@ def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
                 key.replace("_", " ") if key in LOSSES else key,
                 (row["theory"], row["half_width"]),
                 *zip(row["means"], row["errors"], strict=True),
-                with_error(row["value"], row["error"]) + (" 1/d" if row["power"] == 1 else " 1/sqrt(d)"),
+                format_with_error(row["value"], row["error"]) + (" 1/d" if row["power"] == 1 else " 1/sqrt(d)"),
                 f"{row['deviation']:+.1f}",
             )
             for key, row in scaled["rows"].items()
@@ -297,10 +334,13 @@ def content(results: Mapping[str, Any], rows: Rows) -> list[Block]:
             f"Verdict of theory: {scaled['verdict']}.",
             Table(f"observable | theory | {dims} | d to infinity | deviation", lines),
         ]
-    random = cells(results["random"], "method", "alpha", counts("runs"), lambda row: counted(row["reached"]))
-    judged = cells(results["judged"], "branch", "alpha", "verdict", counts("stayed"), "converged",
-                   rounded("replicon", ".3f"), rounded("measured", ".3f"), rounded("late_over_q", ".2g"),
-                   rounded("self_overlap_loss", ".2g", times=2))  # fmt: skip
+    random = table_cells(
+        results["random"], "method", "alpha", counts_column("runs"), lambda row: describe_counts(row["reached"])
+    )
+    judged = table_cells(results["judged"], "branch", "alpha", "verdict", counts_column("stayed"), "converged",
+                   rounded_column("replicon", ".3f"), rounded_column("measured", ".3f"),
+                   rounded_column("late_over_q", ".2g"),
+                   rounded_column("self_overlap_loss", ".2g", times=2))  # fmt: skip
     return [
         *blocks,
         "## Random starts",

@@ -11,25 +11,25 @@ from matplotlib import colormaps
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch, Rectangle
 
-from ...base.numbers import with_error
+from ...base.numbers import format_with_error
 from ...stability.assess import NEGLIGIBLE_LOSS
 from ..run import BRANCHES
 from ..stability_map import STABILITY, StabilityRun
 from .blocks import Block, Picture, Table, write_page, write_rows
-from .drawing import ALPHA, OMEGA, handle, on_grid, sheet
+from .drawing import ALPHA, OMEGA, figure_sheet, legend_entry, values_on_grid
 
 
-def write(run: StabilityRun) -> None:
-    """Table, figure and page."""
+def write_report(run: StabilityRun) -> None:
+    """Write table, figure and page."""
     found = run.results["map"]
     rows = table_rows(found)
     write_rows(run, "stability", rows, as_json=True)
-    draw = {STABILITY: lambda path: plot_stability_map(rows, ends_of(found), path)}
-    write_page(run, content(run.results, rows), draw)
+    draw = {STABILITY: lambda path: plot_stability_map(rows, branch_ends(found), path)}
+    write_page(run, build_page(run.results, rows), draw)
 
 
 def table_rows(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """One row a branch, omega and alpha; `lowest`: of the branches found there it has the lowest training loss."""
+    """Return one row a branch, omega and alpha; `lowest`: it has the lowest training loss of the branches there."""
     rows = [
         {"branch": name, "omega": float(omega), **{key: value for key, value in point.items() if key != "overlaps"}}
         for name, by_omega in curves.items()
@@ -45,8 +45,8 @@ def table_rows(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[di
     return sorted(rows, key=lambda row: (row["branch"], row["omega"], row["alpha"]))
 
 
-def ends_of(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, list[list[tuple[float, float]]]]:
-    """Branch -> the (omega, alpha) at which it ends below, and those above, halfway between found and missing."""
+def branch_ends(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, list[list[tuple[float, float]]]]:
+    """Return branch -> the (omega, alpha) at which it ends below and above, halfway between found and missing."""
     return {
         name: [
             [(float(omega), float(np.mean(row["ends"][side]))) for omega, row in by_omega.items() if row["ends"][side]]
@@ -59,11 +59,12 @@ def ends_of(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, 
 def plot_stability_map(
     rows: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[Sequence[tuple[float, float]]]], path: Path
 ) -> None:
-    """Self-overlap loss over omega and alpha: one panel a branch, and one for the branch of lowest training loss.
+    """Draw the self-overlap loss over omega and alpha: a panel a branch, and one for the lowest training loss.
 
     Args:
         rows: branch, omega, alpha, self_overlap_loss, lowest, one a solution (see `table_rows`).
         ends: branch -> lines of (omega, alpha) at which it ends.
+        path: output file.
     """
     branches = sorted({row["branch"] for row in rows}, reverse=True)
     omegas, alphas = (sorted({row[name] for row in rows}) for name in ("omega", "alpha"))
@@ -71,7 +72,7 @@ def plot_stability_map(
     lowest = [row for row in rows if row["lowest"]]
     panels = [(f"{name} branch", [row for row in rows if row["branch"] == name]) for name in branches]
     panels.append(("branch of lowest training loss", lowest))
-    with sheet(path, 4.2 * len(panels) + 1.0, 4.8) as figure:
+    with figure_sheet(path, 4.2 * len(panels) + 1.0, 4.8) as figure:
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         style: Any = {"norm": LogNorm(NEGLIGIBLE_LOSS, 1.0), "shading": "nearest"}
         style["cmap"] = colormaps["viridis_r"].with_extremes(under="#f2f2ec", bad="white")
@@ -79,7 +80,7 @@ def plot_stability_map(
         for axis, (title, chosen) in zip(axes, panels, strict=True):
             # A logarithm has no zero.
             losses = [max(row["self_overlap_loss"], NEGLIGIBLE_LOSS / 10) for row in chosen]
-            values = on_grid(chosen, losses, alphas, omegas)
+            values = values_on_grid(chosen, losses, alphas, omegas)
             mesh = axis.pcolormesh(omegas, alphas, values, **style)
             for i, j in np.argwhere(np.isnan(values)):
                 corner = (omegas[j] - width / 2, alphas[i] - height / 2)
@@ -90,21 +91,26 @@ def plot_stability_map(
             for line in ends.get(name, ()):
                 if len(line):
                     axis.plot(*np.array(sorted(line)).T, color="black", linewidth=1.2, marker=".")
-        owners = on_grid(lowest, [branches.index(row["branch"]) for row in lowest], alphas, omegas)
+        owners = values_on_grid(lowest, [branches.index(row["branch"]) for row in lowest], alphas, omegas)
         if len(np.unique(owners[np.isfinite(owners)])) > 1:
             axes[-1].contour(omegas, alphas, owners, levels=[0.5], colors="black", linewidths=1.4)
         axes[0].set_ylabel(ALPHA)
         bar = figure.colorbar(mesh, ax=axes, extend="min", pad=0.01)
         bar.set_label(f"self-overlap loss D*/q  (below {NEGLIGIBLE_LOSS:g}: negligible)")
         handles: list[Any] = [
-            handle("end of the branch; equal training loss on the right", "black"),
+            legend_entry("end of the branch; equal training loss on the right", "black"),
             Patch(facecolor="white", label="no solution found", **missing),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
 
 
-def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The report: what the map says, the figure, a table by branch and omega."""
+def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Return the report: summary of the map, figure, a table by branch and omega.
+
+    Args:
+        results: of the run.
+        rows: see `table_rows`.
+    """
     winners = [row for row in rows if row["lowest"]]
     stable = [row for row in winners if row["self_overlap_loss"] + row["self_overlap_loss_error"] < NEGLIGIBLE_LOSS]
     worst = max(winners, key=lambda row: row["self_overlap_loss"])
@@ -124,7 +130,8 @@ def content(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
         "estimate loses to itself because the proximal map jumps, or because the replicon is above 1: the largest "
         "fixed point D* of the map of two copies, over q. Zero: the replica-symmetric solution is self-consistent.",
         f"On the branch of lowest training loss it is below {NEGLIGIBLE_LOSS:g} at {len(stable)} of {len(winners)} "
-        f"points; its largest value there is {with_error(worst['self_overlap_loss'], worst['self_overlap_loss_error'])}"
+        f"points; its largest value there is "
+        f"{format_with_error(worst['self_overlap_loss'], worst['self_overlap_loss_error'])}"
         f", on the {worst['branch']} branch at alpha = {worst['alpha']:g}, omega = {worst['omega']:g}.",
         Picture(
             STABILITY,

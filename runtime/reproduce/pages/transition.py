@@ -1,4 +1,4 @@
-"""The report of the main job: every number beside the published one, with tables and figures.
+"""The report of the main job: every number compared with the published one, with tables and figures.
 
 It depends on the results only: no dates, no paths, no timings.
 """
@@ -17,17 +17,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ...base.numbers import with_error
-from ...base.progress import say
+from ...base.numbers import format_with_error
+from ...base.progress import print_message
 from ...report.plots import drawing as plots
 from ...report.plots.drawing import BLUE, GREEN, GREY, ORANGE, PINK
-from ...report.tables import loss_difference_along, save_dataset
+from ...report.tables import loss_difference_curve, save_dataset
 from ...saddle_point import observables
 from ..base_case import OMEGAS
 from ..run import BRANCHES, SHOWN_OMEGA
 from ..transition import SHORT_NAMES, TransitionRun
-from .blocks import Block, Picture, Table, columns_of, write_page, write_rows
-from .drawing import ALPHA, OMEGA, colour_of, draw_branch, draw_test_error, draw_zero, sheet
+from .blocks import Block, Picture, Table, numeric_columns, write_page, write_rows
+from .drawing import ALPHA, OMEGA, branch_colour, draw_branch, draw_test_error, draw_zero, figure_sheet
 
 Marks = Sequence[Mapping[str, Any]]  # vertical lines of a figure, each with `value`, `error` and `label`
 
@@ -36,7 +36,7 @@ PUBLISHED: dict[str, dict[str, float]] = {
     "alpha_c": {"0.1": 0.7072, "0.3": 1.2410, "0.4": 1.7506},
     "alpha_l": {"0.1": 0.8506, "0.3": 1.4506},
 }
-PUBLISHED_TABLES_CROSS = 1.263  # at omega = 0.3, from the published tables of the two branches
+PUBLISHED_CROSSING = 1.263  # at omega = 0.3, from the published tables of the two branches
 PUBLISHED_BASELINE = 0.00398092 / 2  # published as a sum over the two tokens, at omega = 0.3
 LONG_NAMES = {
     "alpha_c": "α_c: semantic and positional branch have equal training loss",
@@ -44,11 +44,11 @@ LONG_NAMES = {
 }
 
 
-def write(run: TransitionRun) -> None:
-    """Tables, figures and the report."""
+def write_report(run: TransitionRun) -> None:
+    """Write tables, figures and the report."""
     results = run.results
     for sentence in results["generated"]["differences"]:
-        say(f"warning: {sentence}; `saddleforge generate` writes it anew")
+        print_message(f"warning: {sentence}; `saddleforge generate` writes it anew")
     results["baseline"] = {f"{w:g}": observables.baseline_error(run.base.with_(omega=w)) for w in sorted(OMEGAS)}
     dataset, frame = threshold_tables(results)
     save_dataset(dataset, run.out / "tables" / "thresholds.nc")
@@ -65,18 +65,18 @@ def write(run: TransitionRun) -> None:
         "loss_difference": lambda path: plot_loss_difference(datasets, path, marks=marks["alpha_c"]),
         "phase_diagram": lambda path: plot_phase_diagram(phase_lines(results), path),
     }
-    write_page(run, content(results, run.figures), draw)
+    write_page(run, build_page(results, run.figures), draw)
 
 
 def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas.DataFrame]:
-    """Thresholds along omega with half widths, published values, status and verdicts."""
+    """Return thresholds along omega with error bars, published values, status and verdicts."""
     thresholds = results["thresholds"]
     omegas = sorted({float(w) for found in thresholds.values() for w in found})
     columns: dict[str, Any] = {"omega": np.array(omegas)}
     for kind, found in thresholds.items():
         missing: dict[str, Any] = {"value": None, "error": None, "status": "", "verdicts": {}}
         rows = [found.get(f"{w:g}", missing) for w in omegas]
-        columns[kind], columns[f"{kind}_error"] = columns_of(rows, "value", "error")
+        columns[kind], columns[f"{kind}_error"] = numeric_columns(rows, "value", "error")
         columns[f"{kind}_published"] = np.array([PUBLISHED[kind].get(f"{w:g}", np.nan) for w in omegas])
         columns[f"{kind}_status"] = np.array([r["status"] for r in rows], object)
         columns[f"{kind}_rs_verdict"] = np.array([verdicts_text(r, " | ") for r in rows], object)
@@ -87,22 +87,32 @@ def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas
 
 
 def verdicts_text(result: Mapping[str, Any], between: str) -> str:
-    """The verdict of each branch at a threshold."""
+    """Return the verdict of each branch at a threshold.
+
+    Args:
+        result: the threshold.
+        between: separator.
+    """
     return between.join(f"{branch}: {verdict}" for branch, verdict in result["verdicts"].items())
 
 
-def line_of(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]:
-    """A threshold along omega: label, omega, alpha, error; nan where it was not found."""
+def threshold_curve(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a threshold along omega: label, omega, alpha, error; NaN where it was not found.
+
+    Args:
+        label: of the legend.
+        thresholds: omega -> threshold.
+    """
     omegas = sorted(thresholds, key=float)
-    alpha, error = columns_of([thresholds[omega] for omega in omegas], "value", "error")
+    alpha, error = numeric_columns([thresholds[omega] for omega in omegas], "value", "error")
     return {"label": label, "omega": [float(omega) for omega in omegas], "alpha": alpha, "error": error}
 
 
 def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The thresholds as `plot_phase_diagram` takes them."""
+    """Return the thresholds in the form of `plot_phase_diagram`."""
     return [
         {
-            **line_of(SHORT_NAMES[kind], found),
+            **threshold_curve(SHORT_NAMES[kind], found),
             "published": [(float(w), value) for w, value in PUBLISHED[kind].items()],
             "line": results["lines"][kind],
         }
@@ -113,12 +123,14 @@ def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 def plot_overlaps(
     datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
 ) -> Figure:
-    """Overlaps of several branches against the parameter (the paper's Fig. 2): theta, |m| and q below each other.
+    """Draw overlaps of several branches against the parameter (the paper's Fig. 2): panels for theta, |m| and q.
 
     Args:
-        datasets: branch name -> table.
+        datasets: branch -> table.
+        path: output file.
+        marks: thresholds with `value`, `error` and `label`.
     """
-    with sheet(path, 9.2, 8.0) as figure:
+    with figure_sheet(path, 9.2, 8.0) as figure:
         panels = figure.subplots(3, 1, sharex=True)
         texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
         for axes, (name, label) in zip(panels, texts.items(), strict=True):
@@ -129,58 +141,71 @@ def plot_overlaps(
             axes.axhline(0, color=GREY, linewidth=0.6)
             axes.set_ylabel(label)
             _draw_strips(axes, datasets, marks)
-        _finish_branches(panels[0], panels[-1], datasets, "Overlaps", marks)
+        _add_titles_and_legend(panels[0], panels[-1], datasets, "Overlaps", marks)
     return figure
 
 
 def plot_test_error(
     datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
 ) -> Figure:
-    """Test error of several branches against the parameter, with the linear baseline."""
-    with sheet(path, 9.2, 4.6) as figure:
+    """Draw the test error of several branches against the parameter, with the linear baseline.
+
+    Args:
+        datasets: branch -> table.
+        path: output file.
+        marks: thresholds with `value`, `error` and `label`.
+    """
+    with figure_sheet(path, 9.2, 4.6) as figure:
         axes = figure.subplots()
         for branch, dataset in datasets.items():
             draw_test_error(axes, branch, dataset, label=f"{branch} branch")
         spans = {name: np.ptp(x) if len(x := plots.parameter_values(d)) else 0.0 for name, d in datasets.items()}
         plots.draw_baseline(axes, datasets[max(spans, key=lambda name: spans[name])])
-        plots.from_zero(axes)
+        plots.start_axis_at_zero(axes)
         axes.set_ylabel("test error per token")
         _draw_strips(axes, datasets, marks)
-        _finish_branches(axes, axes, datasets, "Test error", marks)
+        _add_titles_and_legend(axes, axes, datasets, "Test error", marks)
     return figure
 
 
 def plot_loss_difference(
     datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
 ) -> Figure:
-    """Training loss of one branch minus that of the other where both were found; the sign says which is the minimum."""
+    """Draw the training loss of one branch minus that of the other, where both were found.
+
+    Args:
+        datasets: branch -> table.
+        path: output file.
+        marks: thresholds with `value`, `error` and `label`.
+    """
     first, second = datasets.values()
-    values, difference, error = loss_difference_along(first, second)
+    values, difference, error = loss_difference_curve(first, second)
     one, other = first.attrs["branch"], second.attrs["branch"]
-    with sheet(path, 9.2, 4.4) as figure:
+    with figure_sheet(path, 9.2, 4.4) as figure:
         axes = figure.subplots()
         for name, side in ((other, difference > 0), (one, difference < 0)):
-            style: dict[str, Any] = {"color": colour_of(name), "alpha": 0.15, "interpolate": True, "linewidth": 0}
+            style: dict[str, Any] = {"color": branch_colour(name), "alpha": 0.15, "interpolate": True, "linewidth": 0}
             axes.fill_between(values, 0, difference, where=side, label=f"{name} has the lower training loss", **style)
         axes.errorbar(values, difference, yerr=error, color="black", marker="o", markersize=4, capsize=2)
         draw_zero(axes)
         axes.set_xlabel(plots.parameter_label(first.attrs["parameter"]))
         axes.set_ylabel(f"training loss per d:\n{one} minus {other}")
-        axes.set_title(f"Difference of training losses, {plots.setting_of(first)}")
-        plots.draw_marks(axes, marks)
-        plots.draw_legend(axes, plots.mark_handles(marks))
+        axes.set_title(f"Difference of training losses, {plots.describe_setting(first)}")
+        plots.draw_thresholds(axes, marks)
+        plots.draw_legend(axes, plots.threshold_handles(marks))
     return figure
 
 
 def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | None = None) -> Figure:
-    """Thresholds in alpha against omega, with error bars and published points.
+    """Draw thresholds in alpha against omega, with error bars and published points.
 
     Args:
         lines: one a threshold: `label`, `omega`, `alpha`, `error` (equally long; nan where it does not exist), and
             optionally `published`, pairs (omega, alpha), and `line`: omega, alpha, error of the same threshold as a
-            continuous line, drawn with its half width as a band.
+            continuous line, drawn with its error bar as a band.
+        path: output file.
     """
-    with sheet(path, 9.2, 5.0) as figure:
+    with figure_sheet(path, 9.2, 5.0) as figure:
         axes = figure.subplots()
         for line, colour, marker in zip(lines, (BLUE, ORANGE, GREEN, PINK), "os^D", strict=False):
             omega, alpha, error = (np.asarray(line[name], float) for name in ("omega", "alpha", "error"))
@@ -198,35 +223,37 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
                 axes.plot(*published.T, linestyle="none", marker=marker, markersize=8, markerfacecolor="none",
                           markeredgecolor="black", markeredgewidth=1.2, label=label)  # fmt: skip
         axes.set(xlabel=OMEGA, ylabel=ALPHA, title="Phase diagram")
-        plots.from_zero(axes)
+        plots.start_axis_at_zero(axes)
         plots.draw_legend(axes, [])
     return figure
 
 
 def _draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset], marks: Marks) -> None:
-    """A thin strip a branch at the foot of the panel, where its proximal map jumps; lines where it ends, and marks."""
+    """Draw a thin strip a branch at the foot of the panel where its proximal map jumps, its ends, and thresholds."""
     for row, (branch, dataset) in enumerate(datasets.items()):
         for left, right in plots.jump_intervals(dataset):
             foot = 0.022 * row
-            axes.axvspan(left, right, foot, foot + 0.018, color=colour_of(branch), alpha=0.45, linewidth=0)
-        plots.draw_ends(axes, dataset, colour_of(branch))
-    plots.draw_marks(axes, marks)
+            axes.axvspan(left, right, foot, foot + 0.018, color=branch_colour(branch), alpha=0.45, linewidth=0)
+        plots.draw_branch_ends(axes, dataset, branch_colour(branch))
+    plots.draw_thresholds(axes, marks)
 
 
-def _finish_branches(first: Axes, last: Axes, datasets: Mapping[str, xarray.Dataset], title: str, marks: Marks) -> None:
-    """Title, labels and one legend for figures with a colour a branch."""
+def _add_titles_and_legend(
+    first: Axes, last: Axes, datasets: Mapping[str, xarray.Dataset], title: str, marks: Marks
+) -> None:
+    """Add title, labels and one legend to figures with a colour a branch."""
     one = next(iter(datasets.values()))
     last.set_xlabel(plots.parameter_label(one.attrs["parameter"]))
-    first.set_title(f"{title}, {plots.setting_of(one)}")
-    handles: list[Any] = plots.style_handles(np.concatenate([plots.verdicts_of(d) for d in datasets.values()]))
-    handles += [*plots.mark_handles(marks), *plots.end_handles(datasets.values())]
+    first.set_title(f"{title}, {plots.describe_setting(one)}")
+    handles: list[Any] = plots.stability_handles(np.concatenate([plots.point_verdicts(d) for d in datasets.values()]))
+    handles += [*plots.threshold_handles(marks), *plots.branch_end_handles(datasets.values())]
     if any(plots.jump_intervals(d) for d in datasets.values()):
         handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
     plots.draw_legend(first, handles)
 
 
-def content(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
-    """The report as blocks.
+def build_page(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
+    """Return the report as blocks.
 
     Args:
         results: model, digest, version, omega; derivation {equations}; generated {differences}; curves {name: {ends,
@@ -239,12 +266,12 @@ def content(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
         f"Source: {SOURCE}, Fig. 2 and 3. Model {results['model']} (digest {results['digest']}), saddleforge "
         f"{results['version']}. Every value is a solution of the replica-symmetric saddle point with its half "
         "width in the last digits, as in 1.2515(3); deviations are (published - ours) / ours.",
-        _summary(results),
-        *_thresholds(results, figures),
-        *_baseline(results),
-        *_branches(results, figures),
-        *_coarse(results),
-        *_derivation(results),
+        _summary_text(results),
+        *_threshold_blocks(results, figures),
+        *_baseline_blocks(results),
+        *_branch_blocks(results, figures),
+        *_coarse_blocks(results),
+        *_derivation_blocks(results),
         "## Files",
         "tables/semantic and tables/positional (.nc, .csv): the branches at omega = 0.3, with errors, stability; "
         "tables/thresholds (.nc, .csv): the thresholds; derivation.txt and derivation.tex: the derivation; "
@@ -252,7 +279,7 @@ def content(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
     ]
 
 
-def _summary(results: Mapping[str, Any]) -> str:
+def _summary_text(results: Mapping[str, Any]) -> str:
     omega = f"{results['omega']:g}"
     sentences = []
     for kind, what in (
@@ -261,16 +288,16 @@ def _summary(results: Mapping[str, Any]) -> str:
     ):
         found, published = results["thresholds"][kind][omega], PUBLISHED[kind].get(omega)
         if found["value"] is not None:
-            beside = published and f" (published {published:.4f}, {deviation(published, found['value'])})"
-            sentences.append(f"At omega = {omega} {what} above alpha = {_value(found)}{beside or ''}.")
+            comparison = published and f" (published {published:.4f}, {percent_deviation(published, found['value'])})"
+            sentences.append(f"At omega = {omega} {what} above alpha = {_format_threshold(found)}{comparison or ''}.")
     sentences.append(
-        "RS verdicts stand beside each threshold: where the proximal map jumps, every digit is one of the "
+        "The RS verdict is given with each threshold: where the proximal map jumps, every digit is one of the "
         "replica-symmetric equations, which are then not the whole truth."
     )
     return " ".join(sentences)
 
 
-def _thresholds(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
+def _threshold_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
     blocks: list[Block] = ["## Thresholds"]
     absent: list[Block] = []
     for kind, found in results["thresholds"].items():
@@ -280,18 +307,18 @@ def _thresholds(results: Mapping[str, Any], figures: Sequence[str]) -> list[Bloc
             shown = "-" if published is None else f"{published:.4f}"
             if result["value"] is None:
                 rows.append([omega, "none found", shown, None, "see below", verdicts_text(result, "; ") or None])
-                absent += _absent(kind, omega, result)
+                absent += _absent_blocks(kind, omega, result)
             else:
                 status = f"{result['status'].replace('_', ' ')}, {result['error_kind']}"
-                rows.append([omega, _value(result), shown, deviation(published, result["value"]), status,
-                             verdicts_text(result, "; ") or None])  # fmt: skip
+                rows.append([omega, _format_threshold(result), shown, percent_deviation(published, result["value"]),
+                             status, verdicts_text(result, "; ") or None])  # fmt: skip
         head = "omega | ours | published | deviation | status | RS verdict of each branch"
         blocks += [f"### {LONG_NAMES[kind]}", Table(head, rows)]
     blocks.append(
-        f"At omega = 0.3 the published tables of the two branches cross at {PUBLISHED_TABLES_CROSS}, not at the "
+        f"At omega = 0.3 the published tables of the two branches cross at {PUBLISHED_CROSSING}, not at the "
         f"published {PUBLISHED['alpha_c']['0.3']:.4f}."
     )
-    caption = "Thresholds against omega: as lines with half widths, located one by one (symbols), published (open)."
+    caption = "Thresholds against omega: as lines with error bars, located one by one (symbols), published (open)."
     return [*blocks, *absent, *_pictures({"phase_diagram": caption}, figures)]
 
 
@@ -299,12 +326,12 @@ def _pictures(captions: Mapping[str, str], figures: Sequence[str]) -> list[Pictu
     return [Picture(name, caption) for name, caption in captions.items() if name in figures]
 
 
-def _value(threshold: Mapping[str, Any]) -> str:
-    return with_error(threshold["value"], threshold["error"])
+def _format_threshold(threshold: Mapping[str, Any]) -> str:
+    return format_with_error(threshold["value"], threshold["error"])
 
 
-def _absent(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
-    """A threshold that was not found, with what was seen instead."""
+def _absent_blocks(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
+    """Return blocks about a threshold that was not found, with the evidence."""
     evidence = result["evidence"]
     blocks: list[Block] = [f"No {kind} at omega = {omega}: {result['sentence']}."]
     for branch, lowest in evidence["lowest_alpha_found"].items():
@@ -319,21 +346,21 @@ def _absent(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
     return blocks
 
 
-def _baseline(results: Mapping[str, Any]) -> list[Block]:
+def _baseline_blocks(results: Mapping[str, Any]) -> list[Block]:
     omega = f"{results['omega']:g}"
     exact, planes = results["baseline"][omega], results["coarse"]["baseline"]
     published = "published (sum over two tokens 0.00398092)"
     rows: list[Sequence[Any]] = [
         ["ours", f"{exact:.14f}", None],
-        [published, f"{PUBLISHED_BASELINE:.8f}", deviation(PUBLISHED_BASELINE, exact)],
-        ["12 points of degree 7", f"{planes:.8f}", deviation(planes, exact)],
+        [published, f"{PUBLISHED_BASELINE:.8f}", percent_deviation(PUBLISHED_BASELINE, exact)],
+        ["12 points of degree 7", f"{planes:.8f}", percent_deviation(planes, exact)],
     ]
     others = ", ".join(f"{value:.10f} at omega = {w}" for w, value in results["baseline"].items() if w != omega)
     head = f"test error per token at omega = {omega} | value | deviation"
     return ["## Linear positional baseline", Table(head, rows), f"At the other omega: {others}."]
 
 
-def _branches(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
+def _branch_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
     blocks: list[Block] = [f"## Branches at omega = {results['omega']:g}"]
     for found in results["curves"].values():
         ends = found["ends"]
@@ -349,19 +376,19 @@ def _branches(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]
     return [*blocks, *_pictures(captions, figures)]
 
 
-def _coarse(results: Mapping[str, Any]) -> list[Block]:
+def _coarse_blocks(results: Mapping[str, Any]) -> list[Block]:
     omega = f"{results['omega']:g}"
     found, ours = results["thresholds"]["alpha_c"][omega], results["thresholds"]["alpha_c"][omega]["value"]
-    publications = {"published": PUBLISHED["alpha_c"][omega], "published tables": PUBLISHED_TABLES_CROSS}
+    publications = {"published": PUBLISHED["alpha_c"][omega], "published tables": PUBLISHED_CROSSING}
     crossings = results["coarse"]["crossings"]
     rows: list[Sequence[Any]] = []
     if ours is not None:
-        rows.append(["this work", _value(found), None])
+        rows.append(["this work", _format_threshold(found), None])
         for (name, value), digits in zip(publications.items(), (4, 3), strict=True):
-            rows.append([name, f"{value:.{digits}f}", deviation(value, ours)])
+            rows.append([name, f"{value:.{digits}f}", percent_deviation(value, ours)])
     for row in crossings:
         crossing = f"none: {row['sentence']}" if row["value"] is None else f"{row['value']:.4f}"
-        rows.append([row["rule"], crossing, deviation(row["value"], ours)])
+        rows.append([row["rule"], crossing, percent_deviation(row["value"], ours)])
     blocks: list[Block] = [
         "## Why the published numbers deviate",
         "The publication integrates with 12 points of degree 7 in each plane and solves the proximal map from one "
@@ -376,15 +403,15 @@ def _coarse(results: Mapping[str, Any]) -> list[Block]:
             f"{'A coarse rule is enough to explain' if explains else 'A coarse rule does not explain'} "
             f"deviations of the published size at omega = {omega}: these rules are off by {min(coarse):+.1f} to "
             f"{max(coarse):+.1f} %, the published values by {min(published):+.1f} to {max(published):+.1f} %."
-            f"{_single_start(values)} What is shown is the size of such errors, not the published digits: these, and "
-            "their sign, depend on details of the rule that are not reproduced here, such as the order in which the "
-            "fields are sampled."
+            f"{_single_start_sentence(values)} What is shown is the size of such errors, not the published digits: "
+            "these, and their sign, depend on details of the rule that are not reproduced here, such as the order in "
+            "which the fields are sampled."
         )
     return blocks
 
 
-def _single_start(values: Mapping[str, float]) -> str:
-    """What the single proximal start contributes: the same rule with and without it."""
+def _single_start_sentence(values: Mapping[str, float]) -> str:
+    """Return a sentence on the effect of the single proximal start: the same rule with and without it."""
     for rule, single in values.items():
         both = values.get(rule.replace("one proximal start", "global proximal map"))
         if "one proximal start" in rule and both is not None:
@@ -397,7 +424,7 @@ def _single_start(values: Mapping[str, float]) -> str:
     return ""
 
 
-def _derivation(results: Mapping[str, Any]) -> list[Block]:
+def _derivation_blocks(results: Mapping[str, Any]) -> list[Block]:
     fresh, found = "is what the generator writes today, byte for byte.", "; ".join(results["generated"]["differences"])
     if found:
         fresh = f"is NOT what the generator writes: {found}. `saddleforge generate` writes it anew."
@@ -409,7 +436,12 @@ def _derivation(results: Mapping[str, Any]) -> list[Block]:
     ]
 
 
-def deviation(published: float | None, ours: float | None) -> str:
-    """(published - ours) / ours in percent, with its sign."""
+def percent_deviation(published: float | None, ours: float | None) -> str:
+    """Return (published - ours) / ours in percent, with its sign.
+
+    Args:
+        published: the published number.
+        ours: the number of this package.
+    """
     percent = math.nan if published is None or ours is None else 100 * (published - ours) / ours
     return f"{percent:+.2f} %" if math.isfinite(percent) else "-"

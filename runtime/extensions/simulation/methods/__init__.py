@@ -9,7 +9,13 @@ METHODS: dict[str, Method] = {m.METHOD.name: m.METHOD for m in (lbfgs, gd, adam,
 
 
 def exact_method(loss_corners: bool = False, penalty_corners: bool = False, norms: bool = False) -> str:
-    """Return the first method that is exact at corners of loss and penalty, and keeps given norms, where these are."""
+    """Return the first method that is exact for a problem.
+
+    Args:
+        loss_corners: whether its loss has corners.
+        penalty_corners: whether its penalty has corners.
+        norms: whether norms of the columns are given.
+    """
     return next(
         name
         for name, method in METHODS.items()

@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from ..method import Descent, Trained, gradient_method
+from ....base.options import AlgorithmOptions
+from ..method import DescentSettings, TrainingResult, gradient_method
 from ..risk import Risk, Weights
 
-_RATE = 0.02
-_FADING = 0.9, 0.999  # weights on older gradients and their squares (Kingma and Ba, ICLR 2015)
+
+@dataclass(frozen=True)
+class AdamOptions(AlgorithmOptions):
+    """Options of full-batch Adam.
+
+    Attributes:
+        learning_rate: default rate; larger is faster at first, but may oscillate.
+        first_decay, second_decay: decay of the averages of gradients and of their squares (Kingma and Ba, ICLR 2015).
+    """
+
+    learning_rate: float = 0.02
+    first_decay: float = 0.9
+    second_decay: float = 0.999
 
 
-def adam(risk: Risk, start: Weights, descent: Descent) -> Trained:
-    """Full-batch Adam (Kingma and Ba, ICLR 2015), its rate by default 0.02, decaying as the gradient does.
+def adam(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
+    """Minimise the risk by full-batch Adam (Kingma and Ba, ICLR 2015), its rate decaying with the gradient.
 
     Under given norms steps end on the sphere.
+
+    Args:
+        risk: the risk.
+        start: initial weights.
+        descent: tolerance, largest number of iterations, and rate (0.02 by default).
     """
-    rate = _RATE if descent.rate is None else descent.rate
-    keep, square = _FADING
-    weights = risk.placed(start)
+    options = AdamOptions.current()
+    rate = options.learning_rate if descent.rate is None else descent.rate
+    keep, square = options.first_decay, options.second_decay
+    weights = risk.project(start)
     value = risk(weights)
     first = second = np.zeros(weights.pack().size)
     largest = 0.0
     for iteration in range(1, descent.most + 1):
         norm = value.gradient.size
         if not descent.tolerance < norm < np.inf:
-            return descent.ended(weights, value, norm, iteration - 1)
+            return descent.make_result(weights, value, norm, iteration - 1)
         largest = max(largest, norm)
         gradient = value.gradient.pack()
         first = first + (1 - keep) * (gradient - first)
         second = second + (1 - square) * (gradient**2 - second)
-        # A fixed rate never comes to rest: its steps keep a size whatever the gradient.
+        # A fixed rate never converges: its steps keep their size for any gradient.
         size = rate * min(1.0, (norm / largest) ** 0.5 * 10)
         step = size * (first / (1 - keep**iteration)) / (np.sqrt(second / (1 - square**iteration)) + 1e-8)
-        weights = risk.placed(start.unpack(weights.pack() - step))
+        weights = risk.project(start.unpack(weights.pack() - step))
         value = risk(weights)
-    return descent.ended(weights, value, value.gradient.size, descent.most)
+    return descent.make_result(weights, value, value.gradient.size, descent.most)
 
 
-METHOD = gradient_method("adam", adam, rate=f"by default {_RATE:g}")
+METHOD = gradient_method("adam", adam, rate=f"by default {AdamOptions.learning_rate:g}")

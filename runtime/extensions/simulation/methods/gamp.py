@@ -1,7 +1,7 @@
 """Generalised approximate message passing at finite d, and its state evolution (docs/theory.md section 10).
 
-Tokens are split into what fluctuates, z_l with E z_l z_l^T = Sigma_c, and the means and encodings that the student sees
-as m_c = W^T tau_c / d. Only the former asks for an Onsager term: with labels k_l and contexts c = (l, k_l),
+Tokens are the sum of a fluctuating part, z_l with E z_l z_l^T = Sigma_c, and of means and encodings, which enter the
+fields by m_c = W^T tau_c / d. Only the former has an Onsager term: with labels k_l and contexts c = (l, k_l),
 
     omega_l = z_l W / sqrt(d) - V_c g_l(previous) + m_c         g = U^{-1} (prox(omega; U) - omega)
     V^_c    = -(1/d) sum_mu 1(k_l = c) dg_l/domega_l            m^_c = (1/d) sum_mu 1(k_l = c) g_l
@@ -9,10 +9,10 @@ as m_c = W^T tau_c / d. Only the former asks for an Onsager term: with labels k_
     w_i     = argmin r(w) + w^T G_i w / 2 - w^T b_i             V_c = (1/d) sum_i gamma_{c,i} dw_i/db_i
 
 U follows V, G_i follows A_i and the m^ that enters b follows the one above, with a weight `inertia` on their old
-values. State evolution, treated in the same way, holds for any weight, since the Onsager terms are the responses of
-what was done; it quietens the mean mode and the alternation of V and V^, whose eigenvalues lie below -1. `damping`, a
-weight on the old g and W themselves, is for the rest; the fixed point is the same, but the way there is no longer that
-of state evolution.
+values. State evolution, damped in the same way, holds for any weight, since the Onsager terms are the responses of
+the actual updates; it damps the mean mode and the alternation of V and V^, whose eigenvalues lie below -1. `damping`, a
+weight on the old g and W themselves, damps other modes; the fixed point is the same, but the iterates no longer follow
+state evolution.
 """
 
 from __future__ import annotations
@@ -22,33 +22,46 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....base.errors import DomainError, require_in
-from ....channel.search import searched
+from ....base.options import AlgorithmOptions
+from ....channel.search import choose_search
 from ....integration.rule import Rule
 from ....problems.overlaps import Overlaps
 from ....problems.problem import Problem
 from ....saddle_point.state_map import StateMap
 from ..design import Design
-from ..instance import Instance, stream
-from ..method import Method, Trained
-from ..plan import Plan, begin
+from ..instance import Instance, random_stream
+from ..method import Method, TrainingResult
+from ..plan import Plan, initial_weights
 from ..risk import Risk, Weights, overlaps_of
 
-_MOST = 1000  # iterations, where a plan names no number
-_ARRIVED = 100  # iterations after which state evolution has come to its end
-_PROBE = 7
+_STREAM = 7  # stream of random numbers
+
+
+@dataclass(frozen=True)
+class GampOptions(AlgorithmOptions):
+    """Options of approximate message passing.
+
+    Attributes:
+        max_iterations: iterations by default.
+        transient: iterations after which state evolution has converged, and losses with corners average V^, which
+            converges better but is no longer the exact response.
+    """
+
+    max_iterations: int = 1000
+    transient: int = 100
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Iterates of GAMP.
+    """A sequence of iterates of GAMP.
 
     Attributes:
-        overlaps: before the first iteration and after every one, V included.
+        overlaps: overlaps before the first iteration and after every one, V included.
         steps: mean square change of a row of W, relative to its own mean square, one an iteration.
         late: squared distance of the last iterate from those of the second half of the run, averaged over a dozen of
-            them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. 0 where it converged point by point; where the
-            proximal map jumps, theory expects twice D*, docs/theory.md (8.23).
-        g, m_hat, V_hat: the last g (n, L, s) and the conjugates that w was taken with, (C, s) and (C, s, s).
+            them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. It is 0 if the iterates converged; if the proximal
+            map jumps, theory expects twice D*, docs/theory.md (8.23).
+        g, m_hat, V_hat: the last g (n, L, s) and the conjugates of the last w, (C, s) and (C, s, s).
         status: converged, max_iterations, left_domain (Lambda + A not positive definite) or not_finite.
     """
 
@@ -73,18 +86,23 @@ def gamp(
     inertia: float = Plan.inertia,
     damping: float = Plan.damping,
 ) -> Trajectory:
-    """Iterate from weights that are independent of the data.
+    """Iterate GAMP from weights that are independent of the data.
 
     Args:
-        V: (C, s, s) to begin with.
-        tolerance: of the root of `steps`.
-        inertia, damping: weights on what was before, in [0, 1); no damping for the way of state evolution.
+        instance: the instance.
+        start: initial weights.
+        V: initial response, (C, s, s).
+        iterations: largest number of iterations.
+        tolerance: largest root of the last of `steps` for convergence.
+        inertia: weight on old conjugates and V, in [0, 1).
+        damping: weight on old g and W, in [0, 1); only without it state evolution holds.
     """
+    transient = GampOptions.current().transient
     problem = instance.problem
     d, L, s = instance.d, problem.tokens, problem.student_rank
-    known, counts = instance.coordinates, problem.solver.proximal.CORNERS
+    known, has_corners = instance.coordinates, problem.solver.proximal.CORNERS
     W, g = start.W, np.zeros((instance.n, L, s))
-    U, means, curbed = V, np.zeros(0), np.zeros(0)
+    U, means, averaged_V_hat = V, np.zeros(0), np.zeros(0)
     path = [overlaps_of(instance, Weights(W, start.phi), V)]
     steps: list[float] = []
     older: list[np.ndarray] = []
@@ -93,15 +111,15 @@ def gamp(
     for iteration in range(iterations):
         try:
             keep = damping if iteration else 0.0
-            field, V_hat, new_means = _channel(instance, W, V, U, g, path[-1].m, keep)
+            field, V_hat, new_means = _channel_step(instance, W, V, U, g, path[-1].m, keep)
         except np.linalg.LinAlgError:
             status = "left_domain"
             break
         means = inertia * means + (1 - inertia) * new_means if iteration else new_means
-        curbed = inertia * curbed + (1 - inertia) * V_hat if iteration else V_hat
-        onsager = curbed if counts and iteration > _ARRIVED else V_hat
+        averaged_V_hat = inertia * averaged_V_hat + (1 - inertia) * V_hat if iteration else V_hat
+        onsager = averaged_V_hat if has_corners and iteration > transient else V_hat
         field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, onsager, W)
-        stiffness = np.einsum("ic,cab->iab", known.gamma, curbed)
+        stiffness = np.einsum("ic,cab->iab", known.gamma, averaged_V_hat)
         new, response = problem.regulariser.minimisers(field, stiffness, instance.known_rows)
         new = keep * W + (1 - keep) * new
         if not np.isfinite(new).all():
@@ -117,58 +135,64 @@ def gamp(
         if steps[-1] <= tolerance**2:
             status, older = "converged", [W]
             break
-    apart = [overlaps_of(instance, Weights(W - other, start.phi)).q for other in older or [W]]
-    late = float(np.max(np.trace(np.mean(apart, axis=0), axis1=1, axis2=2)))
+    distances = [overlaps_of(instance, Weights(W - other, start.phi)).q for other in older or [W]]
+    late = float(np.max(np.trace(np.mean(distances, axis=0), axis1=1, axis2=2)))
     weights = Weights(W, start.phi)
-    return Trajectory(weights, V, tuple(path), np.array(steps), late, g, means, curbed, status)
+    return Trajectory(weights, V, tuple(path), np.array(steps), late, g, means, averaged_V_hat, status)
 
 
 def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, seed: int = 0) -> float:
-    """Factor per iteration of the squared distance of two estimates with all overlaps in common: the replicon.
+    """Return the replicon: the factor per iteration of the squared distance of two estimates with equal overlaps.
 
-    A small perturbation of the fixed point is iterated with V and all conjugates held where they are, and kept
-    orthogonal to the means, to the teacher and to the estimate itself, so that no overlap moves. Averaged over the
-    second half of few iterations: after many, one direction of this draw of the data decides.
+    A small perturbation of the fixed point is iterated with fixed V and conjugates, and kept orthogonal to the means,
+    to the teacher and to the estimate itself, so that no overlap changes. The factor is averaged over the second half
+    of few iterations: after many, one direction of this draw of the data dominates.
+
+    Args:
+        instance: the instance.
+        fixed: a converged sequence of iterates.
+        iterations: number of iterations.
+        seed: seed of the perturbation.
     """
     problem, known = instance.problem, instance.coordinates
     W, d = fixed.weights.W, instance.d
     G = np.einsum("ic,cab->iab", known.gamma, fixed.V_hat)
-    held = np.linalg.qr(np.concatenate([known.tau, known.pi, W], axis=1))[0]
+    constrained = np.linalg.qr(np.concatenate([known.tau, known.pi, W], axis=1))[0]
     size = 1e-5 * np.linalg.norm(W)
 
-    def image(at: np.ndarray, g: np.ndarray) -> np.ndarray:
-        field, V_hat, _ = _channel(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
+    def _iterate(at: np.ndarray, g: np.ndarray) -> np.ndarray:
+        field, V_hat, _ = _channel_step(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
         field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
         return problem.regulariser.minimisers(field, G, instance.known_rows)[0]
 
     still, g = fixed.g.copy(), fixed.g.copy()
-    delta = stream(seed, _PROBE).standard_normal((d, problem.student_rank))
+    delta = random_stream(seed, _STREAM).standard_normal((d, problem.student_rank))
     factors = []
     for _ in range(iterations):
-        delta -= held @ (held.T @ delta)
+        delta -= constrained @ (constrained.T @ delta)
         scale = size / np.linalg.norm(delta)
         g = still + scale * (g - still)
-        # The unperturbed messages are iterated along: they may still be on their way to the fixed point.
-        delta = image(W + scale * delta, g) - image(W, still)
-        moved = delta - held @ (held.T @ delta)
+        # The unperturbed messages are iterated as well: they may not have converged fully.
+        delta = _iterate(W + scale * delta, g) - _iterate(W, still)
+        moved = delta - constrained @ (constrained.T @ delta)
         factors.append((np.linalg.norm(moved) / size) ** 2)
     return float(np.exp(np.mean(np.log(factors[len(factors) // 2 :]))))
 
 
-def _channel(
+def _channel_step(
     instance: Instance, W: np.ndarray, V: np.ndarray, U: np.ndarray, g: np.ndarray, m: np.ndarray, keep: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """sum_mu sum_l z g / sqrt(d) (d, s), V^ (C, s, s) and m^ (C, s).
+    """Return sum_mu sum_l z g / sqrt(d) (d, s), V^ (C, s, s) and m^ (C, s).
 
-    g (n, L, s) is moved to its new value, with the weight `keep` on the old.
+    g (n, L, s) is updated in place, with the weight `keep` on its old value.
     """
     problem, d = instance.problem, instance.d
     L, s = problem.tokens, problem.student_rank
     omega = m[instance.contexts] - np.einsum("nlab,nlb->nla", V[instance.contexts], g)
     instance.add_fields(omega, W)
     V_hat, m_hat = np.zeros_like(V), np.zeros_like(m)
-    for labels, rows, at, known in instance.by_labels(omega):
-        contexts = problem.context_of(labels)
+    for labels, rows, at, known in instance.group_by_labels(omega):
+        contexts = problem.context_indices(labels)
         variance = np.ascontiguousarray(U[contexts])
         np.linalg.cholesky(variance)
         precision = np.linalg.inv(variance)
@@ -190,36 +214,43 @@ def state_evolution(
     iterations: int,
     inertia: float = Plan.inertia,
 ) -> list[Overlaps]:
-    """The overlaps that GAMP without damping follows for d -> infinity: `start` and one set an iteration.
+    """Return the overlaps of GAMP without damping for d -> infinity: `start` and one set an iteration.
 
-    Shorter where the iteration leaves the domain of the overlaps.
+    There are fewer if the iteration leaves the domain of the overlaps.
+
+    Args:
+        problem: the problem.
+        start: initial overlaps.
+        rule: quadrature rule of the averages.
+        iterations: number of iterations.
+        inertia: weight on old conjugates and V, as for `gamp`.
     """
     state_map = StateMap(problem, rule)
     path = [start]
     U = start.V
-    means, curbed = np.zeros(0), np.zeros(0)
+    means, averaged_V_hat = np.zeros(0), np.zeros(0)
     for _ in range(iterations):
         at = replace(path[-1], V=U)
         try:
             hats = state_map.conjugates(at, state_map.averages(at).means)
             means = inertia * means + (1 - inertia) * hats.m if len(path) > 1 else hats.m
-            curbed = inertia * curbed + (1 - inertia) * hats.V if len(path) > 1 else hats.V
-            path.append(state_map.overlaps(replace(hats, m=means, V=curbed), at.phi))
+            averaged_V_hat = inertia * averaged_V_hat + (1 - inertia) * hats.V if len(path) > 1 else hats.V
+            path.append(state_map.overlaps(replace(hats, m=means, V=averaged_V_hat), at.phi))
         except DomainError:
             break
         U = inertia * U + (1 - inertia) * path[-1].V
     return path
 
 
-def _train(plan: Plan, instance: Instance) -> Trained:
+def _train(plan: Plan, instance: Instance) -> TrainingResult:
     problem = instance.problem
-    start, V = begin(plan, instance)
-    instance_at = replace(instance, problem=searched(problem, overlaps_of(instance, start, V)))
+    start, V = initial_weights(plan, instance)
+    instance_at = replace(instance, problem=choose_search(problem, overlaps_of(instance, start, V)))
     trajectory = gamp(
         instance_at,
         start,
         V,
-        iterations=plan.most or _MOST,
+        iterations=plan.most or GampOptions.current().max_iterations,
         tolerance=plan.tolerance,
         inertia=plan.inertia,
         damping=plan.damping,
@@ -227,10 +258,12 @@ def _train(plan: Plan, instance: Instance) -> Trained:
     value = Risk(instance)(trajectory.weights)
     gradient = value.gradient
     regulariser = problem.regulariser
-    if problem.solver.proximal.CORNERS and not regulariser.has_corners:  # at corners of the loss -g are its slopes
+    if (
+        problem.solver.proximal.CORNERS and not regulariser.has_corners
+    ):  # at corners of the loss -g are its subgradients
         _, slope = regulariser.values(trajectory.weights.W, instance.known_rows)
-        gradient = replace(gradient, W=slope + Design(instance).back(-trajectory.g))
-    return Trained(
+        gradient = replace(gradient, W=slope + Design(instance).apply_transpose(-trajectory.g))
+    return TrainingResult(
         trajectory.weights,
         value,
         gradient.size,
@@ -243,13 +276,12 @@ def _train(plan: Plan, instance: Instance) -> Trained:
     )
 
 
-def _check(plan: Plan) -> None:
-    """
-    Raises:
-        InputError: weights on old values that are out of range.
-    """
+def _check_plan(plan: Plan) -> None:
+    """Raise InputError if a weight on old values is out of range."""
     require_in("inertia", plan.inertia, "[0, 1)")
     require_in("damping", plan.damping, "[0, 1)")
 
 
-METHOD = Method("gamp", train=_train, loss_corners=True, penalty_corners=True, check=_check, summary="passes messages")
+METHOD = Method(
+    "gamp", train=_train, loss_corners=True, penalty_corners=True, check=_check_plan, summary="passes messages"
+)

@@ -8,27 +8,27 @@ import pytest
 from saddleforge.base.errors import InputError
 from saddleforge.extensions.simulation import response
 from saddleforge.extensions.simulation.instance import Instance
-from saddleforge.extensions.simulation.method import Descent
+from saddleforge.extensions.simulation.method import DescentSettings
 from saddleforge.extensions.simulation.methods.fista import proximal_gradient
 from saddleforge.extensions.simulation.methods.lbfgs import lbfgs
-from saddleforge.extensions.simulation.plan import Plan, begin
+from saddleforge.extensions.simulation.plan import Plan, initial_weights
+from saddleforge.extensions.simulation.polishing import find_secondary_minima, move_samples
 from saddleforge.extensions.simulation.response import Response
 from saddleforge.extensions.simulation.risk import Risk, Weights
-from saddleforge.extensions.simulation.run import checked, run
+from saddleforge.extensions.simulation.run import run, validate_plan
 from saddleforge.extensions.simulation.simulation import Simulation, simulate
-from saddleforge.extensions.simulation.wells import moved, wells_of
 from saddleforge.problems.problem import problem
 from saddleforge.report.simulation_tables import load_runs
 
-TIGHT = Descent(1e-9)
+TIGHT = DescentSettings(1e-9)
 
 
 def minimum_of(at, d, seed, start):
     """The risk, and the minimum that L-BFGS finds."""
-    plan = checked(Plan(at, d, start, "auto"))
+    plan = validate_plan(Plan(at, d, start, "auto"))
     instance = Instance(at, d, seed)
     risk = Risk(instance)
-    return risk, lbfgs(risk, begin(plan, instance)[0], TIGHT)
+    return risk, lbfgs(risk, initial_weights(plan, instance)[0], TIGHT)
 
 
 def run_descent(at, instance):
@@ -86,8 +86,8 @@ def test_what_is_zero_at_a_corner_of_the_penalty_answers_to_nothing():
 @pytest.mark.parametrize("name", ["ridge_regression", "logistic_regression", "elastic_net_regression", "hinge"])
 def test_where_the_loss_is_convex_no_sample_is_ever_moved(name):
     at = problem(name, alpha=1.5)
-    plain = run(checked(Plan(at, 100, "semantic", "auto")), 0)
-    same = run(checked(Plan(at, 100, "semantic", "auto", polish="wells", restarts=2)), 0)
+    plain = run(validate_plan(Plan(at, 100, "semantic", "auto")), 0)
+    same = run(validate_plan(Plan(at, 100, "semantic", "auto", polish="minima", restarts=2)), 0)
     assert same.polish.wrong_before == same.polish.wrong_after == same.polish.gained == same.polish.descents == 0
     assert np.array_equal(same.overlaps.pack(), plain.overlaps.pack(), equal_nan=True)
     assert replace(same, overlaps=plain.overlaps, polish=None) == replace(plain, overlaps=plain.overlaps)
@@ -96,9 +96,9 @@ def test_where_the_loss_is_convex_no_sample_is_ever_moved(name):
 def test_the_risk_falls_by_what_the_objective_of_a_moved_sample_gains():
     risk, found = minimum_of(problem("dot_product_attention", alpha=1.0), 400, 5, "positional")
     seen = Response(risk, found)
-    wells = wells_of(seen)
+    wells = find_secondary_minima(seen)
     assert wells.gains[0] > 0 > wells.gains[1]
-    below = lbfgs(risk, moved(seen, found.weights, wells, np.array([0])), TIGHT)
+    below = lbfgs(risk, move_samples(seen, found.weights, wells, np.array([0])), TIGHT)
     gained = found.value.training_loss - below.value.training_loss
     assert gained == pytest.approx(wells.gains[0] / 400, rel=0.1)
 
@@ -107,7 +107,7 @@ def test_positional_attention_is_polished_toward_theory():
     """Theory (one step of breaking): m = 0.2486, q = 0.04333. L-BFGS ends above the one, and below the other."""
     at = problem("dot_product_attention", alpha=1.0)
     known = {"d": 250, "seeds": range(2, 12), "start": "positional", "threads": 1}
-    plain, better = simulate(at, **known), simulate(at, polish="wells", **known)
+    plain, better = simulate(at, **known), simulate(at, polish="minima", **known)
     assert all(b.polish.gained >= 0 for b in better.runs)
     assert [b.training_loss + b.polish.gained for b in better.runs] == pytest.approx(
         [p.training_loss for p in plain.runs], rel=1e-9
@@ -126,18 +126,20 @@ def test_positional_attention_is_polished_toward_theory():
 def test_signs_that_a_descent_gets_wrong_are_found_and_changed():
     """Amplitudes: below 1.8 samples a weight descents are caught, most of all by signs of single samples."""
     at = problem("amplitude_retrieval", alpha=1.8)
-    found = [run(checked(Plan(at, 200, "random", "auto", polish="wells")), seed).polish for seed in range(3)]
+    found = [run(validate_plan(Plan(at, 200, "random", "auto", polish="minima")), seed).polish for seed in range(3)]
     assert min(one.wrong_before for one in found) > 0.05 > 0.03 > max(one.wrong_after for one in found)
     assert min(one.gained for one in found) > 0.05
     # From a start that knows the teacher a descent is caught just above the minimum.
-    beside = run(checked(Plan(problem("amplitude_retrieval", alpha=3.0), 200, "semantic", "lbfgs", polish="wells")), 0)
+    beside = run(
+        validate_plan(Plan(problem("amplitude_retrieval", alpha=3.0), 200, "semantic", "lbfgs", polish="minima")), 0
+    )
     assert beside.polish.wrong_before > 0 == beside.polish.wrong_after
     assert 0 < beside.polish.gained < 1e-3 * beside.training_loss
 
 
 def test_restarts_find_lower_minima_of_the_same_kind_and_are_the_same_each_time():
     at = problem("dot_product_attention", alpha=1.0)
-    plan = checked(Plan(at, 100, "positional", "auto", polish="wells", restarts=3))
+    plan = validate_plan(Plan(at, 100, "positional", "auto", polish="minima", restarts=3))
     once, again = run(plan, 2), run(plan, 2)
     none = run(replace(plan, restarts=0), 2)
     assert once.polish == again.polish and once.training_loss == again.training_loss
@@ -146,11 +148,11 @@ def test_restarts_find_lower_minima_of_the_same_kind_and_are_the_same_each_time(
 
 def test_what_polishing_did_is_saved_with_the_runs(tmp_path):
     at = problem("dot_product_attention", alpha=1.0)
-    done = simulate(at, d=100, seeds=2, start="positional", polish="wells", threads=1)
+    done = simulate(at, d=100, seeds=2, start="positional", polish="minima", threads=1)
     done.save(tmp_path / "runs.nc")
     read = Simulation(done.plan, tuple(load_runs(tmp_path / "runs.nc", done.plan)))
     assert [one.polish for one in read.runs] == [one.polish for one in done.runs]
-    assert "in wrong wells before" in done.table()
+    assert "in secondary minima before" in done.table()
     assert done.to_json()["polished"]["gained"] == done.polish["gained"].mean
     with pytest.raises(InputError, match="its plan is"):
         load_runs(tmp_path / "runs.nc", replace(done.plan, polish=None))
@@ -159,10 +161,10 @@ def test_what_polishing_did_is_saved_with_the_runs(tmp_path):
 @pytest.mark.parametrize(
     "name, options, words",
     [
-        ("dot_product_attention", {"polish": "sand"}, "unknown value 'sand' of polish; known are wells"),
-        ("dot_product_attention", {"polish": "wells", "method": "gamp"}, "gamp ends at no minimum"),
+        ("dot_product_attention", {"polish": "sand"}, "unknown value 'sand' of polish; known are minima"),
+        ("dot_product_attention", {"polish": "minima", "method": "gamp"}, "gamp ends at no minimum"),
         ("dot_product_attention", {"restarts": 2}, "goes with polish"),
-        ("dot_product_attention", {"polish": "wells", "restarts": -1}, "whole numbers from 0"),
+        ("dot_product_attention", {"polish": "minima", "restarts": -1}, "whole numbers from 0"),
     ],
 )
 def test_what_cannot_be_polished_is_said(name, options, words):

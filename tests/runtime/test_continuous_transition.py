@@ -10,8 +10,8 @@ from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
 from saddleforge.integration import ProxSpace
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.thresholds import onset as module
-from saddleforge.thresholds.onset import growth, onset
+from saddleforge.thresholds import continuous_transition as module
+from saddleforge.thresholds.continuous_transition import continuous_transition, largest_eigenvalue
 
 
 def test_theta_grows_out_of_the_uninformed_branch_where_the_semantic_branch_begins():
@@ -22,7 +22,7 @@ def test_theta_grows_out_of_the_uninformed_branch_where_the_semantic_branch_begi
             sf.problem("dot_product_attention", alpha=alpha), "uninformed", accuracy=1e-2, integrator="sobol", points=10
         )
         assert solution.branch == "uninformed"
-        eigenvalues.append(growth(solution.problem, solution.overlaps, ProxSpace(40, 20), "theta", 0.02))
+        eigenvalues.append(largest_eigenvalue(solution.problem, solution.overlaps, ProxSpace(40, 20), "theta", 0.02))
     assert eigenvalues[0] < 1 < eigenvalues[1]
 
 
@@ -42,14 +42,14 @@ def made(monkeypatch):
         return 1 + found.rate * (at.alpha - 0.57 - shifts[rule - 1] + 0.1 * (step - 0.05))
 
     monkeypatch.setattr(module, "solve", solve)
-    monkeypatch.setattr(module, "growth", eigenvalue)
+    monkeypatch.setattr(module, "largest_eigenvalue", eigenvalue)
     branch = Branch(sf.problem("dot_product_attention"), "alpha", "positional")
     found = SimpleNamespace(theta=theta, branch=branch, rate=0.9)
     return found
 
 
 def test_every_set_of_nodes_gives_a_threshold_and_their_spread_the_error(made):
-    found = onset(made.branch, near=0.9, width=0.1, accuracy=0.1, sets=4)
+    found = continuous_transition(made.branch, near=0.9, width=0.1, accuracy=0.1, sets=4)
     assert found.value == pytest.approx(0.57, abs=1e-9)
     spread = 3.182 * np.std([0.02, -0.02, 0.01, -0.01], ddof=1) / 2
     assert found.error == pytest.approx(spread + 0.1 * 0.05, rel=1e-3)
@@ -58,16 +58,18 @@ def test_every_set_of_nodes_gives_a_threshold_and_their_spread_the_error(made):
 
 
 def test_a_spread_wider_than_asked_is_said(made):
-    assert onset(made.branch, near=0.6, width=0.1, accuracy=1e-3, sets=4).status == "accuracy_not_reached"
+    assert (
+        continuous_transition(made.branch, near=0.6, width=0.1, accuracy=1e-3, sets=4).status == "accuracy_not_reached"
+    )
 
 
 def test_an_overlap_that_does_not_vanish_has_no_onset(made):
     made.theta[:] = 0.1
     with pytest.raises(InputError, match="theta does not vanish on the positional branch"):
-        onset(made.branch, near=0.6, width=0.1, accuracy=0.1)
+        continuous_transition(made.branch, near=0.6, width=0.1, accuracy=0.1)
 
 
 def test_an_eigenvalue_that_does_not_grow_has_no_onset(made):
     made.rate = 0.0
     with pytest.raises(NotConvergedError, match="does not grow"):
-        onset(made.branch, near=0.6, width=0.1, accuracy=0.1)
+        continuous_transition(made.branch, near=0.6, width=0.1, accuracy=0.1)

@@ -1,4 +1,4 @@
-"""Measurements of one's own beside theory: a learning curve from arrays, and points with error bars on a branch."""
+"""Users' measurements compared with theory: a learning curve from arrays, and points with error bars on a branch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from ...base import presenting
 from ...base.errors import InputError, NotConvergedError, require_known, require_whole
 from ...base.hints import AttributeHints
-from ...base.presenting import Shown
-from ...base.progress import bar
-from ...branches.along import Curve
+from ...base.presenting import TextResult
+from ...base.progress import progress_bar
 from ...branches.curve import curve
+from ...branches.curve_results import Curve
 from ...problems.problem import Problem
 from ...saddle_point.starts import default_start
 from .compare import LOSSES, Measured
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LearningCurve(AttributeHints):
-    """Errors of a learner on samples that it has not seen, at numbers of samples.
+    """A learning curve: errors of a learner on test samples, by the number of training samples.
 
     Attributes:
-        alphas: n / d, ascending; means, standard_errors: over draws of the samples; draws: how many.
+        alphas: n / d, ascending; means, standard_errors: over draws of the samples; draws: number of draws.
 
     Example:
         >>> curve = sf.LearningCurve(np.array([1.0, 2.0]), np.array([0.7, 0.45]), np.array([0.05, 0.03]), draws=4)
-        >>> sf.beside(sf.problem("ridge_regression"), curve).values.tolist()
+        >>> sf.compare_measurements(sf.problem("ridge_regression"), curve).values.tolist()
         [1.0, 2.0]
     """
 
@@ -53,16 +53,19 @@ def learning_curve(
     seed: int = 0,
     error: Callable[[np.ndarray, np.ndarray], float] | None = None,
 ) -> LearningCurve:
-    """Train on n = alpha d samples of arrays, drawn anew each time, and test on all others.
+    """Train on n = alpha d random samples of arrays, several times, and test on all others.
 
     Args:
-        x, y: samples (n, d) and labels (n,).
-        learner: (x, y) of the samples drawn -> predictor, a function of samples (m, d) that returns (m,).
-        draws: of the samples, at least 2; seed: of the draws.
-        error: (labels, predictions) -> number; the mean square by default.
+        x: samples (n, d).
+        y: labels (n,).
+        learner: function (x, y) of the training samples that returns a predictor, a function (m, d) -> (m,).
+        alphas: numbers of training samples over d.
+        draws: number of draws of the training samples, at least 2.
+        seed: seed of the draws.
+        error: function (labels, predictions) -> number; the mean square by default.
 
     Raises:
-        InputError: shapes that do not fit, or an alpha that leaves nothing to test on.
+        InputError: shapes that do not fit, or an alpha that leaves no test samples.
 
     Example:
         >>> rng = np.random.default_rng(1)
@@ -88,29 +91,30 @@ def learning_curve(
     for count in counts:
         if not 1 <= count < pool:
             raise InputError(f"alpha = {count / d:g} takes {count} samples; 1 to {pool - 1} of {pool} can be drawn")
-    judge = error or (lambda truth, guess: float(np.mean((truth - guess) ** 2)))
+    error_of = error or (lambda truth, guess: float(np.mean((truth - guess) ** 2)))
     found = np.empty((len(counts), draws))
-    with bar("learning curve", len(counts) * draws) as task:
+    with progress_bar("learning curve", len(counts) * draws) as task:
         for i, count in enumerate(counts):
             for draw in range(draws):
                 order = np.random.default_rng([seed, i, draw]).permutation(pool)
-                seen, rest = order[:count], order[count:]
-                found[i, draw] = judge(y[rest], learner(x[seen], y[seen])(x[rest]))
+                train, test = order[:count], order[count:]
+                found[i, draw] = error_of(y[test], learner(x[train], y[train])(x[test]))
                 task.advance(f"learning curve, alpha = {count / d:.4g}")
     widths = found.std(axis=1, ddof=1) / np.sqrt(draws)
     return LearningCurve(np.array(counts) / d, found.mean(axis=1), widths, draws)
 
 
 @dataclass(frozen=True, repr=False)
-class Beside(Shown):
-    """Points of one's own on a branch of theory.
+class MeasurementComparison(TextResult):
+    """A comparison of measured points with a branch of theory.
 
     Attributes:
-        over: the parameter; values: of it, ascending; measured: theory and point at each.
+        over: the parameter; values: its values, ascending; measured: theory and measurement at each.
         curve: the branch between the first and the last; observable: training_loss or test_error.
 
     Example:
-        >>> found = sf.beside(sf.problem("ridge_regression"), [1, 2], means=[0.70, 0.45], standard_errors=[0.05, 0.03])
+        >>> problem = sf.problem("ridge_regression")
+        >>> found = sf.compare_measurements(problem, [1, 2], means=[0.70, 0.45], standard_errors=[0.05, 0.03])
         >>> found.deviations.round(1).tolist()
         [0.2, 0.2]
     """
@@ -123,24 +127,24 @@ class Beside(Shown):
 
     @property
     def deviations(self) -> np.ndarray:
-        """(point - theory) in combined standard errors, (N,)."""
+        """The deviations (point - theory) in combined standard errors, (N,)."""
         return np.array([each.deviation for each in self.measured])
 
     @property
     def relative(self) -> np.ndarray:
-        """(point - theory) / theory, (N,)."""
+        """The relative deviations (point - theory) / theory, (N,)."""
         return np.array([each.mean / each.theory - 1 for each in self.measured])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a point: the parameter, theory, half_width, mean, standard_error, deviation."""
+        """Return a frame with one row a point: the parameter, theory, half_width, mean, standard_error, deviation."""
         return presenting.to_frame(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """The branch as a line, the points with one standard error; saved where a path is given."""
+        """Draw the branch as a line, the points with one standard error; saved if a path is given."""
         return presenting.plot(self, path)
 
 
-def beside(
+def compare_measurements(
     problem: Problem,
     values: Sequence[float] | np.ndarray | LearningCurve,
     means: Sequence[float] | np.ndarray | None = None,
@@ -151,21 +155,27 @@ def beside(
     start: str | None = None,
     accuracy: float = 1e-4,
     points: int = 24,
-) -> Beside:
-    """Measurements beside the branch of a problem, at the same values of a parameter.
+) -> MeasurementComparison:
+    """Compare measurements with a branch of a problem, at the same values of a parameter.
 
     Args:
-        values: of the parameter, (N,), with means and standard_errors (N,); or a `LearningCurve`, which holds all.
-        over: the parameter; observable: test_error or training_loss.
-        start: the branch, by its start; semantic, or the model's first, by default.
-        points: of the line that is drawn between the first value and the last, beside the measured ones.
+        problem: the problem.
+        values: values of the parameter, (N,), or a `LearningCurve`, which contains means and standard errors.
+        means: measured means, (N,).
+        standard_errors: their standard errors, (N,).
+        over: the parameter.
+        observable: test_error or training_loss.
+        start: the branch, by its start; by default semantic, or the model's first.
+        accuracy: accuracy of theory, as for `solve`.
+        points: further points of the curve between the first value and the last.
 
     Raises:
         InputError: arrays that do not fit together, or an unknown name.
         NotConvergedError: theory has no solution of this branch at one of the values.
 
     Example:
-        >>> found = sf.beside(sf.problem("ridge_regression"), [1, 2], means=[0.70, 0.45], standard_errors=[0.05, 0.03])
+        >>> problem = sf.problem("ridge_regression")
+        >>> found = sf.compare_measurements(problem, [1, 2], means=[0.70, 0.45], standard_errors=[0.05, 0.03])
         >>> [round(point.theory, 4) for point in found.measured]
         [0.6911, 0.4427]
     """
@@ -192,4 +202,4 @@ def beside(
         Measured(getattr(at[v], observable), getattr(at[v], f"{observable}_error"), float(mean), float(width))
         for v, mean, width in zip(places.tolist(), means, widths, strict=True)
     )
-    return Beside(over, observable, places, measured, branch)
+    return MeasurementComparison(over, observable, places, measured, branch)

@@ -14,11 +14,11 @@ from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving.approach import APPROACH_RULE
-from saddleforge.solving.checks import growth
-from saddleforge.solving.retrying import RetryOptions, _easier
-from saddleforge.solving.saddles import descended, unstable_direction
-from saddleforge.solving.solution import has_lost
-from saddleforge.solving.solve import reach
+from saddleforge.solving.checks import describe_growth
+from saddleforge.solving.retrying import RetryOptions, _easier_problems
+from saddleforge.solving.saddles import descend_from_saddle, unstable_direction
+from saddleforge.solving.solution import has_lost_overlap
+from saddleforge.solving.solve import solve_unchecked
 from saddleforge.solving.trivial import trivial_state
 
 
@@ -32,8 +32,8 @@ def lost() -> sf.Solution:
     return sf.solve(attention(0.5), "semantic", accuracy=1e-2)
 
 
-def test_a_start_that_loses_its_overlap_has_ended_elsewhere(lost):
-    assert (lost.branch, lost.status, lost.success) == ("uninformed", Status.ENDED_ELSEWHERE, False)
+def test_a_start_that_loses_its_overlap_has_left_its_basin(lost):
+    assert (lost.branch, lost.status, lost.success) == ("uninformed", Status.LEFT_BASIN, False)
     assert np.abs(lost.overlaps.theta).max() < 1e-6
     for hint in ("larger alpha", "--from", "follow", "curve"):
         assert hint in lost.status.advice
@@ -51,19 +51,19 @@ def test_a_solution_that_grows_away_under_iteration_is_a_saddle(lost):
     direction = Overlaps.unpack(unstable_direction(lost), lost.overlaps.sizes)
     assert np.abs(direction.m).max() > 0.5 * np.sqrt(lost.overlaps.q.max()) and np.abs(direction.theta).max() < 1e-6
     ridge = sf.solve(sf.problem("ridge_regression", alpha=2.0))
-    assert unstable_direction(ridge) is None and descended(reach, ridge) == []
+    assert unstable_direction(ridge) is None and descend_from_saddle(solve_unchecked, ridge) == []
 
 
 def test_a_problem_is_made_easier_by_samples_then_less_noise_then_a_stronger_ridge():
     problem = sf.problem("ridge_regression", alpha=2.0, Delta=0.5, lambda_=0.1)
-    ways = list(_easier(problem, RetryOptions()))
-    assert [(way.name, way.words(4.0)) for way in ways] == [
+    ways = list(_easier_problems(problem, RetryOptions()))
+    assert [(way.name, way.describe(4.0)) for way in ways] == [
         ("alpha", "alpha = 8"),
         ("Delta", "Delta = 0.125"),
         ("lambda_", "lambda = 0.4"),
     ]
-    assert all(way.at(1.0) is problem for way in ways) and ways[1].at(4.0).parameters["Delta"] == 0.125
-    norms = [way.name for way in _easier(sf.problem("perceptron", alpha=1.0), RetryOptions())]
+    assert all(way.problem_at(1.0) is problem for way in ways) and ways[1].problem_at(4.0).parameters["Delta"] == 0.125
+    norms = [way.name for way in _easier_problems(sf.problem("perceptron", alpha=1.0), RetryOptions())]
     assert norms == ["alpha"]
 
 
@@ -80,7 +80,7 @@ def test_its_numbers_are_those_of_a_solution(lost):
 @pytest.mark.slow
 def test_overlaps_and_solutions_to_start_from_are_held_to_what_they_hold(lost):
     overlaps = start_overlaps(lost.problem, "semantic")
-    assert sf.solve(lost.problem, overlaps, accuracy=1e-2).status is Status.ENDED_ELSEWHERE
+    assert sf.solve(lost.problem, overlaps, accuracy=1e-2).status is Status.LEFT_BASIN
     again = sf.solve(lost.problem, lost, accuracy=1e-2)
     assert again.status is Status.CONVERGED  # it holds nothing, and lost nothing
 
@@ -88,18 +88,18 @@ def test_overlaps_and_solutions_to_start_from_are_held_to_what_they_hold(lost):
 def test_a_start_promises_only_what_it_holds_in_the_problem(lost):
     """Encodings of length zero: a start along them holds no m, and the branch without it is its own."""
     problem = attention(0.5, encodings=((0.0, 0.0), (0.0, 0.0)))
-    found = reach(problem, "uninformed", accuracy=1e-2)
-    assert not has_lost(problem, "positional", found)
-    assert has_lost(problem, "mixed", found)
-    assert has_lost(problem, "semantic", found)
+    found = solve_unchecked(problem, "uninformed", accuracy=1e-2)
+    assert not has_lost_overlap(problem, "positional", found)
+    assert has_lost_overlap(problem, "mixed", found)
+    assert has_lost_overlap(problem, "semantic", found)
 
 
 def test_a_mixed_state_that_loses_one_of_two_overlaps_has_lost_it():
     problem = attention(2.0)
-    semantic = reach(problem, "semantic", accuracy=1e-2)
+    semantic = solve_unchecked(problem, "semantic", accuracy=1e-2)
     assert semantic.branch == "semantic"
-    assert has_lost(problem, "mixed", semantic)
-    assert not has_lost(problem, "uninformed", semantic)
+    assert has_lost_overlap(problem, "mixed", semantic)
+    assert not has_lost_overlap(problem, "uninformed", semantic)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_all_branches_are_solutions_whatever_start_they_come_from():
 @pytest.mark.slow
 def test_a_branch_that_loses_its_overlap_is_not_there(lost):
     assert Branch(lost.problem, "alpha", "semantic", accuracy=1e-2).at(0.5) is None
-    with pytest.raises(NotConvergedError, match=r"it leads to the uninformed branch.*ended elsewhere"):
+    with pytest.raises(NotConvergedError, match=r"it leads to the uninformed branch.*converged to another branch"):
         sf.follow(lost.problem, start="semantic", between=(0.5, 0.4), accuracy=1e-2)
 
 
@@ -155,10 +155,12 @@ def test_what_grew_where_solving_failed_is_named():
 
     problem = sf.problem(scaled, alpha=2)
     overlaps = Overlaps(*(np.full((1, 1, 1), 0.1) for _ in "qV"), np.zeros((1, 1)), np.ones((1, 1, 1)), np.array([9.1]))
-    assert re.search(r"c went from 1 to 9\.1 and has no ridge: .*sf\.trained\(1, ridge\)", growth(problem, overlaps))
-    assert not growth(problem, replace(overlaps, phi=np.array([2.0])))
+    assert re.search(
+        r"c went from 1 to 9\.1 and has no ridge: .*sf\.trained\(1, ridge\)", describe_growth(problem, overlaps)
+    )
+    assert not describe_growth(problem, replace(overlaps, phi=np.array([2.0])))
     loose = replace(overlaps, phi=np.array([2.0]), V=np.full((1, 1, 1), 1e7))
-    assert growth(problem, loose).startswith("V grew to 1e+07: weights move without a change of the loss")
+    assert describe_growth(problem, loose).startswith("V grew to 1e+07: weights move without a change of the loss")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Solutions of one branch in their order, as curves are handed over: values, tables, figures, and where they end."""
+"""Results along a branch: solutions in order, tables, figures, and the ends of the branch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base import presenting
 from ..base.errors import describe_unknown
-from ..base.presenting import Recorded
+from ..base.presenting import DatasetResult
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 
@@ -20,49 +20,56 @@ if TYPE_CHECKING:
     import xarray
 
 
-class Point(Protocol):
-    """A result at a value of the parameter."""
+class ResultAtValue(Protocol):
+    """A result at one value of the parameter."""
 
     @property
     def problem(self) -> Problem:
-        """With that value."""
+        """The problem with that value."""
 
 
-AnyPoint = TypeVar("AnyPoint", bound=Point)
+AnyPoint = TypeVar("AnyPoint", bound=ResultAtValue)
 
 
-class AlongBranch(Recorded, Generic[AnyPoint]):
-    """Solutions of one branch, in the order in which a parameter or the arclength passes them."""
+class BranchResults(DatasetResult, Generic[AnyPoint]):
+    """Solutions of one branch, in the order of a parameter or of the arclength."""
 
     parameter: str
     solutions: tuple[AnyPoint, ...]
 
     @property
     def values(self) -> np.ndarray:
-        """The parameter at every solution, (N,), in their order."""
+        """Return the parameter at every solution, (N,), in their order."""
         return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
-        """All overlaps, errors, losses and verdicts as a Dataset along the parameter, and along the arclength where
-        the branch was followed by it (a variable of its own; events are among the attributes)."""
+        """Return all overlaps, errors, losses and verdicts as a Dataset along the parameter.
+
+        A branch followed by arclength has the arclength as a variable, and its events among the attributes.
+        """
         return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
-        """One row a solution, columns named q_1, V_1, ... per token; `names` are symbols of the reader's own."""
+        """Return a frame with one row a solution and columns q_1, V_1, ... per token.
+
+        Args:
+            stability: whether verdicts are included, which are computed if they are missing.
+            names: your own symbols for quantities, as {"theta": "T"}.
+        """
         return presenting.to_frame(self, stability, names)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Figure of overlaps and errors along the parameter, stable stretches solid; saved where a path is given."""
+        """Return a figure of overlaps and errors along the parameter; save it if a path is given."""
         return presenting.plot(self.to_xarray(), path)
 
 
 @dataclass(frozen=True)
-class Along(AlongBranch[AnyPoint]):
-    """Solutions of one branch along a parameter, and how far the branch was found to exist.
+class CurveResults(BranchResults[AnyPoint]):
+    """Solutions of one branch along a parameter, and the ends of the branch.
 
     Attributes:
         solutions: in ascending order of the parameter.
-        ends: for each side, (last value where found, first value where not found) or None if it reaches the edge.
+        ends: below and above, (last value with the branch, first value without it); None if it exists up to the edge.
         out_of_time: whether a time limit ended it before all values were asked for.
     """
 
@@ -84,7 +91,7 @@ class Along(AlongBranch[AnyPoint]):
         return iter(self.solutions)
 
     def end_text(self, symbol: str | None = None) -> str:
-        """Return where the branch ends, in words; a symbol may stand for the parameter."""
+        """Return a sentence on where the branch ends; a symbol may stand for the parameter."""
         parts, shown = [], symbol or self.parameter
         for side, end in zip(("below", "above"), self.ends, strict=True):
             if end is not None:
@@ -94,12 +101,12 @@ class Along(AlongBranch[AnyPoint]):
         return "; ".join([f"{self.name} branch {span}", *parts])
 
     def to_latex(self, names: Mapping[str, str] | None = None) -> str:
-        """A tabular of overlaps, training loss and test error with their errors, one row a solution (booktabs)."""
+        """Return a LaTeX tabular (booktabs) of overlaps and losses with error bars, one row a solution."""
         return presenting.to_tabular(self, names)
 
 
 @dataclass(frozen=True)
-class Curve(Along[Solution]):
+class Curve(CurveResults[Solution]):
     """A branch of replica symmetric solutions.
 
     Example:

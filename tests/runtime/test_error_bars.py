@@ -1,4 +1,4 @@
-"""One model of half widths: a rule says what differences to others of its family count for, everyone asks it."""
+"""One model of error bars: a rule says what differences to others of its family count for, everyone asks it."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,15 @@ from saddleforge import Solution
 from saddleforge.base.errors import DomainError
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.branches.equations import BranchEquations
-from saddleforge.following.events import integration_shift
+from saddleforge.following.events import integration_errors
 from saddleforge.integration import Averages, GaussHermite, Lattice, Lines, ProxSpace, Rule
-from saddleforge.integration.estimates import Comparison, compared, difference_counts, finest_half_width, half_width
+from saddleforge.integration.estimates import (
+    RuleComparison,
+    compare_rules,
+    difference_weights,
+    error_bar,
+    finest_rule_error,
+)
 from saddleforge.report.branches import curve_table
 from saddleforge.saddle_point.observables import observables_of
 from saddleforge.solving import error_bars
@@ -26,7 +32,7 @@ def averages(mass: float = 1.0, bistable: float = 0.0) -> Averages:
 
 def counts(rule: Rule, *differences: float, known: tuple[Averages, ...] = (), derivative: bool = False) -> list[float]:
     steps = [np.array(difference) for difference in differences]
-    return difference_counts(rule, steps, known or (averages(),) * (len(steps) + 1), derivative)
+    return difference_weights(rule, steps, known or (averages(),) * (len(steps) + 1), derivative)
 
 
 def test_where_errors_fall_by_a_rate_two_differences_tell_it():
@@ -42,7 +48,7 @@ def test_nodes_that_know_nothing_of_jumps_have_no_rate_there(rule):
 
 
 def test_jumps_cost_a_grid_no_more_than_the_share_that_sees_them():
-    """A slope of the averages the root of a negligible one, and more than can be told of others."""
+    """A slope of the averages the root of a negligible one, and more than can be reported of others."""
     rule, jumping = ProxSpace(32, 16), (averages(bistable=1e-4),) * 3
     assert counts(rule, 1e-8, 1e-4, known=jumping) == [1.5, 0.35]
     assert counts(rule, 1e-8, 1e-2, known=jumping) == [1.5, pytest.approx(1e-2)]
@@ -55,8 +61,8 @@ def test_of_a_ladder_of_grids_the_last_step_and_a_share_of_the_one_before_count_
     """What grids coarser than these say of jumps is no matter of the finest."""
     jumping = (averages(bistable=1e-3),) * 4
     steps = [np.array(step) for step in (1e-6, 1e-5, 1e-2)]
-    assert finest_half_width(ProxSpace(32, 16), steps, jumping) == pytest.approx(0.35e-5)
-    assert finest_half_width(ProxSpace(32, 16), [np.array(1e-5), *steps[1:]], jumping) == pytest.approx(1e-5)
+    assert finest_rule_error(ProxSpace(32, 16), steps, jumping) == pytest.approx(0.35e-5)
+    assert finest_rule_error(ProxSpace(32, 16), [np.array(1e-5), *steps[1:]], jumping) == pytest.approx(1e-5)
 
 
 def test_the_total_weight_of_a_grid_says_how_far_it_is_off():
@@ -75,17 +81,17 @@ def test_rules_too_coarse_to_see_a_kink_agree_and_finer_ones_are_asked():
     rule = GaussHermite(9)
     asked = []
 
-    def ask(change: Callable[[Rule], Rule]) -> Comparison:
+    def ask(change: Callable[[Rule], Rule]) -> RuleComparison:
         points = change(rule).points
         if points < 5:
             raise DomainError("too coarse")
         asked.append(points)
-        value = 0.0 if points <= 9 else 1e-6 if points <= rule.finer().points else 1e-2
-        return Comparison((np.array([value]),), (averages(),))
+        value = 0.0 if points <= 9 else 1e-6 if points <= rule.finer_rule().points else 1e-2
+        return RuleComparison((np.array([value]),), (averages(),))
 
-    known = compared([rule], [averages()], ask)
-    assert asked[0] == rule.finer().points and max(asked) > rule.finer().finer().points
-    assert half_width(known, 0) >= 1e-2
+    known = compare_rules([rule], [averages()], ask)
+    assert asked[0] == rule.finer_rule().points and max(asked) > rule.finer_rule().finer_rule().points
+    assert error_bar(known, 0) >= 1e-2
 
 
 @pytest.fixture(scope="module")
@@ -94,28 +100,28 @@ def logistic() -> sf.Problem:
 
 
 @pytest.mark.parametrize(("rule", "points"), [("gauss-hermite", 10), ("prox-space", 24)])
-def test_a_followed_branch_has_the_half_widths_of_solve(logistic, agree, rule, points):
+def test_a_followed_branch_has_the_error_bars_of_solve(logistic, agree, rule, points):
     solution = sf.solve(logistic, integrator=rule, points=points, accuracy=0.5)
-    equations = BranchEquations(BranchMap.of(solution, ("alpha",), [1.0]))
+    equations = BranchEquations(BranchMap.from_solution(solution, ("alpha",), [1.0]))
     branch, u = equations.branch, solution.overlaps.pack()
     z = np.append(branch.coordinates(u), 2.0)
     matrix = equations.slopes(z)[:, :-1]
-    widths = integration_shift(equations, z, matrix)
+    widths = integration_errors(equations, z, matrix)
     # `solve` adds what its residual leaves, and weights that do not add up to one.
     mass = abs(solution.averages.mass - 1)
     scales = solution.overlaps.block_scales
     least = np.maximum(branch.basis.T @ widths, mass * scales) + solution.residual * scales
-    # Its slopes are those of an iterate before the last, which these digits of a half width do not need.
+    # Its slopes are those of an iterate before the last, which these digits of an error bar do not need.
     np.testing.assert_allclose(solution.errors, least, rtol=1e-2)
 
 
-def half_widths(problem: sf.Problem) -> dict[str, float]:
+def error_bars_of(problem: sf.Problem) -> dict[str, float]:
     """Of everything that is found with Gauss-Hermite nodes, ten an axis."""
     solution: Solution = sf.solve(problem, integrator="gauss-hermite", points=10, accuracy=0.5)
     slope = sf.sensitivities(solution, "alpha")["alpha"]
-    equations = BranchEquations(BranchMap.of(solution, ("alpha",), [1.0]))
+    equations = BranchEquations(BranchMap.from_solution(solution, ("alpha",), [1.0]))
     z = np.append(equations.branch.coordinates(solution.overlaps.pack()), 2.0)
-    shift = integration_shift(equations, z, equations.slopes(z)[:, :-1])
+    shift = integration_errors(equations, z, equations.slopes(z)[:, :-1])
     return {
         "solve: q": solution.errors[0],
         "solve: training loss": solution.training_loss_error,
@@ -128,10 +134,12 @@ def half_widths(problem: sf.Problem) -> dict[str, float]:
 
 
 def test_everyone_asks_the_rule_what_differences_count_for(logistic, monkeypatch):
-    """A rule that trusts nothing makes every half width as much larger."""
-    usual = half_widths(logistic)
-    monkeypatch.setattr(GaussHermite, "least_counts", lambda self, steps, averages, derivative: (1e4,) * len(steps))
-    doubted = half_widths(logistic)
+    """A rule that trusts nothing makes every error bar as much larger."""
+    usual = error_bars_of(logistic)
+    monkeypatch.setattr(
+        GaussHermite, "least_difference_weights", lambda self, steps, averages, derivative: (1e4,) * len(steps)
+    )
+    doubted = error_bars_of(logistic)
     assert {name: width for name, width in usual.items() if not doubted[name] > 50 * width} == {}
 
 
@@ -142,7 +150,7 @@ def test_bars_hold_what_rounding_leaves(alpha):
     with mp.workdps(30):
         b = mp.mpf("0.1") + alpha - 1
         exact = (-b + mp.sqrt(b**2 + mp.mpf("0.4"))) / mp.mpf("0.2")
-        assert abs(solution.overlaps.V.item() - exact) <= solution.half_widths.V.item() < 1e-13
+        assert abs(solution.overlaps.V.item() - exact) <= solution.error_bars.V.item() < 1e-13
 
 
 def test_every_overlap_of_a_curve_is_shown_with_its_bar():
@@ -157,7 +165,7 @@ def test_an_error_bar_that_leaves_the_domain_is_infinite():
     """A change of the test error that is not known is no change of zero."""
     problem = sf.problem("ridge_regression", alpha=2.0)
     solution = sf.solve(problem)
-    estimate = error_bars.ObservableEstimate.of(observables_of(problem)[0], solution.overlaps, 1e-4)
+    estimate = error_bars.ObservableEstimate.from_overlaps(observables_of(problem)[0], solution.overlaps, 1e-4)
     u = solution.overlaps.pack()
     assert np.isfinite(estimate.change(u, 1e-3 * u))
     assert estimate.change(u, -2 * u) == np.inf

@@ -1,4 +1,4 @@
-"""Sensitivities: plain values."""
+"""Results of sensitivities, as plain values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..base import presenting
+from ..base.deprecation import DeprecatedName, renamed_attribute
 from ..base.presenting import Result
 from ..problems.columns import OBSERVED
 from ..problems.observables import Observed
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
-from ..problems.quantities import find_quantity, value_in
+from ..problems.quantities import find_quantity, overlap_entry
 from ..solving.solution import Solution
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ class Sensitivity(Observed, Result):
     Attributes:
         parameter: its name; entries of an array count from 1, as A[1,2].
         at: its value.
-        overlaps, half_widths: dq, dV, dm, dtheta, dphi in the shape of the overlaps. Where rotations of the student's
-            columns are symmetries, the part across them.
+        reached: overlaps of the solution.
+        overlaps, error_bars: derivatives dq, dV, dm, dtheta, dphi in the shape of the overlaps, and their error bars.
+            Where rotations of the student's columns are symmetries, without the part along them.
         training_loss, baseline_error: derivatives (nan where the model has none); training_loss_error: error bar.
-        observed: of what the overlaps determine, by name: derivative and error bar; attributes, too, as `test_error`
-            and `test_error_error`. Of several metrics the first.
-        remaining: what the last round still moved, relative to the largest change of an overlap.
+        observed: of observables, by name: derivative and error bar; attributes, too, as `test_error` and
+            `test_error_error`. Of several metrics the first.
+        remaining: change in the last iteration, relative to the largest derivative of an overlap.
 
     Example:
         >>> moved = sf.sensitivities(sf.solve(sf.problem("ridge_regression", alpha=2)), "lambda")["lambda"]
@@ -46,21 +48,25 @@ class Sensitivity(Observed, Result):
     problem: Problem
     reached: Overlaps
     overlaps: Overlaps
-    half_widths: Overlaps
+    error_bars: Overlaps
     training_loss: float
     training_loss_error: float
     observed: Mapping[str, tuple[float, float]]
     baseline_error: float
     remaining: float
 
+    half_widths = renamed_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
+
     @property
     def free_entropy(self) -> float:
-        """dPhi/dp = -de_t/dp (docs/theory.md (7.1)); its error bar is that of the training loss."""
+        """Return dPhi/dp = -de_t/dp (docs/theory.md (7.1)); its error bar is that of the training loss."""
         return -self.training_loss
 
     def of(self, observable: str) -> tuple[float, float]:
-        """Derivative and error bar of a loss or error, of |first entry| of q, V, m, theta, of an entry that tables
-        name, or of a trained number.
+        """Return derivative and error bar of an observable.
+
+        It is a loss or an error, q, V, m, theta (their |first entry|), an entry by its name in tables, or a trained
+        number.
 
         Raises:
             InputError: no such observable; those that can be differentiated are listed.
@@ -73,7 +79,7 @@ class Sensitivity(Observed, Result):
             return self.baseline_error, 0.0
         name = find_quantity(self.problem, observable, "derivative")
         there, entry, width = (
-            value_in(self.problem, blocks, name) for blocks in (self.reached, self.overlaps, self.half_widths)
+            overlap_entry(self.problem, blocks, name) for blocks in (self.reached, self.overlaps, self.error_bars)
         )
         return -entry if name in OVERLAPS and there < 0 else entry, width
 
@@ -106,5 +112,5 @@ class Sensitivities(Result):
         return len(self.entries)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a parameter; columns as those of a curve, derivatives in place of values."""
+        """Return a frame with one row a parameter and the columns of a curve, with derivatives in place of values."""
         return presenting.to_frame(self)

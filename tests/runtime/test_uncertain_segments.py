@@ -9,7 +9,12 @@ import pytest
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
 from saddleforge.extensions.planes.boundaries import BRACKETED, Change, Row
-from saddleforge.extensions.planes.doubts import Doubt, decided, doubts, without
+from saddleforge.extensions.planes.uncertain_segments import (
+    UncertainSegment,
+    locate_segment_end,
+    remove_beyond_end,
+    uncertain_segments,
+)
 
 VALUES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 ROUGH, SURE, GONE = "accuracy_not_reached", "converged", "lost"
@@ -22,7 +27,7 @@ class Walked(Row):
     reached: float | None = None
     fold: bool = False
 
-    def walked_from(self, name, inside, goal, accuracy, seed):
+    def continue_from_point(self, name, inside, goal, accuracy, seed):
         if self.reached is None:
             raise NotConvergedError("no definite tangent")
         fold = SimpleNamespace(value=self.reached, error=1e-6, status="converged")
@@ -43,26 +48,26 @@ def row_of(*statuses, error=0.1):
 @pytest.mark.parametrize(
     "statuses, expected",
     [
-        ((GONE, ROUGH, ROUGH, SURE, ROUGH, SURE), [Doubt("semantic", 3, (2, 1))]),
-        ((SURE, ROUGH, GONE, GONE, ROUGH, GONE), [Doubt("semantic", 0, (1,))]),
+        ((GONE, ROUGH, ROUGH, SURE, ROUGH, SURE), [UncertainSegment("semantic", 3, (2, 1))]),
+        ((SURE, ROUGH, GONE, GONE, ROUGH, GONE), [UncertainSegment("semantic", 0, (1,))]),
         ((ROUGH,) * 6, []),
         ((SURE,) * 3 + (GONE,) * 3, []),
     ],
 )
-def test_in_doubt_is_what_lies_between_the_last_accurate_point_and_the_end(statuses, expected):
-    assert list(doubts(row_of(*statuses))) == expected
+def test_the_uncertain_segment_lies_between_the_last_accurate_point_and_the_end(statuses, expected):
+    assert list(uncertain_segments(row_of(*statuses))) == expected
 
 
 def test_what_misses_the_accuracy_by_little_is_there():
-    assert not list(doubts(row_of(SURE, SURE, SURE, SURE, ROUGH, ROUGH, error=5e-3)))
+    assert not list(uncertain_segments(row_of(SURE, SURE, SURE, SURE, ROUGH, ROUGH, error=5e-3)))
 
 
 @pytest.mark.parametrize("fold, left", [(3.3, 3), (2.6, 2), (1.5, 1)])
 def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(fold, left):
     row = row_of(GONE, ROUGH, ROUGH, SURE, SURE, SURE)
-    (doubt,) = doubts(row)
-    end = decided(replace(row, reached=fold, fold=True), doubt, 1e-3, 0)
-    changed, change = without(row, doubt, end)
+    (doubt,) = uncertain_segments(row)
+    end = locate_segment_end(replace(row, reached=fold, fold=True), doubt, 1e-3, 0)
+    changed, change = remove_beyond_end(row, doubt, end)
     assert end.value == fold and change == Change("spinodal", ("semantic",), (left, left - 1))
     assert [changed.found("semantic", n) for n in range(6)] == [n >= left for n in range(6)]
     assert change in changed.changes()
@@ -72,13 +77,13 @@ def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(fold, lef
 
 def test_what_the_walk_reaches_is_there_and_where_it_stops_without_a_reason_the_end_is_bracketed():
     row = row_of(SURE, SURE, ROUGH, ROUGH, GONE, GONE)
-    (doubt,) = doubts(row)
-    assert decided(replace(row, reached=4.0), doubt, 1e-3, 0) is None
-    end = decided(replace(row, reached=3.2), doubt, 1e-3, 0)
+    (doubt,) = uncertain_segments(row)
+    assert locate_segment_end(replace(row, reached=4.0), doubt, 1e-3, 0) is None
+    end = locate_segment_end(replace(row, reached=3.2), doubt, 1e-3, 0)
     assert (end.value, end.status) == (pytest.approx(3.6), BRACKETED) and end.error == pytest.approx(0.4)
-    changed, change = without(row, doubt, end)
+    changed, change = remove_beyond_end(row, doubt, end)
     assert change.ends == (2, 3) and not changed.found("semantic", 3)
-    assert decided(row, doubt, 1e-3, 0) is None
+    assert locate_segment_end(row, doubt, 1e-3, 0) is None
 
 
 @pytest.mark.slow
@@ -88,8 +93,8 @@ def test_phase_retrieval_knows_its_teacher_down_to_the_fold_and_not_below(agree)
     diagram = sf.phases("phase_retrieval", over={"alpha": (1.2, 1.65), "lambda": (0.1, 0.11)}, **chosen)
     (end,) = (b for b in diagram.boundaries if b.kind == "spinodal" and b.at == 0.1)
     assert end.status == "converged"
-    agree((end.value, end.error), (1.3304, 1e-4), "half widths")  # docs/numbers.md
+    agree((end.value, end.error), (1.3304, 1e-4), "error bars")  # docs/numbers.md
     alone = sf.spinodal(sf.problem("phase_retrieval"), on="semantic", bracket=(1.3, 1.5))
-    agree((end.value, end.error), (alone.value, alone.error), "half widths")
+    agree((end.value, end.error), (alone.value, alone.error), "error bars")
     losses = diagram.to_xarray()["training_loss"].sel(solution="semantic", **{"lambda": 0.1})
     assert np.isfinite(losses.values).tolist() == [False, True, True, True]

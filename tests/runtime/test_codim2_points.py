@@ -9,9 +9,9 @@ from scipy.optimize import brentq
 
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
-from saddleforge.extensions.planes import meetings
+from saddleforge.extensions.planes import codim2_points
 from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Row
-from saddleforge.extensions.planes.meetings import UNCONFIRMED, met, suspects
+from saddleforge.extensions.planes.codim2_points import UNCONFIRMED, find_candidates, locate_codim2_point
 from saddleforge.thresholds import crossing
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
@@ -82,10 +82,10 @@ class Plane:
         slope = loss(x + 0.5, y) - loss(x - 0.5, y)
         return Solved((name, x, y), loss(x, y), SimpleNamespace(moreau=np.array([slope])))
 
-    def follower(self, row, name, numbers):
+    def branch_from_points(self, row, name, numbers):
         return Followed(self, name, row.at, [VALUES[n] for n in numbers])
 
-    def end_of(self, row, name, accuracy):
+    def locate_end(self, row, name, accuracy):
         value = self.edges[name](row.at)
         return Event("spinodal", (name,), value, (self.solved(name, value, row.at),))
 
@@ -112,22 +112,22 @@ class PlaneRow(Row):
 
     plane: Plane | None = None
 
-    def follower(self, name, numbers, seed):
-        return self.plane.follower(self, name, numbers)
+    def branch_from_points(self, name, numbers, seed):
+        return self.plane.branch_from_points(self, name, numbers)
 
-    def crossing_on(self, branches, bracket, accuracy, seed):
+    def locate_crossing(self, branches, bracket, accuracy, seed):
         names = tuple(branch.name for branch in branches)
         value = self.plane.crossing_of(*names, self.at)
         if not bracket[0] <= value <= bracket[1]:
             raise NotConvergedError("no sign change")
         return Event("crossing", names, value)
 
-    def end_of(self, name, inside, outside, accuracy, seed):
-        return self.plane.end_of(self, name, accuracy)
+    def locate_end(self, name, inside, outside, accuracy, seed):
+        return self.plane.locate_end(self, name, accuracy)
 
 
 def between(plane, *heights):
-    return suspects([plane.row(y) for y in heights])
+    return find_candidates([plane.row(y) for y in heights])
 
 
 THREE = Plane(
@@ -143,7 +143,7 @@ def test_three_branches_of_equal_loss_meet_where_a_third_one_comes_under_a_cross
     (found,) = between(THREE, 0.0, 0.15, 0.3, 0.45)
     assert found.kind == "triple" and set(found.branches) == {"semantic", "mixed", "positional"}
     assert [row.at for row in found.rows] == [0.15, 0.3]
-    point = met(found, (1e-3, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
     assert point.status == "converged" and point.at_error < 1e-3
 
@@ -151,7 +151,7 @@ def test_three_branches_of_equal_loss_meet_where_a_third_one_comes_under_a_cross
 def test_the_other_way_up_it_is_the_same_point():
     flipped = Plane({name: lambda x, y, loss=loss: loss(x, 0.45 - y) for name, loss in THREE.losses.items()})
     (found,) = between(flipped, 0.0, 0.15, 0.3, 0.45)
-    point = met(found, (1e-3, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     assert abs(point.at - (0.45 - HEIGHT)) <= point.at_error
 
 
@@ -163,7 +163,7 @@ def test_a_crossing_ends_where_its_branch_does():
     )
     (found,) = between(plane, 0.0, 0.15, 0.3)
     assert (found.kind, found.branches, found.pair) == ("end", ("semantic", "positional"), ("semantic", "positional"))
-    point = met(found, (1e-3, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
 
 
@@ -174,7 +174,7 @@ def test_the_end_of_a_branch_passes_over_the_crossing_of_two_others():
     )
     (found,) = between(plane, 0.0, 0.15, 0.3)
     assert found.kind == "end" and found.branches[0] == "mixed" and set(found.pair) == {"semantic", "positional"}
-    point = met(found, (1e-3, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
 
 
@@ -195,7 +195,7 @@ def test_the_end_of_a_branch_in_a_second_one_passes_over_their_crossings_with_a_
     (found,) = between(plane, 0.0, 0.15, 0.3)
     assert found.kind == "end" and found.branches == ("positional", "semantic", "uninformed")
     assert found.pair == ("positional", "semantic")
-    point = met(found, (1e-3, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     assert abs(point.value - AT) <= point.error and abs(point.at - HEIGHT) <= point.at_error
 
 
@@ -222,7 +222,7 @@ def test_two_branches_end_in_a_point_and_before_it_one_stops_to_cross_the_other(
         ("end", ("positional", "semantic", "uninformed")),
         ("ends", ("semantic", "positional")),
     ]
-    equal, nothing, both = (met(suspect, (1e-3, 1e-3), 0) for suspect in found)
+    equal, nothing, both = (locate_codim2_point(suspect, (1e-3, 1e-3), 0) for suspect in found)
     assert nothing is None  # positional ends on semantic nowhere: where they both end semantic is the lower one
     for point, height in ((equal, HEIGHT + loss / 0.1 / nearer), (both, HEIGHT)):
         assert point.status == "converged" and point.at_error < 1e-3
@@ -255,7 +255,7 @@ class Coarse(Curved):
 
 
 @pytest.mark.parametrize("meets", [False, True])
-def test_a_difference_that_vanishes_where_two_branches_end_is_no_meeting_before(monkeypatch, meets):
+def test_a_difference_that_vanishes_where_two_branches_end_is_no_crossing_before(monkeypatch, meets):
     """Both end in uninformed, positional with a loss that is flat there: signs of coarse differences are noise."""
     flat = 0.1
 
@@ -273,10 +273,10 @@ def test_a_difference_that_vanishes_where_two_branches_end_is_no_meeting_before(
         {"positional": ends},
     )
     found = next(s for s in between(plane, 0.0, 0.3) if s.branches == ("semantic", "positional", "uninformed"))
-    assert found.explained
-    for module in (meetings, crossing):
-        monkeypatch.setattr(module, "refine_losses", plane.refined)
-    point = met(found, (1e-3, 1e-3), 0)
+    assert found.is_explained
+    for module in (codim2_points, crossing):
+        monkeypatch.setattr(module, "refine_training_loss", plane.refined)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     if not meets:
         assert point is None
         return
@@ -288,30 +288,30 @@ SLOPING = {"semantic": lambda x, y: -(x - AT) + 3 * (y - HEIGHT), "positional": 
 BEGINS = {"semantic": lambda y: AT + 0.5 * (y - HEIGHT)}
 
 
-def test_a_carrier_is_located_as_finely_as_the_losses_on_it_ask():
+def test_a_reference_boundary_is_located_as_finely_as_the_losses_on_it_ask():
     asked = []
 
     class Rough(Plane):
-        def end_of(self, row, name, accuracy):
+        def locate_end(self, row, name, accuracy):
             asked.append(accuracy)
             value = self.begins[name](row.at) + accuracy / 2
             return Event("spinodal", (name,), value, (self.solved(name, value, row.at),), accuracy)
 
     steep = {"semantic": lambda x, y: -10 * (x - AT) + 3 * (y - HEIGHT), "positional": lambda x, y: 0.0}
     (found,) = between(Rough(steep, BEGINS), 0.15, 0.3)
-    point = met(found, (1e-2, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-2, 1e-3), 0)
     assert point.status == "converged" and abs(point.at - HEIGHT) <= point.at_error <= 1e-3
-    assert asked[0] == 5e-3 and min(asked) < 1e-3  # 10 in the first parameter beside 2 in the second
+    assert asked[0] == 5e-3 and min(asked) < 1e-3  # 10 in the first parameter next to 2 in the second
 
 
 @pytest.mark.parametrize("finer", ["no end", "an end elsewhere", "the same end"])
-def test_a_meeting_that_finer_solutions_do_not_have_is_unconfirmed(finer):
+def test_a_codimension_2_point_that_finer_solutions_do_not_have_is_unconfirmed(finer):
     accuracies = []
 
     class Finer(Plane):
-        def end_of(self, row, name, accuracy):
+        def locate_end(self, row, name, accuracy):
             accuracies.append(row.accuracy)
-            found = super().end_of(row, name, accuracy)
+            found = super().locate_end(row, name, accuracy)
             if row.accuracy < 1e-3 and finer == "no end":
                 raise NotConvergedError("none")
             if row.accuracy < 1e-3 and finer == "an end elsewhere":
@@ -320,35 +320,35 @@ def test_a_meeting_that_finer_solutions_do_not_have_is_unconfirmed(finer):
             return found
 
     (found,) = between(Finer(SLOPING, BEGINS), 0.15, 0.3)
-    point = met(found, (1e-3, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     assert point.status == ("converged" if finer == "the same end" else UNCONFIRMED)
     assert abs(point.at - HEIGHT) <= point.at_error
     assert min(accuracies) == pytest.approx(1e-4)
 
 
-def test_between_rows_a_branch_is_begun_where_it_is_found_again():
+def test_between_rows_a_branch_starts_where_it_is_found_again():
     refused = []
 
     class Soft(Plane):
-        def follower(self, row, name, numbers):
+        def branch_from_points(self, row, name, numbers):
             if numbers == (1,):  # the point nearest to the crossing
                 refused.append(row.at)
                 raise NotConvergedError("no definite tangent")
-            return super().follower(row, name, numbers)
+            return super().branch_from_points(row, name, numbers)
 
     (found,) = between(Soft(THREE.losses), 0.15, 0.3)
-    point = met(found, (1e-3, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     assert refused and point.status == "converged" and abs(point.at - HEIGHT) <= point.at_error
 
 
-def test_a_branch_that_leaves_the_carrier_while_losses_still_come_closer_leaves_the_point_bracketed():
+def test_a_branch_that_leaves_the_reference_boundary_while_losses_still_come_closer_leaves_the_point_bracketed():
     """Without semantic's place known well enough to say that it leaves first."""
 
     class Leaving(Plane):
-        def follower(self, row, name, numbers):
+        def branch_from_points(self, row, name, numbers):
             if name == "semantic" and row.at > 0.05:
                 raise NotConvergedError("it is gone")
-            return super().follower(row, name, numbers)
+            return super().branch_from_points(row, name, numbers)
 
     plane = Leaving(
         {"semantic": lambda x, y: x - AT + y - 0.01, "positional": lambda x, y: 0.0, "mixed": lambda x, y: 5.0},
@@ -356,7 +356,7 @@ def test_a_branch_that_leaves_the_carrier_while_losses_still_come_closer_leaves_
         {},
     )
     (found,) = between(plane, 0.0, 0.3)
-    assert met(found, (1e-3, 1e-3), 0).status == BRACKETED
+    assert locate_codim2_point(found, (1e-3, 1e-3), 0).status == BRACKETED
 
 
 def test_where_boundaries_only_approach_nothing_meets():
@@ -369,11 +369,11 @@ def test_where_boundaries_only_approach_nothing_meets():
 
 def test_what_is_not_located_is_bracketed():
     class Lost(Plane):
-        def follower(self, row, name, numbers):
+        def branch_from_points(self, row, name, numbers):
             raise NotConvergedError("lost")
 
     (found,) = between(Lost(THREE.losses), 0.15, 0.3)
-    point = met(found, (1e-3, 1e-3), 0)
+    point = locate_codim2_point(found, (1e-3, 1e-3), 0)
     assert point.status == BRACKETED and abs(point.at - HEIGHT) <= point.at_error
     assert abs(point.value - AT) <= point.error
 
@@ -385,4 +385,4 @@ def test_what_does_not_meet_is_dropped():
             return replace(found, training_loss=found.training_loss + (name == "mixed"))
 
     (found,) = between(Apart(THREE.losses), 0.15, 0.3)
-    assert met(found, (1e-3, 1e-3), 0) is None
+    assert locate_codim2_point(found, (1e-3, 1e-3), 0) is None
