@@ -83,7 +83,7 @@ def _limit_step(before: Expressions) -> Step:
     }
     return Step(
         2,
-        "One sample beside the teacher: n to zero",
+        "One sample and the teacher: n to zero",
         before,
         after,
         "The derivative at n = 0. There the averages of Z_row and Z_out are one, as total probabilities, and the slope "

@@ -58,7 +58,7 @@ def options_in_force(*options: AlgorithmOptions) -> Iterator[None]:
         if not isinstance(each, AlgorithmOptions):
             raise InputError(
                 f"options={each!r} is no options object; write one, as RootOptions(max_evaluations=40), "
-                "or a list (docs/guide.md, Options of an algorithm)"
+                "or a list (docs/reference/solving.md, Options of algorithms)"
             )
     kinds = [type(each) for each in options]
     for kind in kinds:

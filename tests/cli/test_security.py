@@ -1,4 +1,4 @@
-"""What is executed is what the user names, and nothing else: no expression, no file next to, no name within a table."""
+"""Only what the user names is executed: no expression, no file next to it, no name within a table."""
 
 import os
 import re

@@ -39,7 +39,7 @@ def shown(text: str) -> tuple[float, float]:
 
 
 def ours(row: list[str]) -> list[tuple[float, float]]:
-    """What a row of the first table says of ours: numbers, or theirs again, to so many digits where given."""
+    """Return our numbers in a row of the first table, or theirs again, to so many digits where given."""
     same = re.fullmatch(r"the same(?:, to ([\d.e-]+))?", row[3])
     if same is None:
         return [shown(cell) for cell in row[3].split(", ")]

@@ -85,7 +85,7 @@ def mutated(record: RecordedKernel, result: str) -> RecordedKernel:
 
 
 def test_a_sign_flipped_in_any_result_of_any_kernel_fails_by_its_name(solvers):
-    """Of kernels that decide no other value, those next to it are evaluated that have a result of its name."""
+    """For a kernel that decides no other value, the kernels with a result of its name are evaluated, too."""
     model = "lasso_regression"
     (solver,) = [s for s in solvers if s.model == model]
     key = solver.structure.key

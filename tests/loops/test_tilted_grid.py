@@ -13,7 +13,7 @@ STIFF = 0.4  # of the direction along the kink
 
 
 def envelope(r):
-    """Of two minima that change places at r = PLACE, and minus its slope."""
+    """Return the envelope of two minima that change places at r = PLACE, and minus its slope."""
     return SOFT * r * r / 2 - JUMP * np.abs(r - PLACE), JUMP * np.sign(r - PLACE) - SOFT * r
 
 

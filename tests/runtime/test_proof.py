@@ -45,7 +45,7 @@ def system(model: Any, near: list[float], parameter: str = "alpha", condition: s
 
 
 def proof(equations: BallSystem, near: list[float], digits: int = 30, carried: int = 45) -> Proof:
-    """Of a solution with error bars below 10^-digits of the blocks."""
+    """A solution with error bars below 10^-digits of the blocks."""
     scales = equations.scales
     found = prove(equations, near, carried, digits, lambda radius: max(map(float, radius / scales)), 10.0**-digits)
     assert found.reached

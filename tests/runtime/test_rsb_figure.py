@@ -21,7 +21,7 @@ from saddleforge.reproduce.transition import FIGURES
 
 
 def observed(alpha: float, loss: float, theta: float) -> dict[str, Any]:
-    """What is kept of a solution, whose error bars are all 1e-9."""
+    """Return the record of a solution whose error bars are all 1e-9."""
     point = {"alpha": alpha, "status": "converged", "seconds": 2.0, "q": 0.05, "m": 0.25, "theta": theta,
              "training_loss": loss, "test_error": 0.004}  # fmt: skip
     return point | {f"{name}_error": 1e-9 for name in ("q", "m", "theta", "training_loss", "test_error")}

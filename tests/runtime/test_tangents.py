@@ -80,7 +80,7 @@ def test_differences_of_regression_converge_to_the_printed_slopes(name: str, rul
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.slow
 def test_differences_of_attention_converge_to_the_printed_slopes(symmetric: bool) -> None:
-    """At the semantic solution one node of Y of every orbit is visited; all directions are reported all the same."""
+    """One node of Y of every orbit is visited at the semantic solution; all directions are reported all the same."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     falls_like_the_step_squared(problem, ProxSpace(88, 44), SEMANTIC if symmetric else lopsided(SEMANTIC), 2e-2)
 

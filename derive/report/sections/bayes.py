@@ -57,7 +57,7 @@ def _setting_items(works: Bibliography) -> Items:
             "what is said below to be observed. It knows the laws of the tokens, of the rows of the teacher's weights "
             "and of what is observed given the teacher's fields. All that can be known of the teacher is then the "
             "posterior, the law of its weights given what was seen; neither loss nor penalty enters. The teacher is "
-            "one more sample of the posterior, which no average tells from the others (Nishimori, "
+            "one more sample of the posterior, equivalent to the others in every average (Nishimori, "
             f"{works.cite(bayes.NISHIMORI)}). The evidence is the probability of all that is observed given the "
             "tokens, a density where it is continuous: the integral that normalises the posterior."
         ),
@@ -161,8 +161,8 @@ def _replica_items(step: Step, output: OutputAt) -> Items:
     total = sp.Add(*[step.after[name] for name in ("trace", "entropic", "energetic")])
     return [
         Words(
-            "{} is now the number of replicas beside the teacher. {} (t x t) is the covariance of the fields of two of "
-            "the n + 1 in context c; that of one with itself is {}. {} (t x 1) has mean zero and covariance {}, its "
+            "{} is now the number of replicas without the teacher. {} (t x t) is the covariance of the fields of two "
+            "of the n + 1 in context c; that of one with itself is {}. {} (t x 1) has mean zero and covariance {}, its "
             "average is written {mean_row_field}; {} has mean {m_star} and covariance {}, independently for each "
             f"token. {{mean_output}} averages over labels of clusters and {{}} and {over} over what is observed. Then",
             (n, bayes.q, bayes.rho, bayes.b, bayes.Q, bayes.omega, bayes.q, Stacked(bayes.omega)),

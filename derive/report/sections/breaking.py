@@ -89,7 +89,7 @@ def _order_parameters(p: BrokenSymbols) -> Section:
         (
             order_parameter_table(p, covariances, "a state"),
             Words(
-                f"Beside them {_PARISI_TEXTS[p.steps]}. States are clusters of near-minima; fields of "
+                f"Further unknowns: {_PARISI_TEXTS[p.steps]}. States are clusters of near-minima; fields of "
                 "one minimiser have the covariance {}. Given by the law of the tokens: {rho_star} and {m_star}, the "
                 "covariance and mean of the teacher's fields. {mean_coordinate} is the average over one coordinate, "
                 "{mean_context} that over a sentence and its noise restricted to context c = (l, k), where token l has "

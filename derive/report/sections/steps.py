@@ -381,12 +381,13 @@ def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items
 
 # Assumptions on the replicas, by the number of steps of replica symmetry breaking.
 _SYMMETRY_ASSUMPTIONS = (
-    "Replica symmetry: the dominant saddle point does not tell replicas apart. Step 9 tests this against small "
-    "perturbations.",
-    "One step of replica symmetry breaking: the dominant saddle point groups the replicas in blocks of one size and "
-    "tells neither blocks nor the replicas of one apart. Steps 11 and 12 test this against small perturbations.",
+    "Replica symmetry: no permutation of the replicas changes the dominant saddle point. Step 9 tests this "
+    "against small perturbations.",
+    "One step of replica symmetry breaking: the dominant saddle point groups the replicas in blocks of one size; "
+    "permuting blocks, or the replicas of one, does not change it. Steps 11 and 12 test this against "
+    "small perturbations.",
     "Two steps of replica symmetry breaking: the dominant saddle point groups the replicas in blocks of blocks, of one "
-    "size each, and tells neither blocks nor the replicas of one apart.",
+    "size each; permuting these, or the replicas of one, does not change it.",
 )
 
 

@@ -59,7 +59,11 @@ def order_parameter_table(p: Symbols, covariances: Mapping[MatrixExpr, str], var
 
 
 def _order_parameter_section(p: Symbols) -> Section:
-    trained = [Words("Beside them the vector {phi} of numbers trained with the weights.")] if p.trained else []
+    trained = (
+        [Words("A further order parameter is the vector {phi} of numbers trained with the weights.")]
+        if p.trained
+        else []
+    )
     return Section(
         "Order parameters",
         (

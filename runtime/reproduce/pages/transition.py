@@ -48,7 +48,7 @@ def write_report(run: TransitionRun) -> None:
     """Write tables, figures and the report."""
     results = run.results
     for sentence in results["generated"]["differences"]:
-        print_message(f"warning: {sentence}; `saddleforge generate` writes it anew")
+        print_message(f"warning: {sentence}; `saddleforge generate` writes it again")
     results["baseline"] = {f"{w:g}": observables.baseline_error(run.base.with_(omega=w)) for w in sorted(OMEGAS)}
     dataset, frame = threshold_tables(results)
     save_dataset(dataset, run.out / "tables" / "thresholds.nc")
@@ -427,7 +427,7 @@ def _single_start_sentence(values: Mapping[str, float]) -> str:
 def _derivation_blocks(results: Mapping[str, Any]) -> list[Block]:
     fresh, found = "is what the generator writes today, byte for byte.", "; ".join(results["generated"]["differences"])
     if found:
-        fresh = f"is NOT what the generator writes: {found}. `saddleforge generate` writes it anew."
+        fresh = f"is NOT what the generator writes: {found}. `saddleforge generate` writes it again."
     return [
         "## Derivation and generated solver",
         "The saddle-point equations were derived by differentiating the free entropy (derivation.txt, "
