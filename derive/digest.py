@@ -30,7 +30,7 @@ def generator_digest(*part: str) -> str:
     """Return the digest (hex, 16) of the code that determines the bytes of generated files, models excluded.
 
     Args:
-        *part: sources of one file in addition to the writer, as "emit/sides/prior_source.py"; default, all of a solver.
+        *part: sources of one file besides the writer, as "emit/sources/prior_source.py"; default, all of a solver.
     """
     return _code_digest(dependency_closure(*part) | {_ROOT / _WRITER} if part else dependency_closure(_WRITER), _ROOT)
 

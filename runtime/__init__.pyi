@@ -84,11 +84,11 @@ from .following.first_event import instability as instability
 from .following.first_event import spinodal as spinodal
 from .following.follow import Followed as Followed
 from .following.follow import follow as follow
-from .problems.between import Between as Between
 from .problems.data import DataLaw as DataLaw
 from .problems.data import FittedTeacher as FittedTeacher
 from .problems.data import fitted_teacher as fitted_teacher
 from .problems.data import law_of_data as law_of_data
+from .problems.interpolation import Between as Between
 from .problems.model_file import derivation as derivation
 from .problems.overlaps import Overlaps as Overlaps
 from .problems.problem import Problem as Problem

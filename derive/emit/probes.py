@@ -16,7 +16,7 @@ import sympy as sp
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, Structure, leaves
 from ..authoring.regulariser import PenaltyAt
-from ..calculus.stable import stabilise
+from ..calculus.stable_functions import stabilise
 from ..errors import ModelError
 from .kernel import Kernel, as_kernel
 from .printers.mpmath import evaluate

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..authoring.model import Model
 from ..authoring.parameters import STRUCTURAL, Structural
 from ..catalogue import SHIPPED, catalogue_model, shipped_structures
-from .stamps import SOURCES_FILE, remove_files
+from .line_origins import SOURCES_FILE, remove_files
 from .writer import GeneratedSolver, generate
 
 KEPT = {"README.md", "__init__.py"}

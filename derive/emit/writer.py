@@ -20,44 +20,44 @@ from ..authoring.model import Model, ModelAt
 from ..authoring.parameters import Structure
 from ..digest import generator_digest
 from ..theory.kinks import LOSS_JUMPS, slope_jump
-from ..theory.pieces import proximal_obstacle
+from ..theory.piecewise_losses import proximal_obstacle
 from ..theory.reduced import ReducedModel, reduced_loss, reduced_metric
 from .kernel import Kernel, RecordedKernel, add_stamp, record_kernels
+from .line_origins import SOURCES_FILE, StampExtension, fill_in_equations, source_runs, sources_json, split_sources
 from .printers.numba import body
 from .probes import check_bounded, check_convex, check_finite, check_real
-from .sides.bayes_source import bayes_context
-from .sides.channel import build_channel, constant_names
-from .sides.channel_source import bounds_context, channel_context
-from .sides.flow_source import flow_context
-from .sides.metadata_source import metadata_file, reduced_metadata_file
-from .sides.metric_source import metric_context
-from .sides.prior_source import prior_context
-from .sides.reference_source import reference_context
-from .sides.tangent_source import moment_tangent_context, tangent_context
-from .sides.thermal_source import thermal_context
-from .stamps import SOURCES_FILE, StampExtension, fill_in_equations, source_runs, sources_json, split_sources
+from .sources.bayes_source import bayes_context
+from .sources.channel import build_channel, constant_names
+from .sources.channel_source import bounds_context, channel_context
+from .sources.flow_source import flow_context
+from .sources.metadata_source import metadata_file, reduced_metadata_file
+from .sources.metric_source import metric_context
+from .sources.prior_source import prior_context
+from .sources.reference_source import reference_context
+from .sources.tangent_source import moment_tangent_context, tangent_context
+from .sources.thermal_source import thermal_context
 
 _HERE = Path(__file__).parent
 _IMPORT = re.compile(r"((?:from saddleforge\.loops )?import )(\w+(?: as \w+)?(?:, \w+)*)")
 # The sources of each file, in addition to this module: the digest in its header covers these and their imports.
 SOURCES = {
-    "model.py": ("emit/sides/metadata_source.py",),
-    "channel.py": ("emit/sides/channel_source.py", "emit/templates/channel.py.jinja"),
-    "channel_loops.py": ("emit/sides/channel_source.py", "emit/templates/channel_loops.py.jinja"),
-    "bounds.py": ("emit/sides/channel_source.py", "emit/templates/bounds.py.jinja"),
-    "bounds_loops.py": ("emit/sides/channel_source.py", "emit/templates/bounds_loops.py.jinja"),
-    "tangent.py": ("emit/sides/tangent_source.py", "emit/templates/tangent.py.jinja"),
-    "prior.py": ("emit/sides/prior_source.py", "emit/templates/prior.py.jinja"),
-    "flow.py": ("emit/sides/flow_source.py", "emit/templates/flow.py.jinja"),
-    "thermal.py": ("emit/sides/thermal_source.py", "emit/templates/thermal.py.jinja"),
-    "thermal_loops.py": ("emit/sides/thermal_source.py", "emit/templates/thermal_loops.py.jinja"),
-    "metric.py": ("emit/sides/metric_source.py", "emit/templates/metric.py.jinja"),
+    "model.py": ("emit/sources/metadata_source.py",),
+    "channel.py": ("emit/sources/channel_source.py", "emit/templates/channel.py.jinja"),
+    "channel_loops.py": ("emit/sources/channel_source.py", "emit/templates/channel_loops.py.jinja"),
+    "bounds.py": ("emit/sources/channel_source.py", "emit/templates/bounds.py.jinja"),
+    "bounds_loops.py": ("emit/sources/channel_source.py", "emit/templates/bounds_loops.py.jinja"),
+    "tangent.py": ("emit/sources/tangent_source.py", "emit/templates/tangent.py.jinja"),
+    "prior.py": ("emit/sources/prior_source.py", "emit/templates/prior.py.jinja"),
+    "flow.py": ("emit/sources/flow_source.py", "emit/templates/flow.py.jinja"),
+    "thermal.py": ("emit/sources/thermal_source.py", "emit/templates/thermal.py.jinja"),
+    "thermal_loops.py": ("emit/sources/thermal_source.py", "emit/templates/thermal_loops.py.jinja"),
+    "metric.py": ("emit/sources/metric_source.py", "emit/templates/metric.py.jinja"),
     "reference.py": (
-        "emit/sides/reference_source.py",
-        "emit/sides/metric_source.py",
+        "emit/sources/reference_source.py",
+        "emit/sources/metric_source.py",
         "emit/templates/reference.py.jinja",
     ),
-    "bayes.py": ("emit/sides/bayes_source.py", "emit/templates/bayes.py.jinja"),
+    "bayes.py": ("emit/sources/bayes_source.py", "emit/templates/bayes.py.jinja"),
 }
 
 

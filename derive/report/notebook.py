@@ -15,7 +15,7 @@ from ..authoring.parameters import Structure
 from ..replicas import message_passing
 from ..replicas.algebra.step import Check, Step
 from ..replicas.bayes_optimal import bayes_derivation
-from ..replicas.own import specialisation
+from ..replicas.model_equations import specialisation
 from ..replicas.steps.derivation import derivation
 from .blocks import Relation, Report, Table, Words, group_by_kind, render_value
 from .compose import compose_report

@@ -13,7 +13,7 @@ from sympy.core.relational import Equality, Relational, Unequality
 
 from ..authoring.model import ModelAt
 from ..calculus.piecewise import PIECEWISE
-from ..calculus.stable import stabilise
+from ..calculus.stable_functions import stabilise
 from ..errors import ModelError
 from .draws import discrete_choices
 from .kinks import LOSS_JUMPS, slope_jump, unwrap_monotone

@@ -17,7 +17,7 @@ from ..authoring.language import by_label
 from ..authoring.model import ModelAt
 from ..authoring.parameters import DiscreteNoise, Structure, leaves
 from ..authoring.regulariser import Ridge
-from .reads import ActiveSubspace, Assignment, active_subspace, metric_active_subspace
+from .active_subspace import ActiveSubspace, Assignment, active_subspace, metric_active_subspace
 
 CASE = sp.Symbol("case", integer=True, nonnegative=True)
 

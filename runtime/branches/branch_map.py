@@ -19,9 +19,9 @@ from ..problems.overlaps import Overlaps, packed_length
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_loss
 from ..problems.symmetry import Exchange, Symmetry, exchanges
+from ..saddle_point.difference_jacobian import difference_settings, jacobian_by_differences
+from ..saddle_point.generated_jacobian import FormulaUnavailableError, MapSlopes, evaluate_map_slopes
 from ..saddle_point.observables import free_entropy_at
-from ..saddle_point.printed_slopes import FormulaUnavailableError, MapSlopes, evaluate_map_slopes
-from ..saddle_point.slopes import difference_settings, jacobian_by_differences
 from ..saddle_point.state_map import StateMap
 from ..solving.refinement import covers_field_law
 from ..solving.solution import Solution

@@ -14,7 +14,7 @@ from ..integration.estimates import RuleChange
 from ..integration.rule import Averages, Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.slopes import jacobian_by_differences
+from ..saddle_point.difference_jacobian import jacobian_by_differences
 from .branch_map import BranchMap, BranchSlopeOptions, symmetry_of_direction
 from .continuation import correct
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError
-from ..problems.between import Between
+from ..problems.interpolation import Between
 from ..problems.problem import Problem
 
 

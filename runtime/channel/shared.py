@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.threads import run_in_threads
-from ..problems.parts import Channel, ProximalChannel
+from ..problems.solver_types import Channel, ProximalChannel
 
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 

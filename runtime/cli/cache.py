@@ -8,7 +8,7 @@ from ..base.errors import InputError, require_known
 from .outcome import Outcome, command
 
 if TYPE_CHECKING:
-    from ..problems.kept import CacheEntry
+    from ..problems.cache_contents import CacheEntry
 
 
 @command("json")
@@ -22,7 +22,7 @@ def cache(clear: str | None = None, list_: bool = False) -> Outcome:
     if clear is not None:
         require_known("value", clear, ("old", "all"), "--clear")
     from ..base.cache import cache_folder, numba_cache_folder
-    from ..problems.kept import cache_entries, clear_cache
+    from ..problems.cache_contents import cache_entries, clear_cache
 
     try:
         gone = [] if clear is None else clear_cache(clear == "all")

@@ -78,7 +78,7 @@ def _comparison_outcome(folder: Path, data: dict[str, Any], found: list[str], fi
 
 def _origin_outcome(place: str) -> Outcome:
     """Return which template and formulas a generated line comes from; FILE may be relative to the catalogue."""
-    from ..derive.emit.stamps import find_origin
+    from ..derive.emit.line_origins import find_origin
     from ..problems.catalogue import GENERATED, generated_file
 
     file, _, number = place.rpartition(":")

@@ -73,7 +73,7 @@ def parse_assignments(items: list[str] | None) -> dict[str, Any]:
 
 
 def _parse_value(name: str, text: str) -> Any:
-    from ..problems.between import Between
+    from ..problems.interpolation import Between
 
     try:
         value = ast.literal_eval(text)  # JSON's numbers and arrays, and .6 as 0.6

@@ -20,9 +20,9 @@ from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_loss
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.error_bars import solution_with_error_bars
+from ..solving.settings import SolveTask
 from ..solving.solution import Solution
 from ..solving.strategies import finer_rules
-from ..solving.task import SolveTask
 from ..stability.assess import eigenmodes
 from ..thresholds.independent_check import combined_error, compare_thresholds, second_rule_results
 from ..thresholds.threshold import Threshold

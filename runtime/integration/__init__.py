@@ -6,11 +6,11 @@ from ..base.errors import require_known, require_whole
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_loss
 from .lattice import Lattice
-from .lines import Lines
-from .pieces import Pieces
+from .one_field import Pieces
 from .prox_space import ProxSpace
 from .rule import NEGLIGIBLE_JUMPS, Averages, Rule
 from .sampled import GaussHermite, Sobol
+from .split_lines import Lines
 
 FAMILIES: dict[str, type[Rule]] = {
     family.name: family for family in (GaussHermite, Sobol, ProxSpace, Lines, Pieces, Lattice)

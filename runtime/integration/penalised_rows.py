@@ -18,8 +18,8 @@ from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..channel.nodes import highest_legendre_coefficients, tensor_product_rule, trapezoid_rule
 from ..problems.compiled import load_loops
+from .one_field import REACH, Pieces
 from .panels import Panels
-from .pieces import REACH, Pieces
 from .tilted import LevelNodes, RunningMaximum, TiltedOptions, average_to_outer_level, refine_panels, tilted_averages_at
 
 

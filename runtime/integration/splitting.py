@@ -246,7 +246,7 @@ def _interval_measures(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     edge = np.full((len(breaks), 1), np.inf)
     low, high = np.hstack([-edge, inner]), np.hstack([inner, edge])
     places = np.clip(0.0, low + np.minimum(1.0, (high - low) / 2), high - np.minimum(1.0, (high - low) / 2))
-    measures = load_loops("between").normal_measures(low.ravel(), high.ravel())
+    measures = load_loops("truncated_normal").normal_measures(low.ravel(), high.ravel())
     return np.repeat(np.arange(len(breaks)), low.shape[1]), places.ravel(), measures
 
 

@@ -23,9 +23,9 @@ from ..channel.nodes import highest_legendre_coefficients
 from ..channel.points import ProximalPoints, noise_values, proximal_points_at
 from ..problems.compiled import load_loops
 from ..problems.problem import Problem
+from .one_field import LONGEST, REACH, Pieces, features_and_means_at, step_intervals
+from .one_field import PANELS as SYMMETRIC_PANELS
 from .panels import Panels
-from .pieces import LONGEST, REACH, Pieces, features_and_means_at, step_intervals
-from .pieces import PANELS as SYMMETRIC_PANELS
 from .rule import Labels
 from .sampled import TeacherRule, teacher_edges
 from .tilted_sums import LabelSums, TiltedRule, TiltedState
@@ -343,7 +343,7 @@ def _interval_probability(
     slope, own = float(fields.field_from_teacher[0, 0, 0]), float(fields.field_factor[0, 0, 0])
     shared, width = slope / np.hypot(slope, own), own / np.hypot(slope, own)
     a, b = (low - shared * z_0) / width, (high - shared * z_0) / width
-    chance = load_loops("between").normal_measures(a.ravel(), b.ravel()).reshape(a.shape)
+    chance = load_loops("truncated_normal").normal_measures(a.ravel(), b.ravel()).reshape(a.shape)
     density = (np.exp(-a * a / 2) - np.exp(-b * b / 2)) / np.sqrt(2 * np.pi)
     mean = shared * z_0 + width * np.divide(density, chance, out=np.zeros_like(chance), where=chance > 1e-300)
     return chance, float(fields.teacher_factor[0, 0, 0]) * mean

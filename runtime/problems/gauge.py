@@ -12,8 +12,8 @@ import numpy as np
 
 from ..base.options import AlgorithmOptions
 from .overlaps import Overlaps
-from .parts import Channel
 from .problem import Problem
+from .solver_types import Channel
 from .symmetry import Exchange, loss_exchanges
 
 

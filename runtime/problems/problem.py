@@ -18,10 +18,10 @@ from ..base.hints import AttributeHints
 from ..base.options import AlgorithmOptions
 from ..derive.errors import ModelError, suggestion
 from ..derive.report.names import GREEK
-from .between import Between, scaled_parameter
 from .catalogue import STRUCTURAL
-from .growth import UnboundedRay, find_unbounded_rays, loss_value
+from .interpolation import Between, scaled_parameter
 from .law import TokenLaw
+from .loss_growth import UnboundedRay, find_unbounded_rays, loss_value
 from .overlaps import Conjugates, Overlaps, Sizes, upper_triangle_indices
 from .regulariser import Regulariser, make_regulariser
 from .solver import Solver, load_solver

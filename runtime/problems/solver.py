@@ -28,7 +28,7 @@ from .catalogue import GENERATED, STRUCTURAL, catalogue, generated_file, solver_
 from .compiled import FILES, code_folder, use_numba_cache
 from .inputs import ExecutionRecord, record_execution
 from .model_file import model_structure, parse_model_path, read_model_file, restore_process_state, symbolic_model
-from .parts import (
+from .solver_types import (
     Bayes,
     Bounds,
     Channel,

@@ -21,7 +21,7 @@ from ..problems.catalogue import GENERATED
 from ..problems.problem import Problem
 from .alpha_thresholds import GAIN_CONDITION, is_located_or_absent, locate_in_bracket, start_branches_near
 from .base_case import OMEGAS, BaseCaseRun
-from .coarse import COARSE_RULES, baseline_by_planes, coarse_crossing
+from .published_quadrature import COARSE_RULES, baseline_by_planes, coarse_crossing
 from .run import MODEL, SHOWN_OMEGA, RunTask, unpack_overlaps
 from .steps import content_digest
 

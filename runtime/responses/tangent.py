@@ -18,8 +18,8 @@ from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry, exchanges
 from ..saddle_point import observables
+from ..saddle_point.difference_jacobian import jacobian, jacobian_by_rule, large_difference_steps
 from ..saddle_point.observables import Observable, observables_of_first_metric
-from ..saddle_point.slopes import jacobian, jacobian_by_rule, large_difference_steps
 from ..saddle_point.state_map import StateMap
 from ..solving.solution import Solution
 from .direction import NARROW, WIDE, ParameterDirection

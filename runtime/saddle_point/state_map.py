@@ -14,7 +14,7 @@ import numpy as np
 from ..base import budget
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..integration import pace
+from ..integration import durations
 from ..integration.rule import Averages, Rule
 from ..problems import gauge
 from ..problems.overlaps import Conjugates, Overlaps, Sizes, block_scales
@@ -156,13 +156,13 @@ class StateMap:
         kept, key = self.problem.compute_once(_empty_averages_cache), (self.rule, overlaps.pack().tobytes())
         if key not in kept:
             if budget.has_time_limit():
-                budget.check_time_limit(pace.predicted_seconds(self.problem, self.rule))
+                budget.check_time_limit(durations.predicted_seconds(self.problem, self.rule))
             if reason := explain_unbounded_loss(self.problem, overlaps):
                 raise DomainError(reason)
             self.evaluations += 1
             started = perf_counter()
             found = self.rule.averages(self.problem, overlaps)
-            pace.record_duration(self.problem, self.rule, perf_counter() - started)
+            durations.record_duration(self.problem, self.rule, perf_counter() - started)
             kept[key] = found
             for oldest in list(kept)[: -AveragesCacheOptions.current().max_states]:
                 del kept[oldest]

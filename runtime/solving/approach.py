@@ -12,16 +12,16 @@ from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..integration import Pieces, Rule, Sobol
-from ..integration.pieces import PANELS
+from ..integration.one_field import PANELS
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
 from ..problems.overlaps import Overlaps, block_slices
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_loss
 from ..problems.symmetry import Symmetry, exchanges_of_state
+from ..saddle_point.difference_jacobian import jacobian
 from ..saddle_point.iteration import DEFAULT_DAMPING, FixedPoint, Status, optimal_damping, run_damped_iteration
-from ..saddle_point.relaxation import pseudo_transient_continuation
-from ..saddle_point.slopes import jacobian
+from ..saddle_point.pseudo_transient import pseudo_transient_continuation
 from ..saddle_point.starts import solve_response, start_overlaps
 from ..saddle_point.state_map import StateMap
 from .solution import Solution

@@ -27,8 +27,8 @@ from ..integration.rule import Averages
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_loss
+from ..saddle_point.generated_jacobian import explain_missing_formula
 from ..saddle_point.observables import losses, test_error
-from ..saddle_point.printed_slopes import explain_missing_formula
 from ..stability.assess import prior_responses
 
 processes = 2  # that may compile at a time

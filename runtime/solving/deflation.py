@@ -19,14 +19,14 @@ from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, Symmetry, exchanges, exchanges_of_state
+from ..saddle_point.difference_jacobian import difference_settings, jacobian
 from ..saddle_point.iteration import FixedPoint, Status
-from ..saddle_point.slopes import difference_settings, jacobian
 from ..saddle_point.starts import start_overlaps
 from ..saddle_point.state_map import StateMap, residual_of
 from .error_bars import solution_with_error_bars
+from .settings import SolveTask
 from .solution import Solution
 from .solve import solve_unchecked
-from .task import SolveTask
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..base import budget
 from ..base.errors import DomainError, TimeLimitError
 from ..base.options import AlgorithmOptions
 from ..base.progress import print_message, progress_step
-from ..integration import Averages, Rule, pace
+from ..integration import Averages, Rule, durations
 from ..integration.estimates import RuleChange, RuleComparison, compare_rules, two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems import gauge
@@ -31,8 +31,8 @@ from ..saddle_point.state_map import StateMap, residual_of
 from .approach import APPROACH_RULE
 from .checks import describe_divergence, describe_missed_minima
 from .local import replicate_shifts, rule_shift
+from .settings import SolveTask
 from .solution import Solution
-from .task import SolveTask
 
 _ROUNDING = 16 * float(np.finfo(float).eps)  # of overlaps in block scales, which sums of averages leave
 _SHIFT_ROUNDING = 1e-8  # in block scales: smaller shifts change Phi, which is stationary, by less than rounding
@@ -97,9 +97,9 @@ def solution_with_error_bars(task: SolveTask, point: FixedPoint, rule: Rule) -> 
     """
     if not point.status.success:
         return failed_solution(task, point, rule)
-    words = pace.describe_with_duration(task.problem, rule)
+    words = durations.describe_with_duration(task.problem, rule)
     try:
-        budget.check_time_limit(pace.predicted_seconds(task.problem, rule))
+        budget.check_time_limit(durations.predicted_seconds(task.problem, rule))
         # One step for the clock: half of it would have to be done again.
         with progress_step(f"error bars, losses and test error on {words}"), budget.allow_overtime():
             if not point.overlaps.has_positive_sign and gauge.is_sign_symmetric(task.problem):

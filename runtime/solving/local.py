@@ -10,11 +10,11 @@ import numpy as np
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
-from ..integration import Averages, Rule, pace
+from ..integration import Averages, Rule, durations
+from ..saddle_point.difference_jacobian import COARSE_NODES, jacobian_by_rule
 from ..saddle_point.iteration import FixedPoint, Status, run_newton
-from ..saddle_point.relaxation import pseudo_transient_continuation
-from ..saddle_point.slopes import COARSE_NODES, jacobian_by_rule
-from .task import SolveTask
+from ..saddle_point.pseudo_transient import pseudo_transient_continuation
+from .settings import SolveTask
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def solve_by_newton(task: SolveTask, rule: Rule, point: FixedPoint, sample: Rule
     def slopes(u: np.ndarray) -> np.ndarray:
         return jacobian_by_rule(task.problem, rule, u, point.sizes, sample, task.symmetry)
 
-    with progress_step(f"Newton's method on {pace.describe_with_duration(task.problem, rule)}"):
+    with progress_step(f"Newton's method on {durations.describe_with_duration(task.problem, rule)}"):
         start = replace(point, u=task.symmetry.project(point.u, point.sizes))
         reached = run_newton(task.state_map_by(rule), start, rule.tolerance(task.accuracy), slopes)
         floor = max(options.smooth_floor, options.non_adaptive_floor * task.accuracy if rule.is_nonadaptive else 0.0)
@@ -73,7 +73,7 @@ def solve_by_implicit_steps(task: SolveTask, rule: Rule, start: FixedPoint) -> F
         rule: which integrates the map.
         start: the point to start from.
     """
-    with progress_step(f"implicit steps on {pace.describe_with_duration(task.problem, rule)}"):
+    with progress_step(f"implicit steps on {durations.describe_with_duration(task.problem, rule)}"):
         reached = pseudo_transient_continuation(task.state_map_by(rule), start, rule.tolerance(task.accuracy))
     return _record_result(task, rule, "implicit steps", reached)
 
@@ -81,7 +81,7 @@ def solve_by_implicit_steps(task: SolveTask, rule: Rule, start: FixedPoint) -> F
 def _record_result(task: SolveTask, rule: Rule, method: str, reached: FixedPoint) -> FixedPoint:
     failure = "" if reached.status.success else f": {reached.status.words}"
     task.record(
-        f"{pace.describe_with_duration(task.problem, rule)}: {method}, residual {reached.residual:.0e}{failure}"
+        f"{durations.describe_with_duration(task.problem, rule)}: {method}, residual {reached.residual:.0e}{failure}"
     )
     return reached
 
@@ -98,7 +98,7 @@ def replicate_shifts(task: SolveTask, point: FixedPoint, rule: Rule) -> tuple[np
         DomainError: the averages leave the domain of definition.
     """
     state_map = task.state_map_by(rule)
-    with progress_step(f"comparing with {pace.describe_with_duration(task.problem, rule)}"):
+    with progress_step(f"comparing with {durations.describe_with_duration(task.problem, rule)}"):
         averages = state_map.averages(point.overlaps)
     images = state_map.images(point.u, averages, point.sizes)
     matrix = point.jacobian

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
-from ..integration import Rule, pace
+from ..integration import Rule, durations
 from ..integration.estimates import finest_rule_error, two_standard_errors
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..saddle_point import observables
@@ -85,7 +85,7 @@ def integrate_training_loss(solution: Solution, rule: Rule) -> Solution:
         InputError: the rule is too large, or not applicable to such a problem.
     """
     problem, overlaps = solution.problem, solution.overlaps
-    with progress_step(f"losses on {pace.describe_with_duration(problem, rule)}"):
+    with progress_step(f"losses on {durations.describe_with_duration(problem, rule)}"):
         averages = StateMap(problem, rule).averages(overlaps)
     hats = StateMap(problem, rule).conjugates(overlaps, averages.means)
     sampled = problem.alpha * float(two_standard_errors(averages.moreau)) if rule.replicated else 0.0

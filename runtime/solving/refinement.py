@@ -13,20 +13,20 @@ from ..base import budget
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step, report_remaining
-from ..integration import Rule, pace
+from ..integration import Rule, durations
 from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..integration.sampled import SAMPLES
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_loss
+from ..saddle_point.difference_jacobian import COARSE_NODES, FINE_NODES
 from ..saddle_point.iteration import FixedPoint, Status, run_damped_iteration
-from ..saddle_point.slopes import COARSE_NODES, FINE_NODES
 from ..saddle_point.state_map import StateMap
 from .error_bars import failed_solution, solution_with_error_bars
 from .local import replicate_shifts, rule_shift, solve_by_implicit_steps, solve_by_newton
+from .settings import SolveTask
 from .solution import Solution
-from .task import SolveTask
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def refine_by_rules(
         covered = not rule.in_x or covers_field_law(problem, rule, point.overlaps)
         if not covered:
             reached = replace(point, status=Status.MAX_ITERATIONS)
-            task.record(f"{pace.describe_with_duration(problem, rule)}: the law of the fields does not fit on it")
+            task.record(f"{durations.describe_with_duration(problem, rule)}: the law of the fields does not fit on it")
         elif relaxed is not None and relaxed.status.success:
             # Where Newton's method failed on one rule its slopes mean little on the next.
             reached = solve_by_implicit_steps(task, rule, point)
@@ -110,7 +110,8 @@ def refine_by_rules(
             budget.offer_partial_result(partial(replace, solution))
         report_remaining(f"error bar so far about {error:.0e}, asked {accuracy:.0e}")
         task.record(
-            f"{pace.describe_with_duration(problem, rule)}: a finer rule moves it by {error:.0e}, asked {accuracy:.0e}"
+            f"{durations.describe_with_duration(problem, rule)}: "
+            f"a finer rule moves it by {error:.0e}, asked {accuracy:.0e}"
         )
         point = replace(reached, u=reached.u + to_finer)
         if previous is not None and not to_the_end:
@@ -164,7 +165,8 @@ def refine_by_samples(task: SolveTask, approach: FixedPoint, rules: Sequence[Rul
         budget.offer_partial_result(partial(solution_with_error_bars, task, point, rule))
         report_remaining(f"error bar so far {error:.0e}, asked {accuracy:.0e}")
         task.record(
-            f"{pace.describe_with_duration(task.problem, rule)}: replicates differ by {error:.0e}, asked {accuracy:.0e}"
+            f"{durations.describe_with_duration(task.problem, rule)}: "
+            f"replicates differ by {error:.0e}, asked {accuracy:.0e}"
         )
         if error <= accuracy or position >= last:
             return solution_with_error_bars(task, point, rule)
@@ -184,7 +186,7 @@ def covers_field_law(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance
     """
     tolerance = RefinementOptions.current().mass_tolerance if tolerance is None else tolerance
     try:
-        with progress_step(f"whether the fields fit on {pace.describe_with_duration(problem, rule)}"):
+        with progress_step(f"whether the fields fit on {durations.describe_with_duration(problem, rule)}"):
             averages = StateMap(problem, rule).averages(overlaps)
         return abs(averages.mass - 1) + averages.unconverged < tolerance
     except DomainError:

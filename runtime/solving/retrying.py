@@ -23,9 +23,9 @@ from ..saddle_point.domain import conditional_covariance, project_on_teacher
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import name_branch
 from .local import solve_by_newton
-from .saddles import StartSolver, unstable_direction
+from .saddle_escape import StartSolver, unstable_direction
+from .settings import SolveTask
 from .solution import Solution, has_lost_overlap
-from .task import SolveTask
 
 
 @dataclass(frozen=True)

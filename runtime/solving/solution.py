@@ -22,8 +22,8 @@ from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import Symmetry
 from ..saddle_point import observables
+from ..saddle_point.generated_jacobian import explain_missing_formula
 from ..saddle_point.iteration import FixedPoint, Status
-from ..saddle_point.printed_slopes import explain_missing_formula
 from ..saddle_point.starts import name_branch, nonzero_overlaps, start_overlaps
 from ..stability.assess import Stability, assess_stability
 from ..stability.displacement import Displacements

@@ -15,7 +15,7 @@ from ..problems.problem import Problem, check_is_problem
 from ..saddle_point.starts import name_branch, start_overlaps
 from .deflation import agree_up_to_symmetry, find_by_deflation
 from .retrying import has_left_branch, retry_start
-from .saddles import descend_from_saddle
+from .saddle_escape import descend_from_saddle
 from .solution import Solution, agree_within_errors, has_lost_overlap
 from .solve import solve_unchecked
 

@@ -39,9 +39,9 @@ from .checks import describe_growth
 from .compilation import compiling_in_second_process, is_new_solver
 from .error_bars import best_solution_in_time, failed_solution
 from .retrying import has_left_branch, retry_start
+from .settings import SolveTask
 from .solution import Solution, has_lost_overlap
 from .strategies import Strategy, choose_strategy
-from .task import SolveTask
 from .trivial import trivial_state
 
 _Q_ROUNDING = 1e-24  # of q: the weights are rounding errors below it, at any accuracy

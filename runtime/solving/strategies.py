@@ -21,8 +21,8 @@ from .approach import APPROACH_RULE
 from .error_bars import failed_solution, solution_with_error_bars
 from .local import replicate_shifts, solve_by_newton
 from .refinement import refine_by_rules, refine_by_samples
+from .settings import SolveTask
 from .solution import Solution
-from .task import SolveTask
 
 
 @dataclass(frozen=True)

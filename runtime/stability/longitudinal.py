@@ -14,8 +14,8 @@ from ..integration.estimates import two_standard_errors
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.printed_slopes import evaluate_map_slopes
-from ..saddle_point.slopes import COARSE_NODES, FINE_NODES, difference_settings, jacobian
+from ..saddle_point.difference_jacobian import COARSE_NODES, FINE_NODES, difference_settings, jacobian
+from ..saddle_point.generated_jacobian import evaluate_map_slopes
 from ..saddle_point.state_map import StateMap
 from .displacement import Displacements
 

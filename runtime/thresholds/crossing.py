@@ -14,7 +14,7 @@ from ..branches.branch_map import BranchMap
 from ..integration import Rule
 from ..integration.estimates import two_standard_errors
 from ..problems.problem import Problem
-from ..saddle_point.slopes import jacobian_by_differences
+from ..saddle_point.difference_jacobian import jacobian_by_differences
 from ..solving.losses import integrate_training_loss, refine_training_loss
 from ..solving.solution import Solution
 from ..stability.assess import ROUNDING

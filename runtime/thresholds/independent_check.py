@@ -20,8 +20,8 @@ from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
 from ..solving.local import replicate_shifts
 from ..solving.losses import integrate_training_loss
+from ..solving.settings import SolveTask
 from ..solving.solution import Solution
-from ..solving.task import SolveTask
 
 
 @dataclass(frozen=True)

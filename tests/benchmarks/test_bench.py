@@ -26,9 +26,9 @@ from saddleforge.channel.shared import moment_sums
 from saddleforge.following.first_event import spinodal
 from saddleforge.integration import GaussHermite, ProxSpace
 from saddleforge.problems.overlaps import Overlaps
+from saddleforge.saddle_point.difference_jacobian import jacobian
+from saddleforge.saddle_point.generated_jacobian import evaluate_map_slopes
 from saddleforge.saddle_point.iteration import FixedPoint, Status, run_newton
-from saddleforge.saddle_point.printed_slopes import evaluate_map_slopes
-from saddleforge.saddle_point.slopes import jacobian
 from saddleforge.saddle_point.state_map import StateMap
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]

@@ -156,7 +156,7 @@ def test_a_file_of_a_solver_is_kept_under_what_writes_it_alone():
 @pytest.mark.parametrize("name", ["base_case", "transition", "extensions", "stability_map", "finite_size"])
 def test_a_step_is_kept_under_what_computes_it_and_not_under_pages_or_other_figures(name):
     found = {path.relative_to(RUNTIME).as_posix() for path in dependency_closure(f"reproduce/{name}.py", root=RUNTIME)}
-    assert found >= {"saddle_point/printed_slopes.py", "integration/sampled.py", "solving/error_bars.py"}
+    assert found >= {"saddle_point/generated_jacobian.py", "integration/sampled.py", "solving/error_bars.py"}
     assert name != "finite_size" or "extensions/simulation/run.py" in found
     figures = {f"reproduce/{figure}.py" for figure in ("transition", "extensions", "stability_map", "finite_size")}
     assert found & figures == {f"reproduce/{name}.py"} & figures

@@ -18,7 +18,7 @@ from saddleforge.derive.authoring.parameters import (
 )
 from saddleforge.derive.authoring.regulariser import Ridge, penalty
 from saddleforge.derive.authoring.tokens import Tokens, isotropic_tokens
-from saddleforge.derive.emit.sides.metadata_source import metadata_file
+from saddleforge.derive.emit.sources.metadata_source import metadata_file
 from saddleforge.derive.emit.writer import generate
 from saddleforge.derive.errors import ModelError
 

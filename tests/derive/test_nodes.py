@@ -16,7 +16,7 @@ from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.emit.kernel import Entry, Kernel, as_kernel, entries, model_source, place, upper_entries
 from saddleforge.derive.emit.printers import mpmath as mpmath_printer
 from saddleforge.derive.emit.printers import numba as numba_printer
-from saddleforge.derive.emit.sides import nodes
+from saddleforge.derive.emit.sources import nodes
 from saddleforge.derive.theory.saddle_point import saddle_point
 
 x = sp.symbols("x0:2", real=True)
@@ -43,7 +43,7 @@ def test_every_statement_stands_once_before_the_first_result_that_needs_it():
 
 def test_printed_code_says_who_built_it_and_what_is_built():
     kernel = nodes.field_means(Structure(2, 1, 1, 1))
-    assert numba_printer.body(kernel)[0] == "# derive/emit/sides/nodes.py:field_means, docs/theory.md (3.14)"
+    assert numba_printer.body(kernel)[0] == "# derive/emit/sources/nodes.py:field_means, docs/theory.md (3.14)"
     assert as_kernel({"value": x[0]}).builder == ""
     shared = as_kernel(
         {"first": sp.exp(x[0]), "second": sp.exp(x[0]) * x[1], "third": sp.exp(x[1]) + sp.sin(sp.exp(x[1]))}

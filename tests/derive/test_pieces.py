@@ -6,7 +6,7 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.derive.calculus.piecewise import find_zeros
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.theory.pieces import loss_pieces
+from saddleforge.derive.theory.piecewise_losses import loss_pieces
 
 y = sp.Symbol("y_0_0", real=True)
 

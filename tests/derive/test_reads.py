@@ -11,7 +11,7 @@ import saddleforge as sf
 from saddleforge.derive.authoring.language import token_weight
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
 from saddleforge.derive.report.text import report_text
-from saddleforge.derive.theory.reads import active_subspace, metric_active_subspace
+from saddleforge.derive.theory.active_subspace import active_subspace, metric_active_subspace
 
 SIGN, WHOLE = True, False
 # Model and structure -> fields and Gaussian noises, z, y and whether these are read by sign; loss, then metric.

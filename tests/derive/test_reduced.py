@@ -9,7 +9,7 @@ import saddleforge as sf
 from saddleforge.derive.authoring.language import token_weight
 from saddleforge.derive.authoring.parameters import Structure
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
-from saddleforge.derive.emit.sides.channel import constant_names
+from saddleforge.derive.emit.sources.channel import constant_names
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.theory.reduced import reduced_loss, reduced_metric
 

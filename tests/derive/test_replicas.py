@@ -9,7 +9,7 @@ from saddleforge.derive.calculus.averages import Average, Jacobian, MatrixAverag
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.replicas import dynamics, message_passing
 from saddleforge.derive.replicas.algebra.objects import LogDet, LogIntegral
-from saddleforge.derive.replicas.own import specialisation
+from saddleforge.derive.replicas.model_equations import specialisation
 from saddleforge.derive.replicas.steps.derivation import replica_calculation
 
 KINDS = {"ridge": ("ridge", 0, False), "penalty": ("penalty", 2, True)}

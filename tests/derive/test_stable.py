@@ -23,7 +23,7 @@ from saddleforge.derive.calculus.functions import (
     Softplus,
 )
 from saddleforge.derive.calculus.numeric import evaluate_at
-from saddleforge.derive.calculus.stable import stabilise
+from saddleforge.derive.calculus.stable_functions import stabilise
 from saddleforge.derive.emit.kernel import as_kernel
 from saddleforge.derive.emit.printers import interval, numba
 from saddleforge.derive.emit.printers.mpmath import evaluate

@@ -14,7 +14,7 @@ import pytest
 import saddleforge.generated
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
 from saddleforge.derive.emit import tree
-from saddleforge.derive.emit.stamps import SOURCES_FILE
+from saddleforge.derive.emit.line_origins import SOURCES_FILE
 from saddleforge.generated.catalogue import SHARED
 from saddleforge.problems.catalogue import generated_file, solver_files
 from saddleforge.problems.solver import load_solver

@@ -13,7 +13,7 @@ from saddleforge.derive.calculus import subexpressions
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.emit import kernel, writer
 from saddleforge.derive.emit.kernel import Kernel, RecordedKernel, as_kernel, record_kernels
-from saddleforge.derive.emit.sides import channel
+from saddleforge.derive.emit.sources import channel
 from saddleforge.derive.theory.free_entropy import free_entropy
 
 FOLDER = Path(__file__).parent / "values"

@@ -12,7 +12,7 @@ import sympy as sp
 import saddleforge as sf
 import saddleforge.generated
 from saddleforge import InputError
-from saddleforge.problems import parts
+from saddleforge.problems import solver_types
 from saddleforge.problems.solver import Solver
 
 FOLDERS = sorted(path.parent for path in Path(saddleforge.generated.__path__[0]).glob("*/*/model.py"))
@@ -41,38 +41,42 @@ def absent_from_channel(solver: Solver) -> set[str]:
 def offered(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     """Every part of a solver, its type, and what of it this solver need not have."""
     model, kind = solver.model, solver.model.REGULARISER
-    yield model, parts.ModelFacts, REDUCED
-    yield solver.thermal, parts.ThermalChannel, set() if solver.thermal.HAS_AVERAGES else {"averages", "field_slopes"}
+    yield model, solver_types.ModelFacts, REDUCED
+    yield (
+        solver.thermal,
+        solver_types.ThermalChannel,
+        set() if solver.thermal.HAS_AVERAGES else {"averages", "field_slopes"},
+    )
     of_others = set().union(*PRIOR_BY_KIND.values()) - PRIOR_BY_KIND.get(kind, set())
-    yield solver.prior, parts.Prior, of_others
-    yield solver.bounds, parts.Bounds, set()
+    yield solver.prior, solver_types.Prior, of_others
+    yield solver.bounds, solver_types.Bounds, set()
     if not model.NO_PROXIMAL_MAP:
-        yield solver.proximal, parts.ProximalChannel, absent_from_channel(solver)
-        yield solver.tangent, parts.Tangent, set() if kind != "penalty" else {"overlaps"}
+        yield solver.proximal, solver_types.ProximalChannel, absent_from_channel(solver)
+        yield solver.tangent, solver_types.Tangent, set() if kind != "penalty" else {"overlaps"}
     if solver.part_path("flow").exists():
-        yield solver.flow, parts.FlowEquations, set() if model.TRAINED else {"trained_slope"}
+        yield solver.flow, solver_types.FlowEquations, set() if model.TRAINED else {"trained_slope"}
     metric, reference = solver.metric, solver.reference
     absent = set() if metric.HAS_METRIC else {"metric", "test_error"}
-    yield metric, parts.Metric, absent | (set() if metric.HAS_BASELINE else {"baseline_terms"})
+    yield metric, solver_types.Metric, absent | (set() if metric.HAS_BASELINE else {"baseline_terms"})
     absent = set() if "loss" in reference.DRIVES else set(PRECISE)
     absent |= set() if kind != "penalty" else RIDGE_REFERENCE
     absent |= set() if metric.HAS_METRIC else {"metric"}
-    yield reference, parts.Reference, absent | (set() if reference.NOISE_VALUES else {"probabilities"})
+    yield reference, solver_types.Reference, absent | (set() if reference.NOISE_VALUES else {"probabilities"})
     if solver.has_output:
-        yield solver.bayes, parts.Bayes, {"observed_at"} | (set() if metric.HAS_METRIC else {"errors_at"})
+        yield solver.bayes, solver_types.Bayes, {"observed_at"} | (set() if metric.HAS_METRIC else {"errors_at"})
 
 
 def offered_of_reduced(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     """The same of the problems that averages are those of."""
-    facts = {name for name in declared(parts.ModelFacts) if name.isupper() or name in ("law", "noise_variances")}
+    facts = {name for name in declared(solver_types.ModelFacts) if name.isupper() or name in ("law", "noise_variances")}
     for reduced in solver.reduced.values():
         kept = {"STRUCTURE", "LABELS", "TRAINED", "NOISE", "HOLDS_Q", "NO_PROXIMAL_MAP", "CURVED", "METRIC_IS_STEPS"}
-        yield reduced.model, parts.ModelFacts, facts - kept
+        yield reduced.model, solver_types.ModelFacts, facts - kept
     if loss := solver.reduced.get("loss"):
-        yield loss.thermal, parts.ThermalChannel, set()
-        yield loss.proximal, parts.ProximalChannel, absent_from_channel(loss)
+        yield loss.thermal, solver_types.ThermalChannel, set()
+        yield loss.proximal, solver_types.ProximalChannel, absent_from_channel(loss)
     if metric := solver.reduced.get("metric"):
-        yield metric.metric, parts.Metric, {"baseline_terms"}
+        yield metric.metric, solver_types.Metric, {"baseline_terms"}
 
 
 def declared(protocol: type) -> dict[str, Any]:
@@ -88,7 +92,7 @@ def missing(part: Any, protocol: type, absent: set[str]) -> list[str]:
 def fits(value: Any, hint: Any) -> bool:
     if hint in (int, bool, str):
         return type(value) is hint
-    return inspect.isfunction(getattr(value, "py_func", None)) if hint is parts.Compiled else value is not None
+    return inspect.isfunction(getattr(value, "py_func", None)) if hint is solver_types.Compiled else value is not None
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
@@ -100,8 +104,8 @@ def test_a_committed_solver_has_what_its_types_declare(folder):
 
 def test_a_part_that_lacks_a_function_is_reported():
     ridge, lasso = (sf.problem(name).solver for name in ("ridge_regression", "lasso_regression"))
-    assert missing(lasso.tangent, parts.Tangent, set()) == ["overlaps"]
-    assert {"KNOWN", "slopes", "minimisers_at"} <= set(missing(ridge.prior, parts.Prior, set()))
+    assert missing(lasso.tangent, solver_types.Tangent, set()) == ["overlaps"]
+    assert {"KNOWN", "slopes", "minimisers_at"} <= set(missing(ridge.prior, solver_types.Prior, set()))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import saddleforge as sf
 import saddleforge.derive
 import saddleforge.generated
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
-from saddleforge.derive.emit import stamps, writer
+from saddleforge.derive.emit import line_origins, writer
 from saddleforge.problems.catalogue import generated_file
 
 ROOT = Path(saddleforge.generated.__path__[0])
@@ -43,7 +43,7 @@ def functions(file: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def missing(origin: stamps.LineOrigin) -> list[str]:
+def missing(origin: line_origins.LineOrigin) -> list[str]:
     """What a source names and is not there: DERIVE is called `derive` in the repository."""
     found = []
     for one in (origin.writer, *origin.formulas):
@@ -83,7 +83,7 @@ def heads(text: str) -> set[int]:
 @cache
 def known_sources(folder: str) -> dict[str, list[str]]:
     """The source of every line of the files of a solver, as its sources.json tells."""
-    known = json.loads(solver_text(f"{folder}/{stamps.SOURCES_FILE}"))
+    known = json.loads(solver_text(f"{folder}/{line_origins.SOURCES_FILE}"))
     found = {}
     for file, changes in known["lines"].items():
         count = len(solver_text(f"{folder}/{file}").splitlines())
@@ -117,7 +117,7 @@ def test_what_a_source_names_is_there():
     for path in SOLVERS:
         for source in {source for _, source in sources_of(path)}:
             assert STAMP.fullmatch(f"# {source.partition(' -> ')[0]}"), f"{path}: {source}"
-            assert missing(stamps.LineOrigin.read(source)) == [], f"{path}: {source}"
+            assert missing(line_origins.LineOrigin.read(source)) == [], f"{path}: {source}"
 
 
 def test_a_comment_names_a_source_at_the_head_of_a_function_alone():
@@ -143,7 +143,7 @@ def labelled(X, Y, u, *, Q, flip=0.1, shift=sf.trained(0)):
 )
 def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_builders(models, monkeypatch):
     """All text of templates is tagged in them."""
-    preprocess = stamps.StampExtension.preprocess
+    preprocess = line_origins.StampExtension.preprocess
 
     def tagging(self, source, name, filename=None):
         lines, quoted = [], False
@@ -155,7 +155,7 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
             lines.append(f"{line}  # by {name}" if own else line)
         return preprocess(self, "\n".join(lines) + "\n", name, filename)
 
-    monkeypatch.setattr(stamps.StampExtension, "preprocess", tagging)
+    monkeypatch.setattr(line_origins.StampExtension, "preprocess", tagging)
     writer._environment.cache_clear()
     try:
         solvers = [writer.generate(labelled if name == "labelled" else catalogue_model(name)) for name in models]
@@ -163,40 +163,42 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
         writer._environment.cache_clear()
     seen = set()
     for files in (solver.files for solver in solvers):
-        known = json.loads(files[stamps.SOURCES_FILE])
+        known = json.loads(files[line_origins.SOURCES_FILE])
         for name, text in files.items():
-            if name.endswith("model.py") or name == stamps.SOURCES_FILE:
+            if name.endswith("model.py") or name == line_origins.SOURCES_FILE:
                 continue
             changes, words = dict(known["lines"][name]), heads(text)
             writer_of, inside = "", False
             for number, line in enumerate(text.splitlines(), 1):
                 if number in changes:
-                    writer_of = stamps.LineOrigin.read(known["sources"][changes[number]]).writer
+                    writer_of = line_origins.LineOrigin.read(known["sources"][changes[number]]).writer
                 inside = line.startswith("def ") or (inside and line.startswith("    "))
                 _, tagged, template = line.partition("  # by ")
                 seen.add(writer_of)
                 if tagged:
-                    assert writer_of == f"{stamps.TEMPLATES}/{template}", f"{name}:{number}: {line}"
+                    assert writer_of == f"{line_origins.TEMPLATES}/{template}", f"{name}:{number}: {line}"
                 elif inside and line.strip() and number not in words:
                     assert not writer_of.endswith(".jinja"), f"{name}:{number}: {line}"
     assert {
-        f"derive/emit/sides/channel_source.py:{name}" for name in ("_factor_lines", "_solve_lines", "_keep")
+        f"derive/emit/sources/channel_source.py:{name}" for name in ("_factor_lines", "_solve_lines", "_keep")
     } <= seen
-    assert {f"{stamps.TEMPLATES}/{name}.py.jinja" for name in ("nodes", "boltzmann", "penalty", "proximal")} <= seen
+    assert {
+        f"{line_origins.TEMPLATES}/{name}.py.jinja" for name in ("nodes", "boltzmann", "penalty", "proximal")
+    } <= seen
 
 
 def test_a_line_is_that_of_the_last_mark_or_stamp_above_and_a_return_that_of_the_function():
     template, builder = (
-        f"{stamps.TEMPLATES}/x.py.jinja",
-        "derive/emit/sides/x.py:f < derive/y.py:g, docs/theory.md (1.3)",
+        f"{line_origins.TEMPLATES}/x.py.jinja",
+        "derive/emit/sources/x.py:f < derive/y.py:g, docs/theory.md (1.3)",
     )
     own = f"{template}, docs/theory.md (4.3)"
     text = [
-        *(f"{stamps.MARK}{template}", "import math", "def f(c):", f"    # {own}"),
+        *(f"{line_origins.MARK}{template}", "import math", "def f(c):", f"    # {own}"),
         *(f"    # {builder}", "    # -> a", "    t = 2", "    a = t", "    b = 1"),
-        *(f"{stamps.MARK}{template}", "    a += b", f"    # {builder}", "    c = 2", "    return a", "N = 1"),
+        *(f"{line_origins.MARK}{template}", "    a += b", f"    # {builder}", "    c = 2", "    return a", "N = 1"),
     ]
-    assert stamps.split_sources("\n".join(text)) == [
+    assert line_origins.split_sources("\n".join(text)) == [
         *(("import math", template), ("def f(c):", template), (f"    # {own}", own)),
         *(("    t = 2", f"{builder} -> a"), ("    a = t", f"{builder} -> a"), ("    b = 1", builder)),
         *(("    a += b", own), ("    c = 2", builder), ("    return a", own), ("N = 1", template)),
@@ -204,14 +206,14 @@ def test_a_line_is_that_of_the_last_mark_or_stamp_above_and_a_return_that_of_the
 
 
 def test_the_origin_of_a_line_is_found_by_file_and_line(tmp_path):
-    lines = stamps.source_runs(
+    lines = line_origins.source_runs(
         [("a", "derive/emit/x.py:f < model m, docs/theory.md (1.3) -> b"), ("b", "derive/emit/x.py:g")]
     )
-    (tmp_path / stamps.SOURCES_FILE).write_text(stamps.sources_json({"reduced/channel.py": lines}))
-    found = [stamps.find_origin(tmp_path / "reduced" / "channel.py", line) for line in (1, 2, 7)]
+    (tmp_path / line_origins.SOURCES_FILE).write_text(line_origins.sources_json({"reduced/channel.py": lines}))
+    found = [line_origins.find_origin(tmp_path / "reduced" / "channel.py", line) for line in (1, 2, 7)]
     assert found[0] == ("derive/emit/x.py:f", ("model m",), "docs/theory.md (1.3)", "b")
     assert found[1] == found[2] == ("derive/emit/x.py:g", (), "", "")
-    assert stamps.find_origin(tmp_path / "other.py", 1) is None
+    assert line_origins.find_origin(tmp_path / "other.py", 1) is None
 
 
 def test_templates_lay_out_no_line_without_its_comment():
@@ -223,7 +225,7 @@ def test_common_subexpressions_stand_before_what_they_build():
     for path in SOLVERS:
         lines = sources_of(path)
         for n, (line, source) in enumerate(lines):
-            result = stamps.LineOrigin.read(source).result
+            result = line_origins.LineOrigin.read(source).result
             if result and (n + 1 == len(lines) or lines[n + 1][1] != source):
                 assert re.match(rf" *{re.escape(result)}(, \w+)* \+?= ", line), f"{path}:{n + 1}"
 

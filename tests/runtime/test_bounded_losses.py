@@ -7,7 +7,7 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.derive.catalogue import SHIPPED
-from saddleforge.problems.growth import find_unbounded_rays
+from saddleforge.problems.loss_growth import find_unbounded_rays
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.domain import explain_unbounded_loss
 

@@ -9,7 +9,7 @@ import pytest
 import saddleforge as sf
 from saddleforge.base import budget
 from saddleforge.base.errors import InputError, TimeLimitError
-from saddleforge.integration import Pieces, ProxSpace, Sobol, pace
+from saddleforge.integration import Pieces, ProxSpace, Sobol, durations
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving import error_bars
 
@@ -18,7 +18,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """From now on a second passes whenever anybody looks at the clock; the seconds to come."""
     seconds = count()
     monkeypatch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
-    monkeypatch.setattr(pace, "predicted_seconds", lambda problem, rule: 0.0)
+    monkeypatch.setattr(durations, "predicted_seconds", lambda problem, rule: 0.0)
     return seconds
 
 
@@ -112,12 +112,12 @@ def test_error_bars_are_taken_once_wherever_the_time_ends(monkeypatch):
 @pytest.fixture
 def no_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of how long a rule takes."""
-    monkeypatch.setattr(pace, "_seconds", type(pace._seconds)(list))
+    monkeypatch.setattr(durations, "_seconds", type(durations._seconds)(list))
 
 
 def test_a_step_that_would_overrun_is_not_started(no_pace, monkeypatch):
     for _ in range(2):  # the first waits for the compiler
-        pace.record_duration(problem(), Pieces(1), 50.0)
+        durations.record_duration(problem(), Pieces(1), 50.0)
     visited = []
     averages = Pieces.averages
     monkeypatch.setattr(Pieces, "averages", lambda self, *at: visited.append(self) or averages(self, *at))
@@ -130,10 +130,10 @@ def test_the_pace_of_a_rule_is_that_of_smaller_ones_of_its_family(no_pace):
     at = sf.problem("phase_retrieval", alpha=2.0)  # two dimensions
     small, large = ProxSpace(100, 50), ProxSpace(10000, 500)
     for seconds in (9.0, 0.01, 0.02):  # the first waits for the compiler
-        pace.record_duration(at, small, seconds)
-    assert pace.predicted_seconds(at, large) == pytest.approx(0.01 * (10000 * 500) / (100 * 50))
-    assert pace.predicted_seconds(at, Sobol(12)) == 0.0
-    assert pace.describe_with_duration(at, large) == "prox-space, 10000 x 500 nodes, about 10 s an evaluation"
+        durations.record_duration(at, small, seconds)
+    assert durations.predicted_seconds(at, large) == pytest.approx(0.01 * (10000 * 500) / (100 * 50))
+    assert durations.predicted_seconds(at, Sobol(12)) == 0.0
+    assert durations.describe_with_duration(at, large) == "prox-space, 10000 x 500 nodes, about 10 s an evaluation"
 
 
 def test_a_curve_keeps_its_finished_points(ticking):

@@ -15,7 +15,7 @@ from saddleforge.branches.continuation import StepControl, correct, first_point,
 from saddleforge.branches.equations import BranchEquations, SingularEquations
 from saddleforge.following.critical import find_cusp
 from saddleforge.integration import ProxSpace
-from saddleforge.saddle_point.slopes import jacobian_by_differences
+from saddleforge.saddle_point.difference_jacobian import jacobian_by_differences
 
 
 class Explicit:

@@ -11,6 +11,7 @@ from saddleforge.base.errors import DomainError
 from saddleforge.integration import Pieces, ProxSpace, Rule
 from saddleforge.problems.overlaps import Overlaps, Sizes
 from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry
+from saddleforge.saddle_point.difference_jacobian import jacobian
 from saddleforge.saddle_point.domain import explain_invalid_fields, step_within_domain
 from saddleforge.saddle_point.iteration import (
     DEFAULT_DAMPING,
@@ -20,8 +21,7 @@ from saddleforge.saddle_point.iteration import (
     run_damped_iteration,
     run_newton,
 )
-from saddleforge.saddle_point.relaxation import RelativeCoordinates, RelativeMap, pseudo_transient_continuation
-from saddleforge.saddle_point.slopes import jacobian
+from saddleforge.saddle_point.pseudo_transient import RelativeCoordinates, RelativeMap, pseudo_transient_continuation
 from saddleforge.saddle_point.state_map import StateMap, residual_of
 
 SIZES = (1, 1, 1, 0)

@@ -23,7 +23,7 @@ from saddleforge.integration import Lines, ProxSpace, Rule
 from saddleforge.problems.overlaps import block_slices
 from saddleforge.report.plots.branches import plot_dataset
 from saddleforge.report.tables import load_dataset
-from saddleforge.saddle_point.slopes import jacobian_by_differences
+from saddleforge.saddle_point.difference_jacobian import jacobian_by_differences
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.solving.deflation import agree_up_to_symmetry, find_by_deflation
 from saddleforge.thresholds.conditions import parse_condition

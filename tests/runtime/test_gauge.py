@@ -8,7 +8,7 @@ import saddleforge as sf
 from saddleforge.integration import GaussHermite
 from saddleforge.problems import gauge
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.slopes import jacobian
+from saddleforge.saddle_point.difference_jacobian import jacobian
 from saddleforge.saddle_point.state_map import StateMap
 
 

@@ -21,7 +21,7 @@ from saddleforge.problems.symmetry import NO_SYMMETRY
 from saddleforge.saddle_point.iteration import FixedPoint, Status
 from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving import refinement
-from saddleforge.solving.task import SolveTask
+from saddleforge.solving.settings import SolveTask
 
 # Dimension, shortest vector squared at determinant one, number of shortest vectors (Conway and Sloane, table 1.2, 1.5).
 PACKINGS = [

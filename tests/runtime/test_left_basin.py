@@ -16,7 +16,7 @@ from saddleforge.saddle_point.starts import start_overlaps
 from saddleforge.solving.approach import APPROACH_RULE
 from saddleforge.solving.checks import describe_growth
 from saddleforge.solving.retrying import RetryOptions, _easier_problems
-from saddleforge.solving.saddles import descend_from_saddle, unstable_direction
+from saddleforge.solving.saddle_escape import descend_from_saddle, unstable_direction
 from saddleforge.solving.solution import has_lost_overlap
 from saddleforge.solving.solve import solve_unchecked
 from saddleforge.solving.trivial import trivial_state

@@ -10,7 +10,7 @@ from saddleforge import InputError, Problem
 from saddleforge.channel.exchange import Reduction
 from saddleforge.channel.fields import Fields
 from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace, Sobol
-from saddleforge.integration.lines import _panel_edges, _resolve_on_panels
+from saddleforge.integration.split_lines import _panel_edges, _resolve_on_panels
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.starts import start_overlaps
 

@@ -18,7 +18,7 @@ from saddleforge.channel.exchange import Reduction
 from saddleforge.channel.fields import field_law
 from saddleforge.channel.shared import moment_sums
 from saddleforge.integration import Lines, Pieces, ProxSpace, Rule
-from saddleforge.integration.pieces import LONGEST, REACH
+from saddleforge.integration.one_field import LONGEST, REACH
 from saddleforge.integration.sampled import teacher_edges
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem

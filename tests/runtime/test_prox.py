@@ -189,7 +189,7 @@ def test_logistic_meets_its_first_order_condition():
 @cache
 def _symbolic_channel(which: str) -> Any:
     from saddleforge.derive.catalogue import catalogue_model
-    from saddleforge.derive.emit.sides.channel import build_channel
+    from saddleforge.derive.emit.sources.channel import build_channel
 
     model = catalogue_model(which.split()[0])
     return build_channel(model.at(model.structure(**SHIPPED[which])))

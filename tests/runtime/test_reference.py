@@ -10,7 +10,7 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge import InputError
-from saddleforge.derive.emit.sides.reference_source import reduced
+from saddleforge.derive.emit.sources.reference_source import reduced
 from saddleforge.extensions.reference.improve import decimal_strings
 from saddleforge.extensions.reference.numbers import Numbers, decimal_array
 from saddleforge.extensions.reference.quadrature import Rule

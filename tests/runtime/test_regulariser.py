@@ -8,7 +8,7 @@ from saddleforge.extensions.breaking.rows import row_statistics
 from saddleforge.extensions.reference.channel import check_supported
 from saddleforge.extensions.simulation.plan import Plan
 from saddleforge.extensions.simulation.run import run, validate_plan
-from saddleforge.integration.pieces import Pieces
+from saddleforge.integration.one_field import Pieces
 from saddleforge.problems import regulariser, symmetry
 from saddleforge.problems.overlaps import Conjugates
 

@@ -18,10 +18,10 @@ from saddleforge.base.numbers import format_with_error
 from saddleforge.base.threads import thread_limit
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import to_plain_json
-from saddleforge.reproduce import alpha_thresholds, base_case, coarse, jobs, transition
+from saddleforge.reproduce import alpha_thresholds, base_case, jobs, published_quadrature, transition
 from saddleforge.reproduce.finite_size import mean_row
 from saddleforge.reproduce.pages import transition as page
-from saddleforge.reproduce.pages.blocks import render_html, render_markdown
+from saddleforge.reproduce.pages.content import render_html, render_markdown
 from saddleforge.reproduce.pages.finite_size import comparison_rows
 from saddleforge.reproduce.pages.transition import build_page, phase_lines, plot_phase_diagram, threshold_tables
 from saddleforge.reproduce.steps import Steps, code_digest
@@ -189,13 +189,13 @@ def test_a_step_is_done_once_and_again_only_if_it_changed(tmp_path):
 
 def test_a_step_of_the_base_case_is_the_same_in_every_run_and_no_page_decides_it():
     from saddleforge.reproduce import extensions, finite_size
-    from saddleforge.reproduce.pages import blocks
+    from saddleforge.reproduce.pages import content
 
     shared = code_digest(base_case.BaseCaseRun.locate_threshold)
     for run in (transition.TransitionRun, extensions.ExtensionsRun, finite_size.FiniteSizeRun):
         assert code_digest(run.locate_threshold) == shared
         assert code_digest(run.plan) != shared
-    assert code_digest(blocks.write_page) != shared
+    assert code_digest(content.write_page) != shared
 
 
 def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
@@ -286,9 +286,10 @@ def made_run(without_solving, results, derivation):
         def apply_coarse_rules(self):
             return {
                 "crossings": [
-                    {"rule": label, "value": 1.28, "residual": 0.0, "sentence": ""} for label in coarse.COARSE_RULES
+                    {"rule": label, "value": 1.28, "residual": 0.0, "sentence": ""}
+                    for label in published_quadrature.COARSE_RULES
                 ],
-                "baseline": coarse.baseline_by_planes(self.base),
+                "baseline": published_quadrature.baseline_by_planes(self.base),
             }
 
     return MadeRun
@@ -434,7 +435,7 @@ def test_a_difference_that_never_turns_negative_has_no_threshold(compared):
 
 
 def test_twelve_points_integrate_degree_seven_in_the_plane():
-    nodes, weights = coarse.plane_rule()
+    nodes, weights = published_quadrature.plane_rule()
     moments = {(0, 0): 1, (2, 0): 1, (2, 2): 1, (4, 0): 3, (4, 2): 3, (6, 0): 15, (0, 6): 15, (3, 3): 0, (5, 2): 0}
     for (a, b), value in moments.items():
         assert weights @ (nodes[:, 0] ** a * nodes[:, 1] ** b) == pytest.approx(value, abs=1e-12)

@@ -13,7 +13,7 @@ from saddleforge.problems.overlaps import Overlaps
 from saddleforge.responses.direction import ParameterDirection, directions
 from saddleforge.responses.sensitivity import sensitivity
 from saddleforge.responses.tangent import TangentSolver
-from saddleforge.saddle_point.slopes import large_difference_steps
+from saddleforge.saddle_point.difference_jacobian import large_difference_steps
 
 BLOCKS = ("q", "V", "theta")
 

@@ -8,8 +8,8 @@ from saddleforge.integration import ProxSpace, Sobol
 from saddleforge.integration.rule import NEGLIGIBLE_JUMPS
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import to_plain_json
-from saddleforge.saddle_point.printed_slopes import evaluate_map_slopes
-from saddleforge.saddle_point.slopes import jacobian
+from saddleforge.saddle_point.difference_jacobian import jacobian
+from saddleforge.saddle_point.generated_jacobian import evaluate_map_slopes
 from saddleforge.saddle_point.state_map import StateMap
 from saddleforge.stability.assess import Stability, eigenmodes, replicon_matrix
 from saddleforge.stability.self_overlap import SelfOverlap

@@ -13,7 +13,7 @@ from saddleforge import Problem, Solution
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
 from saddleforge.problems.overlaps import Conjugates, Overlaps
-from saddleforge.saddle_point.printed_slopes import FormulaUnavailableError, evaluate_map_slopes
+from saddleforge.saddle_point.generated_jacobian import FormulaUnavailableError, evaluate_map_slopes
 from saddleforge.saddle_point.state_map import StateMap
 
 Solved = Callable[[float, str, float], Solution]

@@ -9,9 +9,9 @@ import sympy as sp
 
 from ...authoring.language import token_weight
 from ...authoring.model import ModelAt
-from ...replicas.own import specialisation
-from ...replicas.own.specialised import MOST, ModelEquations
-from ...replicas.own.symmetries import count_contexts, has_exchangeable_defaults, is_even, is_exchangeable
+from ...replicas.model_equations import specialisation
+from ...replicas.model_equations.specialised import MOST, ModelEquations
+from ...replicas.model_equations.symmetries import count_contexts, has_exchangeable_defaults, is_even, is_exchangeable
 from ..blocks import Items, Relation, Section, Words, insert_symbols
 from .steps import check_outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy as sp
 
 from ...authoring.model import ModelAt
-from ...theory.reads import ActiveSubspace, Assignment, active_subspace, metric_active_subspace
+from ...theory.active_subspace import ActiveSubspace, Assignment, active_subspace, metric_active_subspace
 from ..blocks import Items, Relation, Section, Words
 from ..own_symbols import combination_symbol, metric_fields
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...base.errors import DomainError
 from ...base.options import AlgorithmOptions
 from ...base.progress import report_remaining
-from ...saddle_point.slopes import jacobian_by_differences
+from ...saddle_point.difference_jacobian import jacobian_by_differences
 from .state import BrokenState
 from .state_map import BreakingMap, MapEvaluation
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from ...base.errors import DomainError
 from ...integration import Rule
+from ...integration.one_field import PANELS, Pieces
 from ...integration.penalised_planes import plane_averages
 from ...integration.penalised_rows import RowAverages, RowMinimum, row_averages
-from ...integration.pieces import PANELS, Pieces
 from ...integration.tilted_grid import GRID_SIZES, Grids
 from ...problems.compiled import load_loops
 from ...problems.overlaps import Conjugates, Overlaps

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from ...base.errors import InputError
-from ...integration import pace
+from ...integration import durations
 from ...integration.tilted import PANELS
 from ...integration.tilted_grid import GRID_SIZES
 from ...integration.tilted_samples import SAMPLES
@@ -66,7 +66,7 @@ def expected_seconds(solution: Solution) -> float:
         InputError: it is not implemented for this loss.
     """
     problem, rule = solution.problem, solution.rule
-    seconds = pace.predicted_seconds(problem, rule)
+    seconds = durations.predicted_seconds(problem, rule)
     if not seconds:
         started = perf_counter()
         rule.averages(problem, solution.overlaps)

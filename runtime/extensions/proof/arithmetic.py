@@ -11,8 +11,8 @@ import numpy as np
 from flint import arb
 
 from ...base.errors import NotProvedError
-from ...problems.parts import Reference
 from ...problems.problem import Problem
+from ...problems.solver_types import Reference
 from .duals import Dual, as_dual
 
 _IMPORT = "from mpmath import mp, mpf\n"

@@ -29,8 +29,8 @@ from mpmath import mp, mpf
 
 from ...base.errors import DomainError, InputError
 from ...problems.overlaps import Overlaps
-from ...problems.parts import Reference
 from ...problems.problem import Problem
+from ...problems.solver_types import Reference
 from .numbers import Numbers
 
 Integration = TypeVar("Integration")  # a quadrature rule, or the accuracy of balls

@@ -11,8 +11,8 @@ from mpmath import mp, mpf
 
 from ...base.errors import InputError
 from ...problems.law import TokenLaw
-from ...problems.parts import Reference
 from ...problems.problem import Problem
+from ...problems.solver_types import Reference
 
 
 def decimal_mpf(value: Any) -> Any:

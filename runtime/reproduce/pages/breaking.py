@@ -14,7 +14,7 @@ from ...base.numbers import format_with_error
 from ...report.plots.drawing import BRANCH_COLOURS, GREY
 from ..breaking import BREAKING, MAP_ALPHAS, BreakingRun
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Picture, Table, numeric_columns, write_page, write_rows
+from .content import Block, Picture, Table, numeric_columns, write_page, write_rows
 from .drawing import (
     ALPHA,
     OMEGA,

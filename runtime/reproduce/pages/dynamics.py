@@ -12,7 +12,7 @@ import numpy as np
 from ...report.plots.drawing import BLUE, GREEN, GREY, RED
 from ...report.plots.simulation import draw_points
 from ..dynamics import DIMENSIONS, DYNAMICS, IN_PLANE, RATE, SEEDS, SIMULATED, START, DynamicsRun
-from .blocks import Block, Picture, Table, describe_counts, write_page, write_rows
+from .content import Block, Picture, Table, describe_counts, write_page, write_rows
 from .drawing import branch_colour, figure_sheet, legend_entry
 
 _DRAWN = (("q", GREEN, "^"), ("m", RED, "o"), ("θ", BLUE, "s"))

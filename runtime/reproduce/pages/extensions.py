@@ -14,7 +14,7 @@ from ...report.plots.drawing import GREY, MARK_STYLES, draw_thresholds, stabilit
 from ...report.tables import loss_difference_curve
 from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import Block, Picture, Table, table_cells, words_column, write_page, write_rows
+from .content import Block, Picture, Table, table_cells, words_column, write_page, write_rows
 from .drawing import (
     ALPHA,
     FAINT_OPACITY,

@@ -25,7 +25,7 @@ from ..finite_size import (
     FiniteSizeRun,
 )
 from ..run import BRANCHES, SHOWN_OMEGA
-from .blocks import (
+from .content import (
     Block,
     Picture,
     Table,

@@ -15,7 +15,7 @@ from ...base.numbers import format_with_error
 from ...stability.assess import NEGLIGIBLE_LOSS
 from ..run import BRANCHES
 from ..stability_map import STABILITY, StabilityRun
-from .blocks import Block, Picture, Table, write_page, write_rows
+from .content import Block, Picture, Table, write_page, write_rows
 from .drawing import ALPHA, OMEGA, figure_sheet, legend_entry, values_on_grid
 
 

@@ -26,7 +26,7 @@ from ...saddle_point import observables
 from ..base_case import OMEGAS
 from ..run import BRANCHES, SHOWN_OMEGA
 from ..transition import SHORT_NAMES, TransitionRun
-from .blocks import Block, Picture, Table, numeric_columns, write_page, write_rows
+from .content import Block, Picture, Table, numeric_columns, write_page, write_rows
 from .drawing import ALPHA, OMEGA, branch_colour, draw_branch, draw_test_error, draw_zero, figure_sheet
 
 Marks = Sequence[Mapping[str, Any]]  # vertical lines of a figure, each with `value`, `error` and `label`

@@ -17,9 +17,9 @@ from ..base.options import AlgorithmOptions
 from ..base.progress import report_remaining
 from ..problems.overlaps import Overlaps, Sizes, block_slices
 from ..problems.problem import Problem
+from .difference_jacobian import jacobian_by_differences
 from .domain import conditional_covariance, explain_rounding, project_on_teacher, rounding_of_conditional_covariance
 from .iteration import FixedPoint, Status
-from .slopes import jacobian_by_differences
 from .state_map import StateMap, residual_of
 
 

@@ -20,7 +20,7 @@ from ...authoring.parameters import leaves
 from ...authoring.regulariser import PenaltyAt, Sphere
 from ...calculus.averages import CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, to_explicit
 from ...calculus.piecewise import drop_deltas
-from ...calculus.stable import stabilise
+from ...calculus.stable_functions import stabilise
 from ...theory.free_entropy import free_entropy, split_average
 from ...theory.norms import norm_condition
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point

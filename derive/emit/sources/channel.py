@@ -20,11 +20,11 @@ from ...authoring.parameters import DiscreteNoise, GaussianNoise
 from ...calculus.averages import Symbols
 from ...calculus.chain import staged_derivatives
 from ...calculus.piecewise import drop_deltas
-from ...calculus.stable import stabilise
+from ...calculus.stable_functions import stabilise
 from ...calculus.subexpressions import extract_subexpressions
 from ...theory.corners import has_slope_jump_only, split_by_signs
 from ...theory.free_entropy import free_entropy
-from ...theory.pieces import additive_noise_feature, loss_pieces, teacher_step_places
+from ...theory.piecewise_losses import additive_noise_feature, loss_pieces, teacher_step_places
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
 from ...theory.scales import narrow_planes
 from ..kernel import Entry, Kernel, as_kernel, entries, hoist, model_source, upper_entries
@@ -74,7 +74,7 @@ class Channel:
         moments: layout; moment_rows: kernel whose results are row_<name>[token, a, b]; token 0 carries those of phi.
         moment_slopes: kernel of the non-zero derivatives of those results in g and dw of the token,
             to_g and to_dw[token, index, column].
-        moment_moves, moment_turns: kernels of their slopes in the law of the fields, see sides/nodes.py.
+        moment_moves, moment_turns: kernels of their slopes in the law of the fields, see sources/nodes.py.
         own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
             entries that `moments` lists, the second derivatives in phi follow.
         own_gradient: kernel of the loss's derivatives in `solution_symbols` of the model, for the risk at finite d.
@@ -131,7 +131,7 @@ class SideKernels:
 
 @dataclass(frozen=True)
 class PieceKernels:
-    """The kernels of a loss of one student field, piece by piece, see `theory.pieces.LossPieces`.
+    """The kernels of a loss of one student field, piece by piece, see `theory.piecewise_losses.LossPieces`.
 
     Attributes:
         piece: value, slope and curvature in x of the piece that contains r; slopes: the latter two, to be bounded on an

@@ -14,7 +14,7 @@ from ..base.progress import progress_step
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
 from ..problems.symmetry import exchanges
-from ..saddle_point.slopes import FINE_NODES, jacobian_by_rule
+from ..saddle_point.difference_jacobian import FINE_NODES, jacobian_by_rule
 from ..saddle_point.state_map import StateMap
 from .solution import Solution, agree_within_errors
 

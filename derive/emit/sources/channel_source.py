@@ -7,7 +7,7 @@ from math import isqrt
 from typing import Any
 
 from ...authoring.parameters import Structure
-from ...theory.pieces import REFERENCE
+from ...theory.piecewise_losses import REFERENCE
 from ..kernel import Entry, Kernel, add_stamp, entries, upper_entries
 from ..printers.interval import body as interval_body
 from ..printers.numba import body

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...authoring.model import ModelAt
 from ...authoring.outputs import ANGLE, Coordinate, OutputAt
-from ...calculus.stable import stabilise
+from ...calculus.stable_functions import stabilise
 from ...theory.bayes import field_weight, row_integral
 from ..kernel import Kernel, as_kernel, entries, model_source, upper_entries
 from .metadata_source import literal

@@ -9,6 +9,7 @@ import sympy as sp
 
 from ...authoring.model import Model, ModelAt
 from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure, leaves
+from ...theory.active_subspace import active_subspace, metric_active_subspace
 from ...theory.kinks import (
     LOSS_JUMPS,
     integration_variables,
@@ -17,15 +18,14 @@ from ...theory.kinks import (
     metric_kinks,
     slope_jump,
 )
-from ...theory.reads import active_subspace, metric_active_subspace
 from ...theory.reduced import ReducedModel
 from ...theory.scales import Scales, loss_scales, metric_scales, teacher_scales
 from ..kernel import add_stamp, as_kernel, calling_function, place, stamp
+from ..line_origins import MARK
 from ..printers.arrays import ARRAYS
 from ..printers.dialect import Dialect
 from ..printers.numba import NUMBA
 from ..probes import is_probably_nonnegative
-from ..stamps import MARK
 from .channel import constant_names, gaussian_noise
 
 

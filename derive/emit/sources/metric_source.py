@@ -8,7 +8,7 @@ from typing import Any
 import sympy as sp
 
 from ...authoring.model import ModelAt
-from ...calculus.stable import stabilise
+from ...calculus.stable_functions import stabilise
 from ..kernel import Kernel, add_stamp, as_kernel, entries, model_source
 from . import nodes
 from .channel import discrete_noise, gaussian_noise, joint_discrete_noise

@@ -304,7 +304,7 @@ class Pieces(PointRule):
             measure *= np.sqrt(2 * np.pi) * np.exp(place**2 / 2) * reach[row]
             omega = (low + high)[row] / 2 + reach[row] * place
             arrays = row, omega, measure, z, density, centre, on_teacher, width
-            whose, found, weight = load_loops("between").conditional_nodes_given_sum(*arrays, count)
+            whose, found, weight = load_loops("truncated_normal").conditional_nodes_given_sum(*arrays, count)
             row = row[whose]
             noise = (values[row, 0] - _sum_at(found[:, 0])) / spread * np.sign(slope)
             return np.column_stack([found, noise]), kept[row], weights[kept[row]] * weight
@@ -407,7 +407,7 @@ class Pieces(PointRule):
         centre, spread = np.repeat(fields.field_mean[0], len(inside)), np.full(len(inside), whole)
         known = features_at(problem, fields, y, np.zeros((len(inside), 0)))
         row, z, weight = self.panel_nodes(problem, fields, known, centre, spread, steep)
-        return load_loops("between").conditional_nodes(row, z, weight, places, shared, width, nodes)
+        return load_loops("truncated_normal").conditional_nodes(row, z, weight, places, shared, width, nodes)
 
 
 def step_intervals(problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
